@@ -1,0 +1,230 @@
+"""`Capture`: what bytecap saw of one Python frame.
+
+capture ::= code input* symbol* guard* graph
+input   ::= value source role
+source  ::= local | global | cell | constant | attribute | item | ...       (a path to a Python value)
+guard   ::= kind source payload                                             (a condition on that value)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.graph import Arg, Graph, SourceLine, Value
+from stagewire.types import TensorType
+
+
+class Local(msgspec.Struct, frozen=True, tag="local", tag_field="kind"):
+    """A local variable (argument) of the frame at its start."""
+
+    name: str
+
+
+class Global(msgspec.Struct, frozen=True, tag="global", tag_field="kind"):
+    """A module-level name: of the frame's own module, or of `module` when it was inlined from elsewhere."""
+
+    name: str
+    module: str | None = None
+
+
+class Builtin(msgspec.Struct, frozen=True, tag="builtin", tag_field="kind"):
+    name: str
+
+
+class Cell(msgspec.Struct, frozen=True, tag="cell", tag_field="kind"):
+    """The content of the free variable `name` of the frame, or of the function at `function`."""
+
+    name: str
+    function: Source | None = None
+
+
+class Attribute(msgspec.Struct, frozen=True, tag="attribute", tag_field="kind"):
+    base: Source
+    name: str
+
+
+class Item(msgspec.Struct, frozen=True, tag="item", tag_field="kind"):
+    """base[key] for a literal key."""
+
+    base: Source
+    key: int | str | bool | float | None
+
+
+class DictKey(msgspec.Struct, frozen=True, tag="dict_key", tag_field="kind"):
+    """The `index`-th key of a dict, in insertion order."""
+
+    base: Source
+    index: int
+
+
+class DictValue(msgspec.Struct, frozen=True, tag="dict_value", tag_field="kind"):
+    """The value under the `index`-th key of a dict, in insertion order."""
+
+    base: Source
+    index: int
+
+
+class TypeOf(msgspec.Struct, frozen=True, tag="type_of", tag_field="kind"):
+    base: Source
+
+
+class HandleSource(msgspec.Struct, frozen=True, tag="handle_source", tag_field="kind"):
+    """An object that the process holds under `name` (not portable)."""
+
+    name: str
+
+
+Source = (
+    Local | Global | Builtin | Cell | Attribute | Item | DictKey | DictValue | TypeOf | HandleSource
+)
+
+
+class TypeIs(msgspec.Struct, frozen=True, tag="type_is", tag_field="kind"):
+    """type(source) is the type named `name` ("module.qualname")."""
+
+    source: Source
+    name: str
+    line: SourceLine | None = None
+
+
+class IdentityIs(msgspec.Struct, frozen=True, tag="identity_is", tag_field="kind"):
+    """source is the very object described by `name` (a function, a class, a module, None...)."""
+
+    source: Source
+    name: str
+    line: SourceLine | None = None
+
+
+class Equals(msgspec.Struct, frozen=True, tag="equals", tag_field="kind"):
+    """source has exactly this literal value, and the literal's type."""
+
+    source: Source
+    value: Arg
+    line: SourceLine | None = None
+
+
+class TensorIs(msgspec.Struct, frozen=True, tag="tensor_is", tag_field="kind"):
+    """A tensor of Python class `type_name` with this type; sizes that are `Expr` are free (bound to their symbol)."""
+
+    source: Source
+    type: TensorType
+    type_name: str = "torch.Tensor"
+    is_leaf: bool | None = None
+    line: SourceLine | None = None
+
+
+class LengthIs(msgspec.Struct, frozen=True, tag="length_is", tag_field="kind"):
+    source: Source
+    length: int
+    line: SourceLine | None = None
+
+
+class KeysAre(msgspec.Struct, frozen=True, tag="keys_are", tag_field="kind"):
+    """A dict with exactly these literal keys in this order."""
+
+    source: Source
+    keys: tuple[Arg, ...]
+    line: SourceLine | None = None
+
+
+class HasAttribute(msgspec.Struct, frozen=True, tag="has_attribute", tag_field="kind"):
+    """hasattr(source, name) is `present` (looked up without running user code)."""
+
+    source: Source
+    name: str
+    present: bool
+    line: SourceLine | None = None
+
+
+class SameObject(msgspec.Struct, frozen=True, tag="same_object", tag_field="kind"):
+    """(first is second) is `same`."""
+
+    first: Source
+    second: Source
+    same: bool
+    line: SourceLine | None = None
+
+
+class GlobalState(msgspec.Struct, frozen=True, tag="global_state", tag_field="kind"):
+    """The state of torch that the capture relied on."""
+
+    grad_enabled: bool
+    inference_mode: bool = False
+    default_dtype: str = "float32"
+    autocast: tuple[
+        tuple[str, str], ...
+    ] = ()  # (device type, dtype) of the enabled autocast regions
+    deterministic: bool = False
+
+
+class Relation(msgspec.Struct, frozen=True, tag="relation", tag_field="kind"):
+    """A condition on symbols: `left operator right`."""
+
+    left: Dim
+    operator: Literal["==", "!=", "<", "<=", ">", ">="]
+    right: Dim
+    line: SourceLine | None = None
+
+
+Guard = (
+    TypeIs
+    | IdentityIs
+    | Equals
+    | TensorIs
+    | LengthIs
+    | KeysAre
+    | HasAttribute
+    | SameObject
+    | GlobalState
+    | Relation
+)
+
+InputRole = Literal["parameter", "buffer", "tensor", "constant", "symbol"]
+
+
+class Input(msgspec.Struct, frozen=True):
+    """One graph input: `value.name` is its name in the graph; `source` says where to read it in the frame.
+
+    Role "constant": a tensor that the process holds (or that travels beside the document) under `value.name`.
+    """
+
+    value: Value
+    source: Source
+    role: InputRole = "tensor"
+
+
+class Symbol(msgspec.Struct, frozen=True):
+    """A size symbol, its source, the value it had at capture, and its range (None: unbounded)."""
+
+    name: str
+    source: Source | None
+    hint: int | None
+    lower: int | None = 0
+    upper: int | None = None
+
+
+class Code(msgspec.Struct, frozen=True):
+    """The captured code object."""
+
+    name: str
+    file: str
+    first_line: int
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_field="document"):
+    """A torch-level graph of calls by qualified name, with the sources of its inputs and the guards it stands under.
+
+    A node's results are the tensors in the returned value, flattened in order; changes of the grad mode are nodes
+    (`torch._C._set_grad_enabled`). `portable` is False when the document refers to handles of a process.
+    """
+
+    code: Code
+    inputs: tuple[Input, ...]
+    graph: Graph
+    guards: tuple[Guard, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    state: GlobalState = GlobalState(grad_enabled=True)
+    portable: bool = True

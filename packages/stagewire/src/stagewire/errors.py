@@ -1,0 +1,86 @@
+"""Coded errors: every refusal says what, where and what to do instead.
+
+Each package owns a two-letter prefix (SW stagewire, BC bytecap, AI absint, AG aotgrad, PO primops, LI loopir,
+CG codegen, SF stagefold) and lists its codes as subclasses of `StageError`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StageError(Exception):
+    """An error with a stable `code`, the user's line where there is one, and a `fix`.
+
+    >>> class Example(StageError):
+    ...     code = "SW999"
+    ...     fix = "Pass an even number."
+    >>> print(Example("3 is odd", where="model.py:4 in forward"))
+    SW999: 3 is odd
+      at model.py:4 in forward
+      fix: Pass an even number.
+    """
+
+    code: ClassVar[str] = "SW000"
+    fix: str = ""
+
+    def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        if fix is not None:
+            self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.message}"]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+class DecodeError(StageError):
+    """Bytes that are not the document they claim to be; the message names the path of the fault."""
+
+    code = "SW001"
+    fix = "Write the document again with stagewire.encode, or delete the file."
+
+
+class UnknownVersion(StageError):
+    """A document of a version (or kind) that this stagewire cannot read."""
+
+    code = "SW002"
+    fix = "Upgrade stagefold-stagewire, or write the document again with this version."
+
+
+class VerifyError(StageError):
+    """A document that breaks a labelled constraint; `label` names it, the text shows the lines around."""
+
+    code = "SW003"
+    fix = "The stage that wrote this document has a fault; report it with the document."
+
+    def __init__(self, label: str, message: str, *, where: str | None = None) -> None:
+        super().__init__(f"[{label}] {message}", where=where)
+        self.label = label
+
+
+class ExprError(StageError):
+    """Text outside the grammar of size expressions."""
+
+    code = "SW004"
+    fix = "Size expressions are integers, symbols, + - * // % and Min/Max."
+
+
+class ParseError(StageError):
+    """Printed text that does not parse back; `where` is line:column."""
+
+    code = "SW005"
+    fix = "Print the document again; the printed form is the only accepted one."
+
+
+class StageClash(StageError):
+    """Two installed distributions register a stage under one name."""
+
+    code = "SW006"
+    fix = "Uninstall one of the two distributions, or pass the stage object itself in stages=."

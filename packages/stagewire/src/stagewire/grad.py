@@ -1,0 +1,129 @@
+"""`Grad`: functional ATen graphs of both directions and how they are bound to the caller's tensors.
+
+    grad     ::= binding forward:graph backward:graph? joint:graph?
+    binding  ::= input* output* mutation* saved* tangent* input_gradient*
+
+Calling convention, for any executor of the two graphs:
+    forward(*inputs)               -> results        (fresh outputs, new values of mutated inputs, saved activations)
+    backward(*saved, *tangents)    -> input gradients
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from stagewire.capture import InputRole, Symbol
+from stagewire.expr import Dim
+from stagewire.graph import Arg, Graph
+from stagewire.types import TensorType
+
+
+class BoundInput(msgspec.Struct, frozen=True):
+    """One caller's tensor. `requires_grad` as at capture; `mutated` if the program writes into it."""
+
+    name: str
+    type: TensorType
+    role: InputRole = "tensor"
+    mutated: bool = False
+
+
+class Fresh(msgspec.Struct, frozen=True, tag="fresh", tag_field="kind"):
+    """The output is forward result number `result`; `differentiable` if a tangent may come back for it."""
+
+    result: int
+    requires_grad: bool = False
+
+
+class SameAsInput(msgspec.Struct, frozen=True, tag="same_as_input", tag_field="kind"):
+    """The output is the caller's input object number `input` itself (after its mutation, if any)."""
+
+    input: int
+
+
+class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
+    """The output is a view of input number `base`, or of output base number `base` among the forward results.
+
+    The view is rebuilt on the runtime tensor by replaying `chain`: (view op target, arguments after the tensor).
+    """
+
+    of: Literal["input", "result"]
+    base: int
+    chain: tuple[tuple[str, tuple[Arg, ...]], ...]
+    type: TensorType
+
+
+class Literally(msgspec.Struct, frozen=True, tag="literally", tag_field="kind"):
+    """The output is a Python literal."""
+
+    value: Arg
+
+
+BoundOutput = Fresh | SameAsInput | ViewOf | Literally
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """After the forward, input number `input` receives the value of forward result number `result`.
+
+    `under_grad`: the write is visible to autograd (made with grad mode on, on a tensor that requires grad).
+    """
+
+    input: int
+    result: int
+    under_grad: bool = False
+
+
+class SavedInput(msgspec.Struct, frozen=True, tag="saved_input", tag_field="kind"):
+    """The backward takes the caller's input number `input` itself (version-checked by autograd)."""
+
+    input: int
+
+
+class SavedResult(msgspec.Struct, frozen=True, tag="saved_result", tag_field="kind"):
+    """The backward takes forward result number `result`."""
+
+    result: int
+
+
+Saved = SavedInput | SavedResult
+
+
+class Tangent(msgspec.Struct, frozen=True):
+    """The gradient of forward result `result`, expected in this type (the binder copies it to these strides)."""
+
+    result: int
+    type: TensorType
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """How the graphs meet the caller's tensors; see the module's calling convention."""
+
+    inputs: tuple[BoundInput, ...]
+    outputs: tuple[BoundOutput, ...]
+    mutations: tuple[Mutation, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    tangents: tuple[Tangent, ...] = ()
+    input_gradients: tuple[int | None, ...] = ()  # per input: which backward result is its gradient
+    symbols: tuple[Symbol, ...] = ()
+
+
+class PartitionReport(msgspec.Struct, frozen=True):
+    """What the partitioner decided: bytes saved for backward, nodes recomputed there."""
+
+    saved_bytes: Dim = 0
+    saved_bytes_without_recompute: Dim = 0
+    recomputed: tuple[str, ...] = ()
+
+
+class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="document"):
+    """Functional ATen graphs ("aten.add.Tensor"); no node mutates or aliases its inputs observably except views,
+    which appear as the view ops themselves ("aten.view.default") and read as pure functions."""
+
+    binding: Binding
+    forward: Graph
+    backward: Graph | None = None
+    joint: Graph | None = (
+        None  # kept for double backward: (inputs, tangents) -> (results, gradients)
+    )
+    partition: PartitionReport = PartitionReport()

@@ -1,0 +1,221 @@
+"""Graphs: straight-line SSA programs, shared by Capture, Grad and Prim.
+
+    graph  ::= inputs:value* node* outputs:arg*
+    node   ::= value* = target(arg*, key=arg*)          # user's line
+    value  ::= name : type
+    arg    ::= None | bool | int | float | str | ref | expr | (arg*) | [arg*] | {str: arg} | slice | ...
+
+A node that returns several tensors (or a list of them) has several results, in order; there are no getitem nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from stagewire.expr import Expr
+from stagewire.types import ValueType
+
+
+class Ref(msgspec.Struct, frozen=True, tag="ref", tag_field="kind"):
+    """A use of the value `name`, defined earlier in the same graph."""
+
+    name: str
+
+
+class Tuple(msgspec.Struct, frozen=True, tag="tuple", tag_field="kind"):
+    items: tuple[Arg, ...]
+
+
+class List(msgspec.Struct, frozen=True, tag="list", tag_field="kind"):
+    items: tuple[Arg, ...]
+
+
+class Dict(msgspec.Struct, frozen=True, tag="dict", tag_field="kind"):
+    items: tuple[tuple[str, Arg], ...]
+
+
+class Slice(msgspec.Struct, frozen=True, tag="slice", tag_field="kind"):
+    start: Arg = None
+    stop: Arg = None
+    step: Arg = None
+
+
+class Ellipsis(msgspec.Struct, frozen=True, tag="ellipsis", tag_field="kind"):
+    """The literal `...` in an index."""
+
+
+class DTypeArg(msgspec.Struct, frozen=True, tag="dtype", tag_field="kind"):
+    """torch.float32 and its like, by name without "torch."."""
+
+    name: str
+
+
+class DeviceArg(msgspec.Struct, frozen=True, tag="device", tag_field="kind"):
+    """A torch.device by its text, "cpu" or "cuda:0"."""
+
+    name: str
+
+
+class LayoutArg(msgspec.Struct, frozen=True, tag="layout", tag_field="kind"):
+    """torch.strided and its like, by name without "torch."."""
+
+    name: str
+
+
+class MemoryFormatArg(msgspec.Struct, frozen=True, tag="memory_format", tag_field="kind"):
+    """torch.channels_last and its like, by name without "torch."."""
+
+    name: str
+
+
+class NonFinite(msgspec.Struct, frozen=True, tag="non_finite", tag_field="kind"):
+    """A float that JSON has no literal for."""
+
+    text: Literal["inf", "-inf", "nan"]
+
+
+class Complex(msgspec.Struct, frozen=True, tag="complex", tag_field="kind"):
+    """A complex literal; the parts are Args so that they may be non-finite."""
+
+    real: float | NonFinite
+    imag: float | NonFinite
+
+
+class Callee(msgspec.Struct, frozen=True, tag="callee", tag_field="kind"):
+    """A function passed as an argument, by qualified name."""
+
+    target: str
+
+
+class HandleRef(msgspec.Struct, frozen=True, tag="handle", tag_field="kind"):
+    """An object that cannot be data (a process group, a generator), held by the process under `name`."""
+
+    name: str
+
+
+Arg = (
+    None
+    | bool
+    | int
+    | float
+    | str
+    | Ref
+    | Expr
+    | Tuple
+    | List
+    | Dict
+    | Slice
+    | Ellipsis
+    | DTypeArg
+    | DeviceArg
+    | LayoutArg
+    | MemoryFormatArg
+    | NonFinite
+    | Complex
+    | Callee
+    | HandleRef
+)
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """Where the user wrote it."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A named SSA value and its type."""
+
+    name: str
+    type: ValueType
+
+
+Phase = Literal["forward", "backward"]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One call: `results = target(*args, **kwargs)`; targets are qualified names ("torch.nn.functional.linear",
+    "aten.add.Tensor", "prims.add")."""
+
+    target: str
+    args: tuple[Arg, ...]
+    kwargs: dict[str, Arg]
+    results: tuple[Value, ...]
+    line: SourceLine | None = None
+    phase: Phase = "forward"
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Inputs, nodes in order of execution, outputs (references or literals)."""
+
+    inputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Arg, ...]
+
+    def __str__(self) -> str:
+        from stagewire.printer import print_graph
+
+        return print_graph(self)
+
+
+def references(arg: Arg) -> Iterator[str]:
+    """The names of the values that `arg` uses, in order, with repetitions."""
+    match arg:
+        case Ref(name):
+            yield name
+        case Tuple(items) | List(items):
+            for item in items:
+                yield from references(item)
+        case Dict(items):
+            for _, item in items:
+                yield from references(item)
+        case Slice(start, stop, step):
+            for item in (start, stop, step):
+                yield from references(item)
+
+
+def node_references(node: Node) -> Iterator[str]:
+    """The names of the values that a node uses, in order, with repetitions."""
+    for arg in node.args:
+        yield from references(arg)
+    for arg in node.kwargs.values():
+        yield from references(arg)
+
+
+def map_arg(arg: Arg, visit: Callable[[Arg], Arg]) -> Arg:
+    """Rebuild `arg` with every leaf (anything that is not a container) replaced by `visit(leaf)`."""
+    match arg:
+        case Tuple(items):
+            return Tuple(tuple(map_arg(item, visit) for item in items))
+        case List(items):
+            return List(tuple(map_arg(item, visit) for item in items))
+        case Dict(items):
+            return Dict(tuple((key, map_arg(item, visit)) for key, item in items))
+        case Slice(start, stop, step):
+            return Slice(map_arg(start, visit), map_arg(stop, visit), map_arg(step, visit))
+        case _:
+            return visit(arg)
+
+
+def rename(arg: Arg, names: dict[str, str]) -> Arg:
+    """`arg` with references renamed by `names` (absent names stay)."""
+    return map_arg(
+        arg, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf
+    )
+
+
+def definitions(graph: Graph) -> dict[str, Value]:
+    """Every value of the graph by name."""
+    values = {value.name: value for value in graph.inputs}
+    for node in graph.nodes:
+        for value in node.results:
+            values[value.name] = value
+    return values

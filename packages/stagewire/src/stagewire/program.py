@@ -1,0 +1,90 @@
+"""`Program`: sources of kernels and the wrapper that runs them.
+
+program ::= binding forward:unit backward:unit?
+unit    ::= target source kernel* buffer* input* output* instruction*
+instruction ::= allocate | view | launch | call | free
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.grad import Binding
+from stagewire.graph import Arg
+from stagewire.types import TensorType
+
+
+class Allocate(msgspec.Struct, frozen=True, tag="allocate", tag_field="kind"):
+    """A new tensor, or the memory of the dead buffer `reuse` under a new type."""
+
+    buffer: str
+    type: TensorType
+    reuse: str | None = None
+
+
+class MakeView(msgspec.Struct, frozen=True, tag="make_view", tag_field="kind"):
+    """A strided window on `base` (offset from the start of the base's storage)."""
+
+    buffer: str
+    base: str
+    type: TensorType
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch", tag_field="kind"):
+    """Run the kernel `kernel` of the source on these buffers' data pointers, in the order of its parameters."""
+
+    kernel: str
+    buffers: tuple[str, ...]
+    sizes: tuple[Dim, ...] = ()
+
+
+class CallExtern(msgspec.Struct, frozen=True, tag="call_extern", tag_field="kind"):
+    """results = target(*args, **kwargs) through ATen; `Ref`s name buffers; "" for results not kept."""
+
+    target: str
+    args: tuple[Arg, ...]
+    kwargs: dict[str, Arg]
+    results: tuple[str, ...]
+
+
+class Release(msgspec.Struct, frozen=True, tag="release", tag_field="kind"):
+    """Drop the reference to a buffer."""
+
+    buffer: str
+
+
+Instruction = Allocate | MakeView | Launch | CallExtern | Release
+
+
+class KernelInfo(msgspec.Struct, frozen=True):
+    """One entry point of the source: parameter buffers in order; launch metadata for Triton (grid, warps, ...)."""
+
+    name: str
+    parameters: tuple[str, ...]
+    grid: tuple[Dim, ...] = ()
+    constants: tuple[tuple[str, int], ...] = ()
+    num_warps: int = 4
+    num_stages: int = 1
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """One direction: one source (a C++ translation unit or a Triton module) and the wrapper instructions."""
+
+    target: Literal["cpp", "triton"]
+    source: str
+    kernels: tuple[KernelInfo, ...]
+    inputs: tuple[str, ...]
+    input_types: tuple[TensorType, ...]
+    outputs: tuple[Arg, ...]
+    instructions: tuple[Instruction, ...]
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):
+    """Everything needed to run: `codegen.load(unit)` gives the callables, `aotgrad.bind(binding, ...)` the function."""
+
+    binding: Binding
+    forward: Unit
+    backward: Unit | None = None
