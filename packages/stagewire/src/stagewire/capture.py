@@ -77,9 +77,7 @@ class HandleSource(msgspec.Struct, frozen=True, tag="handle_source", tag_field="
     name: str
 
 
-Source = (
-    Local | Global | Builtin | Cell | Attribute | Item | DictKey | DictValue | TypeOf | HandleSource
-)
+Source = Local | Global | Builtin | Cell | Attribute | Item | DictKey | DictValue | TypeOf | HandleSource
 
 
 class TypeIs(msgspec.Struct, frozen=True, tag="type_is", tag_field="kind"):
@@ -130,6 +128,15 @@ class KeysAre(msgspec.Struct, frozen=True, tag="keys_are", tag_field="kind"):
     line: SourceLine | None = None
 
 
+class HasKey(msgspec.Struct, frozen=True, tag="has_key", tag_field="kind"):
+    """(key in source) is `present`, for a dict and a literal key."""
+
+    source: Source
+    key: int | str | bool | float | None
+    present: bool
+    line: SourceLine | None = None
+
+
 class HasAttribute(msgspec.Struct, frozen=True, tag="has_attribute", tag_field="kind"):
     """hasattr(source, name) is `present` (looked up without running user code)."""
 
@@ -154,9 +161,7 @@ class GlobalState(msgspec.Struct, frozen=True, tag="global_state", tag_field="ki
     grad_enabled: bool
     inference_mode: bool = False
     default_dtype: str = "float32"
-    autocast: tuple[
-        tuple[str, str], ...
-    ] = ()  # (device type, dtype) of the enabled autocast regions
+    autocast: tuple[tuple[str, str], ...] = ()  # (device type, dtype) of the enabled autocast regions
     deterministic: bool = False
 
 
@@ -176,6 +181,7 @@ Guard = (
     | TensorIs
     | LengthIs
     | KeysAre
+    | HasKey
     | HasAttribute
     | SameObject
     | GlobalState

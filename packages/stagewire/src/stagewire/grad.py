@@ -123,7 +123,5 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     binding: Binding
     forward: Graph
     backward: Graph | None = None
-    joint: Graph | None = (
-        None  # kept for double backward: (inputs, tangents) -> (results, gradients)
-    )
+    joint: Graph | None = None  # kept for double backward: (inputs, tangents) -> (results, gradients)
     partition: PartitionReport = PartitionReport()

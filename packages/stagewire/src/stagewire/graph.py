@@ -207,9 +207,7 @@ def map_arg(arg: Arg, visit: Callable[[Arg], Arg]) -> Arg:
 
 def rename(arg: Arg, names: dict[str, str]) -> Arg:
     """`arg` with references renamed by `names` (absent names stay)."""
-    return map_arg(
-        arg, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf
-    )
+    return map_arg(arg, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf)
 
 
 def definitions(graph: Graph) -> dict[str, Value]:

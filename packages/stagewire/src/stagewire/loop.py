@@ -105,9 +105,7 @@ class IndexValue(msgspec.Struct, frozen=True, tag="index_value", tag_field="kind
     dtype: DType = "int64"
 
 
-ReduceKind = Literal[
-    "sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "xor_sum"
-]
+ReduceKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford", "xor_sum"]
 
 
 class Reduce(msgspec.Struct, frozen=True, tag="reduce", tag_field="kind"):

@@ -71,7 +71,5 @@ def _constant(name: str, entry: _Entry, body: memoryview) -> Constant:
     start, end = entry.data_offsets
     expected = numel(entry.shape) * ITEM_SIZE[dtype]
     if not (0 <= start <= end <= len(body)) or end - start != expected:
-        raise DecodeError(
-            f"constants.{name}: bytes {start}:{end} do not hold {dtype}{list(entry.shape)}"
-        )
+        raise DecodeError(f"constants.{name}: bytes {start}:{end} do not hold {dtype}{list(entry.shape)}")
     return Constant(dtype, entry.shape, bytes(body[start:end]))  # type: ignore[arg-type]
