@@ -1,0 +1,3 @@
+from stagefold.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,111 @@
+"""The default backend: stages two to five, the cache, and the binding to the caller's tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import stagewire
+import torch
+from aotgrad.bind import bind
+from codegen import load as load_unit
+from stagewire.capture import Capture
+from stagewire.codec import kind_of
+from stagewire.program import Program
+
+from stagefold.cache import Cache, program_key
+from stagefold.options import Options
+from stagefold.pipeline import Event, Pipeline, StageLike
+from stagefold.progress import Progress
+
+Callee = Callable[..., tuple[Any, ...]]
+
+_compilation = itertools.count()
+_compilation_lock = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileReport:
+    """What one compilation did: where its program came from and the seconds of each step."""
+
+    name: str
+    cached: bool
+    key: str | None
+    seconds: tuple[tuple[str, float], ...]
+
+
+class StagefoldBackend:
+    """`backend(capture, example_inputs) -> callable(*tensors) -> tuple`.
+
+    One object serves one `compile()` call; `reports` lists its compilations in order.
+    """
+
+    def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
+        self.options = options
+        self.pipeline = Pipeline.build(options, stages)
+        self.reports: list[CompileReport] = []
+        self._cache = Cache(options.cache_directory)
+
+    def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
+        seconds: list[tuple[str, float]] = []
+        trace = _trace_directory(self.options.trace_dir, capture)
+        with Progress(capture.code.name, self.options.progress) as progress:
+
+            def observe(event: Event) -> None:
+                seconds.append((event.stage, event.seconds))
+                progress.step(event.stage, event.seconds)
+                if trace is not None:
+                    stagewire.save(event.document, trace / f"{kind_of(event.document)}.json")
+
+            if trace is not None:
+                stagewire.save(capture, trace / "capture.json")
+            program, cached, key = self._program(capture, observe, traced=trace is not None)
+            progress.step("cache", 0.0) if cached else None
+            start = time.perf_counter()
+            function = self.load(program)
+            seconds.append(("load", time.perf_counter() - start))
+        self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
+        return function
+
+    def load(self, program: Program) -> Callee:
+        """Compile (or fetch) the machine code of both directions and bind them."""
+        directory = self._cache.code_directory
+        units = [program.forward] if program.backward is None else [program.forward, program.backward]
+        loaded = load_unit(units, cache_dir=directory)
+        backward = loaded[1] if program.backward is not None else None
+        return bind(program.binding, loaded[0], backward)
+
+    def _program(
+        self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
+    ) -> tuple[Program, bool, str | None]:
+        usable = self.options.cache and capture.portable and self.pipeline.is_portable
+        key = program_key(capture, self.pipeline.describe()) if usable else None
+        if key is not None and not traced:
+            program = self._cache.read(key)
+            if program is not None:
+                return program, True, key
+        program = self.pipeline.run(capture, observe=observe)
+        if key is not None:
+            self._cache.write(key, program)
+        return program, False, key
+
+
+def _trace_directory(root: Path | None, capture: Capture) -> Path | None:
+    if root is None:
+        return None
+    with _compilation_lock:
+        number = next(_compilation)
+    directory = root / f"{number:04d}_{capture.code.name.replace('<', '').replace('>', '')}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def run_program(program: Program, inputs: tuple[torch.Tensor, ...], cache_dir: Path) -> tuple[Any, ...]:
+    """Finish from a saved Program: compile its sources, bind, call once on `inputs`."""
+    options = Options(cache_dir=cache_dir)
+    return StagefoldBackend(options).load(program)(*inputs)

@@ -1,0 +1,118 @@
+"""`stagefold` on the command line.
+
+    stagefold show FILE                     print a document
+    stagefold run-stage SLOT IN OUT         carry a saved document through one stage
+    stagefold run FILE INPUTS OUTPUTS       finish from any saved document and run it on tensors (torch.save files)
+    stagefold doctor                        what is installed, which compiler, what is missing
+    stagefold cache [--clear]               where the cache lies and how large it is
+
+Exit codes: 0 done, 1 a coded error (printed), 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import stagewire
+from stagewire.codec import kind_of
+from stagewire.errors import StageError
+from stagewire.printer import print_document
+
+from stagefold.errors import CommandFault
+from stagefold.options import SLOTS, Options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        return chosen.run(chosen)
+    except StageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except FileNotFoundError as error:
+        print(CommandFault(f"there is no file {error.filename!r}"), file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="stagefold", description="Look at, replay and check compiled programs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    show = commands.add_parser("show", help="print a document")
+    show.add_argument("file", type=Path)
+    show.set_defaults(run=_show)
+
+    run_stage = commands.add_parser("run-stage", help="carry a saved document through one stage")
+    run_stage.add_argument("slot", choices=SLOTS)
+    run_stage.add_argument("input", type=Path)
+    run_stage.add_argument("output", type=Path)
+    run_stage.set_defaults(run=_run_stage)
+
+    run = commands.add_parser("run", help="finish from a saved document and run it on tensors")
+    run.add_argument("file", type=Path)
+    run.add_argument("inputs", type=Path, help="a torch.save file with the list of graph inputs")
+    run.add_argument("outputs", type=Path, help="where to torch.save the list of outputs")
+    run.set_defaults(run=_run)
+
+    doctor = commands.add_parser("doctor", help="what is installed and what is missing")
+    doctor.set_defaults(run=_doctor)
+
+    cache = commands.add_parser("cache", help="where the cache lies and how large it is")
+    cache.add_argument("--clear", action="store_true", help="delete it")
+    cache.set_defaults(run=_cache)
+    return parser
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    print(print_document(stagewire.load(chosen.file)))
+    return 0
+
+
+def _run_stage(chosen: argparse.Namespace) -> int:
+    from stagefold.pipeline import BOUNDARIES, Pipeline
+
+    document = stagewire.load(chosen.input)
+    consumes, produces = BOUNDARIES[chosen.slot]
+    if kind_of(document) != consumes:
+        raise CommandFault(f"the stage {chosen.slot} reads a {consumes} document; this is a {kind_of(document)}")
+    stagewire.save(Pipeline.build(Options()).run(document, until=produces), chosen.output)
+    return 0
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    import torch
+
+    from stagefold.backend import StagefoldBackend
+
+    backend = StagefoldBackend(Options())
+    document = stagewire.load(chosen.file)
+    program = backend.pipeline.run(document)
+    inputs = torch.load(chosen.inputs, weights_only=True)
+    torch.save(list(backend.load(program)(*inputs)), chosen.outputs)
+    return 0
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from stagefold.doctor import findings
+
+    rows = findings()
+    for row in rows:
+        print(f"{'ok  ' if row.good else 'MISS'} {row.what}: {row.detail}")
+    return 0 if all(row.good or row.optional for row in rows) else 1
+
+
+def _cache(chosen: argparse.Namespace) -> int:
+    directory = Options().cache_directory
+    files = [path for path in directory.rglob("*") if path.is_file()] if directory.exists() else []
+    size = sum(path.stat().st_size for path in files)
+    print(f"{directory}: {len(files)} files, {size / 1e6:.1f} MB")
+    if chosen.clear and directory.exists():
+        shutil.rmtree(directory)
+        print("cleared")
+    return 0

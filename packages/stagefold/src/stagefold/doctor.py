@@ -1,0 +1,68 @@
+"""What a machine has for stagefold, and what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import platform
+
+from stagewire.errors import StageError
+
+PACKAGES = ("stagewire", "absint", "bytecap", "aotgrad", "primops", "loopir", "codegen")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One line of the report; an optional thing may be missing without harm."""
+
+    what: str
+    good: bool
+    detail: str
+    optional: bool = False
+
+
+def findings() -> tuple[Finding, ...]:
+    """Python, torch, the packages, the frame hook, the C++ compiler, Triton."""
+    return (
+        Finding("python", True, platform.python_version()),
+        _version("torch"),
+        *(_importable(name) for name in PACKAGES),
+        _owner_of_codegen(),
+        _importable("bytecap._evalframe"),
+        _compiler(),
+        _version("triton", optional=True),
+    )
+
+
+def _version(name: str, optional: bool = False) -> Finding:
+    try:
+        return Finding(name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, False, "not installed" + (" (only needed for GPUs)" if optional else ""), optional)
+
+
+def _importable(name: str) -> Finding:
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        return Finding(name, False, str(error))
+    return Finding(name, True, getattr(module, "__file__", None) or "built in")
+
+
+def _owner_of_codegen() -> Finding:
+    """An unrelated distribution also installs a top-level module named codegen."""
+    owners = importlib.metadata.packages_distributions().get("codegen", [])
+    foreign = sorted({owner for owner in owners if owner != "stagefold-codegen"})
+    if foreign:
+        return Finding("codegen owner", False, f"{', '.join(foreign)} installs a module of this name: uninstall it")
+    return Finding("codegen owner", True, "stagefold-codegen" if owners else "a source tree")
+
+
+def _compiler() -> Finding:
+    from codegen.cpp.compiler import find_compiler
+
+    try:
+        return Finding("C++ compiler", True, str(find_compiler()))
+    except StageError as error:
+        return Finding("C++ compiler", False, f"{error.message}; {error.fix}")

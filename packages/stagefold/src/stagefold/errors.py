@@ -1,0 +1,46 @@
+"""Coded errors of the umbrella."""
+
+from __future__ import annotations
+
+from stagewire.errors import StageError
+
+
+class BadOption(StageError):
+    """An option that no stage knows, or of the wrong type."""
+
+    code = "SF001"
+
+
+class UnknownBackend(StageError):
+    """A backend name that nobody registered."""
+
+    code = "SF002"
+
+
+class UnknownStage(StageError):
+    """stages= names a slot that does not exist, or a stage that nobody registered."""
+
+    code = "SF003"
+
+
+class BadStage(StageError):
+    """An object in stages= that is neither a Stage nor a function of a document, or that returns the wrong kind."""
+
+    code = "SF004"
+
+
+class BadModel(StageError):
+    """compile() was given something that cannot be called."""
+
+    code = "SF005"
+    fix = "Pass a function, a method, an nn.Module, or nothing (to use compile as a decorator with arguments)."
+
+
+class CommandFault(StageError):
+    """A command line that cannot be carried out."""
+
+    code = "SF006"
+
+
+class CacheWarning(UserWarning):
+    """A damaged or foreign cache entry was ignored."""

@@ -1,0 +1,112 @@
+"""What a user may set: torch.compile's modes and options, and the options of each stage.
+
+`options={"key": value}` takes the fields of `Options` by name, and any field of a stage's own Options object as
+"stage.field", for example {"codegen.target": "triton"}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from stagefold.errors import BadOption
+
+SLOTS = ("aotgrad", "primops", "loopir", "codegen")
+
+MODES: dict[str, dict[str, Any]] = {"default": {}}
+"""Option bundles by name of mode. The CUDA-graph and autotuning modes join with the GPU back end."""
+
+
+def default_cache_dir() -> Path:
+    """STAGEFOLD_CACHE_DIR, or the platform's directory for caches of a user."""
+    chosen = os.environ.get("STAGEFOLD_CACHE_DIR")
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("stagefold"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the pipeline itself.
+
+    cache: read and write the on-disk cache. cache_dir: where it lies (default: `default_cache_dir()`).
+    trace_dir: save every document of every compilation there (default: STAGEFOLD_TRACE, if set).
+    verify: check every document at every boundary (slower; for people who write stages).
+    progress: one status line on stderr while compiling (default: when stderr is a terminal).
+    recompile_limit: how many versions of one code object to keep before running it plain.
+    stage: the options object of each stage slot (None: the stage's defaults).
+    """
+
+    cache: bool = True
+    cache_dir: Path | None = None
+    trace_dir: Path | None = None
+    verify: bool = False
+    progress: bool | None = None
+    recompile_limit: int = 8
+    stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
+
+    @property
+    def cache_directory(self) -> Path:
+        return self.cache_dir or default_cache_dir()
+
+    def for_stage(self, slot: str) -> dict[str, Any]:
+        """The fields that the user set for the stage in `slot`."""
+        return dict(dict(self.stage).get(slot, ()))
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "cache": (bool,),
+    "cache_dir": (str, Path),
+    "trace_dir": (str, Path),
+    "verify": (bool,),
+    "progress": (bool,),
+    "recompile_limit": (int,),
+}
+
+
+def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
+    """Merge a mode and a dict of options into one frozen object; refuse what nobody knows.
+
+    >>> parse_options(None, {"cache": False}).cache
+    False
+    """
+    if mode is not None and options is not None:
+        raise BadOption("mode and options are both given", fix="Pass one of the two, as with torch.compile.")
+    if mode is not None and mode not in MODES:
+        raise BadOption(f"unknown mode {mode!r}", fix=f"Use one of: {', '.join(MODES)}.")
+    merged: dict[str, Any] = dict(MODES[mode] if mode is not None else options or {})
+    environment = os.environ.get("STAGEFOLD_TRACE")
+    if environment and "trace_dir" not in merged:
+        merged["trace_dir"] = environment
+    own: dict[str, Any] = {}
+    stage: dict[str, dict[str, Any]] = {}
+    for key, value in merged.items():
+        slot, dot, field = key.partition(".")
+        if dot and slot in SLOTS:
+            stage.setdefault(slot, {})[field] = value
+        elif key in _TYPES:
+            own[key] = _checked(key, value)
+        else:
+            raise _unknown(key)
+    packed = tuple((slot, tuple(fields.items())) for slot, fields in stage.items())
+    return Options(stage=packed, **own)
+
+
+def _checked(key: str, value: Any) -> Any:
+    kinds = _TYPES[key]
+    wrong_bool = isinstance(value, bool) and bool not in kinds
+    if not isinstance(value, kinds) or wrong_bool:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise BadOption(f"option {key!r} must be {names}, not {type(value).__name__}")
+    return Path(value) if Path in kinds else value
+
+
+def _unknown(key: str) -> BadOption:
+    known = [*_TYPES, *(f"{slot}.<field>" for slot in SLOTS)]
+    close = difflib.get_close_matches(key, list(_TYPES), n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Known options: {', '.join(known)}."
+    return BadOption(f"unknown option {key!r}", fix=hint)

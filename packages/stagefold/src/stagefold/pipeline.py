@@ -1,0 +1,188 @@
+"""The stages in order, and the runs through them.
+
+    Capture -> aotgrad -> Grad -> primops -> Prim -> loopir -> Loop -> codegen -> Program
+
+Every boundary is a document: `Pipeline.run` can start at any of them and stop at any of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import stagewire
+from stagewire.codec import kind_of
+from stagewire.stage import Stage, discover
+from stagewire.verify import verify
+
+from stagefold.errors import BadOption, BadStage, UnknownStage
+from stagefold.options import SLOTS, Options
+
+DEFAULT_STAGES: dict[str, str] = {
+    "aotgrad": "aotgrad.stage:AotGrad",
+    "primops": "primops.stage:Primops",
+    "loopir": "loopir.stage:LoopIR",
+    "codegen": "codegen.stage:Codegen",
+}
+
+BOUNDARIES: dict[str, tuple[str, str]] = {
+    "aotgrad": ("capture", "grad"),
+    "primops": ("grad", "prim"),
+    "loopir": ("prim", "loop"),
+    "codegen": ("loop", "program"),
+}
+"""What each slot consumes and produces."""
+
+StageLike = Stage | str | Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionStage:
+    """A user's function of a document, dressed as a stage."""
+
+    name: str
+    consumes: str
+    produces: str
+    function: Callable[[Any], Any]
+    version: str = "user"
+
+    def run(self, document: Any, options: Any = None) -> Any:
+        return self.function(document)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """One stage has run: its slot, seconds, and what it produced."""
+
+    stage: str
+    seconds: float
+    document: stagewire.Document
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+def _default_stage(slot: str) -> Stage:
+    return _load(DEFAULT_STAGES[slot])
+
+
+def resolve_stage(slot: str, stage: StageLike) -> Stage:
+    """The stage object for what a user put into stages= for `slot`."""
+    if slot not in BOUNDARIES:
+        raise UnknownStage(f"there is no stage slot {slot!r}", fix=f"The slots are: {', '.join(SLOTS)}.")
+    if isinstance(stage, str):
+        found = discover()
+        if stage not in found:
+            raise UnknownStage(
+                f"no installed distribution registers a stage {stage!r}",
+                fix=f"Registered: {', '.join(sorted(found)) or 'none'}; or pass the stage object itself.",
+            )
+        loaded = found[stage].load()
+        stage = loaded() if isinstance(loaded, type) else loaded
+    consumes, produces = BOUNDARIES[slot]
+    if isinstance(stage, Stage):
+        if (stage.consumes, stage.produces) != (consumes, produces):
+            raise BadStage(
+                f"stage {stage.name!r} turns {stage.consumes} into {stage.produces}; "
+                f"the slot {slot!r} turns {consumes} into {produces}"
+            )
+        return stage
+    if callable(stage):
+        return FunctionStage(getattr(stage, "__qualname__", slot), consumes, produces, stage)
+    raise BadStage(
+        f"stages[{slot!r}] is a {type(stage).__name__}",
+        fix="Pass a Stage (name, version, consumes, produces, run) or a function of a document.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """One stage for each slot, with its options object."""
+
+    stages: tuple[tuple[str, Stage, Any], ...]
+    verify: bool = False
+
+    @staticmethod
+    def build(options: Options, stages: Mapping[str, StageLike] | None = None) -> Pipeline:
+        """The default stages, with those of `stages` in their slots."""
+        chosen = {slot: resolve_stage(slot, stage) for slot, stage in (stages or {}).items()}
+        rows = []
+        for slot in SLOTS:
+            stage = chosen.get(slot) or _default_stage(slot)
+            rows.append((slot, stage, _stage_options(slot, stage, options)))
+        return Pipeline(tuple(rows), options.verify)
+
+    def describe(self) -> str:
+        """Names, versions and options: part of every cache key."""
+        return ";".join(f"{slot}={stage.name}@{stage.version}:{options!r}" for slot, stage, options in self.stages)
+
+    @property
+    def is_portable(self) -> bool:
+        """False if a stage is a bare function, whose behaviour no key can describe: nothing is cached then."""
+        return not any(isinstance(stage, FunctionStage) for _, stage, _ in self.stages)
+
+    def run(
+        self,
+        document: stagewire.Document,
+        *,
+        until: str = "program",
+        observe: Callable[[Event], None] | None = None,
+    ) -> Any:
+        """Carry `document` from where it stands to the kind `until`.
+
+        The cyclic garbage collector rests meanwhile: it costs more than all stages (measured in the notes on tracing).
+        """
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            for slot, stage, options in self.stages:
+                if kind_of(document) == until:
+                    break
+                if BOUNDARIES[slot][0] != kind_of(document):
+                    continue
+                document = self._step(slot, stage, options, document, observe)
+        finally:
+            if collecting:
+                gc.enable()
+        if kind_of(document) != until:
+            raise BadStage(f"a {kind_of(document)} document cannot be carried to {until!r}")
+        return document
+
+    def _step(
+        self,
+        slot: str,
+        stage: Stage,
+        options: Any,
+        document: stagewire.Document,
+        observe: Callable[[Event], None] | None,
+    ) -> stagewire.Document:
+        start = time.perf_counter()
+        produced = stage.run(document, options)
+        wanted = BOUNDARIES[slot][1]
+        if not isinstance(produced, stagewire.Document) or kind_of(produced) != wanted:
+            raise BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {type(produced).__name__}, not a {wanted}")
+        if self.verify:
+            verify(produced)
+        if observe is not None:
+            observe(Event(slot, time.perf_counter() - start, produced))
+        return produced
+
+
+def _stage_options(slot: str, stage: Stage, options: Options) -> Any:
+    fields = options.for_stage(slot)
+    kind = getattr(stage, "Options", None)
+    if kind is None:
+        if fields:
+            raise BadOption(f"the stage {stage.name!r} in slot {slot!r} has no options, got {sorted(fields)}")
+        return None
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        known = ", ".join(field.name for field in dataclasses.fields(kind))
+        raise BadOption(f"options of {slot}: {error}", fix=f"Known: {known}.") from None
