@@ -1,0 +1,87 @@
+"""Coded errors of absint (prefix AI)."""
+
+from __future__ import annotations
+
+from stagewire.errors import StageError
+
+__all__ = [
+    "BadMutation",
+    "DataDependentError",
+    "DimensionError",
+    "NoActiveMode",
+    "NoTypeRule",
+    "SymbolicSize",
+    "TypeRuleError",
+    "UnknownTarget",
+    "UnsupportedTensor",
+    "UnwirableArgument",
+]
+
+
+class DataDependentError(StageError):
+    """The program asks an abstract tensor for its data: a value, a truth, or a shape that data decides."""
+
+    code = "AI001"
+    fix = "Keep the decision in tensors (torch.where), or let this line run outside the graph."
+
+
+class NoActiveMode(StageError):
+    """An abstract tensor met a torch op while no `AbstractMode` was active."""
+
+    code = "AI002"
+    fix = "Run the op inside `with mode:` or through absint.abstract_call."
+
+
+class NoTypeRule(StageError):
+    """An op has no result-type rule, and the slow path could not run it either."""
+
+    code = "AI003"
+    fix = "Add a rule under absint/rules, register a fake kernel, or let this op run outside the graph."
+
+
+class TypeRuleError(StageError, RuntimeError):
+    """A type rule refuses the operands, as eager torch would (it is a RuntimeError too)."""
+
+    code = "AI004"
+    fix = "The operands do not fit the op; eager torch refuses this call as well."
+
+
+class DimensionError(TypeRuleError, IndexError):
+    """A dimension or an index out of range, as eager torch reports it (it is an IndexError too)."""
+
+    code = "AI010"
+
+
+class BadMutation(StageError):
+    """An in-place or out= op whose result does not fit the tensor it writes."""
+
+    code = "AI005"
+    fix = "Write into a tensor of the result's shape and of a dtype that can hold the result."
+
+
+class SymbolicSize(StageError):
+    """A symbolic size came where this path needs an integer."""
+
+    code = "AI006"
+    fix = "Pass size_of=, which gives the integer of a symbolic size."
+
+
+class UnsupportedTensor(StageError):
+    """A tensor without a plain strided type: sparse, quantized, nested, or a foreign subclass."""
+
+    code = "AI007"
+    fix = "Only strided tensors have abstract types; let this op run outside the graph."
+
+
+class UnknownTarget(StageError):
+    """A qualified name that names no callable, or a callable that has no qualified name."""
+
+    code = "AI008"
+    fix = "Targets live under torch, torch.ops, operator or math."
+
+
+class UnwirableArgument(StageError):
+    """A Python object that is no argument of a document."""
+
+    code = "AI009"
+    fix = "Pass numbers, strings, dtypes, devices, slices and containers of them."

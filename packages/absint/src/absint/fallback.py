@@ -1,0 +1,127 @@
+"""The slow, correct path for an op without a type rule: run it once on zeros and read the types.
+
+Zeros are valid as indices, masks and sizes of groups, so that nearly every kernel accepts them. Each use is
+counted on the `Fallback` object, so that a missing rule is seen. Nothing here is shared between modes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from absint.errors import DataDependentError, NoTypeRule
+from absint.meta import CPU, Meta, from_tensor
+from absint.schema import OpRecord
+
+__all__ = ["Fallback"]
+
+
+class Fallback:
+    """Runs kernels on zero-filled tensors of the operands' exact types.
+
+    max_bytes: refuse calls whose operands together are larger.
+    counts: uses by op name.
+    """
+
+    def __init__(self, max_bytes: int = 1 << 28) -> None:
+        self.max_bytes = max_bytes
+        self.counts: Counter[str] = Counter()
+
+    def types(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Result types of `record.func` on operands whose tensors are `Meta`s.
+
+        Raises `DataDependentError` where data decides the result's shape, `NoTypeRule` where the kernel
+        is too large to run or refuses zeros.
+        """
+        if record.is_data_dependent:
+            raise DataDependentError(f"the result of {record.name} depends on data")
+        bytes_needed = sum(_span(m) * m.dtype.itemsize for m in _metas((args, kwargs)))
+        if bytes_needed > self.max_bytes:
+            raise NoTypeRule(f"{record.name} has no type rule and its operands take {bytes_needed} bytes")
+        self.counts[record.name] += 1
+        device = next((m.device for m in _metas((args, kwargs))), CPU)
+        if device.type != "cpu" and not torch.accelerator.is_available():
+            args, kwargs, true_device = _replace_device((args, kwargs)) + (device,)
+        else:
+            true_device = None
+        zeros: dict[int, torch.Tensor] = {}
+        state = torch.get_rng_state() if record.is_random else None
+        try:
+            with torch.no_grad():
+                result = record.func(*_real(args, zeros), **_real(kwargs, zeros))
+        except DataDependentError:
+            raise
+        except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError) as error:
+            raise NoTypeRule(f"{record.name} has no type rule, and on zeros it says: {error}") from error
+        finally:
+            if state is not None:
+                torch.set_rng_state(state)
+        return _types(result, true_device)
+
+
+def _metas(tree: Any) -> list[Meta]:
+    match tree:
+        case Meta():
+            return [tree]
+        case tuple() | list():
+            return [m for item in tree for m in _metas(item)]
+        case dict():
+            return [m for item in tree.values() for m in _metas(item)]
+        case _:
+            return []
+
+
+def _map(tree: Any, visit: Any) -> Any:
+    match tree:
+        case tuple() | list():
+            return type(tree)([_map(item, visit) for item in tree])
+        case dict():
+            return {key: _map(item, visit) for key, item in tree.items()}
+        case _:
+            return visit(tree)
+
+
+def _replace_device(tree: Any) -> Any:
+    """Every device becomes the CPU: the build cannot run the true one, types do not depend on it."""
+
+    def visit(leaf: Any) -> Any:
+        if isinstance(leaf, Meta):
+            return Meta(leaf.shape, leaf.stride, leaf.dtype, CPU, leaf.storage_offset)
+        return CPU if isinstance(leaf, torch.device) else leaf
+
+    return _map(tree, visit)
+
+
+def _span(meta: Meta) -> int:
+    """Elements of memory that the type reaches."""
+    if 0 in meta.shape:
+        return meta.storage_offset
+    reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.stride, strict=True))
+    return meta.storage_offset + reach + 1
+
+
+def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
+    def visit(leaf: Any) -> Any:
+        if not isinstance(leaf, Meta):
+            return leaf
+        key = id(leaf)
+        if key not in zeros:
+            memory = torch.zeros(_span(leaf), dtype=leaf.dtype, device=leaf.device)
+            zeros[key] = memory.as_strided(leaf.shape, leaf.stride, leaf.storage_offset)
+        return zeros[key]
+
+    return _map(tree, visit)
+
+
+def _types(result: Any, device: torch.device | None) -> Any:
+    def visit(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        meta = from_tensor(leaf)
+        return meta if device is None else Meta(
+            meta.shape, meta.stride, meta.dtype, device, meta.storage_offset
+        )
+
+    return _map(result, visit)

@@ -1,0 +1,137 @@
+"""`Meta`: the type of one strided tensor, and the arithmetic every result-type rule starts from.
+
+    Meta(shape, stride, dtype, device, storage_offset)
+
+Sizes, strides and offset count elements. Rules use only the ordinary integer operators on them, so
+that a symbolic integer can stand wherever an `int` stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import torch
+from stagewire.expr import Dim, Expr
+from stagewire.types import TensorType
+
+from absint.errors import SymbolicSize
+
+__all__ = [
+    "CPU",
+    "Meta",
+    "contiguous",
+    "contiguous_stride",
+    "from_tensor",
+    "from_wire",
+    "numel",
+    "to_wire",
+]
+
+CPU = torch.device("cpu")
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False):
+    """Type of one strided tensor: sizes, strides and offset in elements, dtype and true device.
+
+    >>> contiguous((2, 3), torch.float32)
+    Meta(float32[2, 3])
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device = CPU
+    storage_offset: int = 0
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        text = f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
+        if self.stride != contiguous_stride(self.shape):
+            text += f" stride={list(self.stride)}"
+        if self.storage_offset != 0:
+            text += f" offset={self.storage_offset}"
+        if self.device != CPU:
+            text += f" on {self.device}"
+        return f"Meta({text})"
+
+
+def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides of `shape`; a dimension of size zero counts as one, as in `at::empty`.
+
+    >>> contiguous_stride((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if size != 0:
+            step = step * size
+    strides.reverse()
+    return tuple(strides)
+
+
+def contiguous(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device = CPU
+) -> Meta:
+    """The type of a fresh row-major tensor."""
+    shape = tuple(shape)
+    return Meta(shape, contiguous_stride(shape), dtype, device)
+
+
+def numel(shape: Sequence[int]) -> int:
+    """Product of the sizes; one for a 0-dim tensor."""
+    count = 1
+    for size in shape:
+        count = count * size
+    return count
+
+
+def to_wire(meta: Meta, *, requires_grad: bool = False) -> TensorType:
+    """The document form of `meta`."""
+    return TensorType(
+        str(meta.dtype).removeprefix("torch."),
+        meta.shape,
+        meta.stride,
+        meta.storage_offset,
+        str(meta.device),
+        requires_grad,
+    )
+
+
+def from_wire(wire: TensorType, size_of: Callable[[Expr], int] | None = None) -> Meta:
+    """The in-memory form of a document's tensor type.
+
+    `size_of` gives the integer for a symbolic size; without it a symbolic size raises `SymbolicSize`.
+    """
+
+    def integer(dim: Dim) -> int:
+        if isinstance(dim, int):
+            return dim
+        if size_of is None:
+            raise SymbolicSize(f"the size {dim} of {wire} is symbolic")
+        return size_of(dim)
+
+    return Meta(
+        tuple(map(integer, wire.shape)),
+        tuple(map(integer, wire.stride)),
+        getattr(torch, wire.dtype),
+        torch.device(wire.device),
+        integer(wire.storage_offset),
+    )
+
+
+def from_tensor(tensor: torch.Tensor) -> Meta:
+    """The type of a real strided tensor."""
+    return Meta(
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        tensor.dtype,
+        tensor.device,
+        tensor.storage_offset(),
+    )

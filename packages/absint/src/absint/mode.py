@@ -1,0 +1,326 @@
+"""`AbstractMode`: runs any torch code on types alone.
+
+    with AbstractMode() as mode:
+        y = torch.nn.functional.linear(x, w)      # x, w: AbstractTensor
+
+Every op that autograd leaves over arrives at `on_op`. A tracer subclasses the mode and overrides that one
+method; `result_types`, `finish`, `lift` and `wrap` are the pieces to build it from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from absint.errors import (
+    BadMutation,
+    DataDependentError,
+    NoTypeRule,
+    UnsupportedTensor,
+)
+from absint.fallback import Fallback
+from absint.meta import Meta, from_tensor
+from absint.promote import can_cast
+from absint.schema import OpRecord, argument_value, record_of
+from absint.tensor import AbstractTensor, Storage
+
+__all__ = ["AbstractMode", "abstract_call"]
+
+_PLAIN = frozenset(
+    (int, float, bool, type(None), str, torch.dtype, torch.device, torch.layout,
+     torch.memory_format, complex)
+)  # fmt: skip
+# Ops that change sizes and strides of their argument in place and that the wrapper itself can do.
+_RETYPING = frozenset(
+    f"aten.{name}.{overload}"
+    for name, overload in (
+        ("t_", "default"), ("transpose_", "default"), ("unsqueeze_", "default"), ("squeeze_", "default"),
+        ("squeeze_", "dim"), ("squeeze_", "dims"), ("as_strided_", "default"), ("swapdims_", "default"),
+        ("swapaxes_", "default"), ("detach_", "default"),
+    )
+)  # fmt: skip
+_VALUE_IDENTITY = frozenset(
+    ("aten.lift_fresh.default", "aten.lift.default", "aten.detach.default", "aten.alias.default")
+)
+
+
+class AbstractMode(TorchDispatchMode):
+    """A dispatch mode that answers every op by the types of its results.
+
+    fallback: the slow path for ops without a rule, with its counters.
+    tensor_class: the class of the tensors it makes (a tracer sets its own subclass).
+    """
+
+    tensor_class: type[AbstractTensor] = AbstractTensor
+
+    def __init__(self, *, fallback: Fallback | None = None) -> None:
+        super().__init__()
+        self.fallback = Fallback() if fallback is None else fallback
+        self._lifted: dict[int, tuple[torch.Tensor, AbstractTensor]] = {}
+        self._storages: dict[int, Storage] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True would wrap __torch_dispatch__ so that the first op imports torch._dynamo.
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.on_op(func, args, {} if kwargs is None else kwargs)
+
+    # The hook point.
+
+    def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer one op; `args` and `kwargs` hold abstract tensors and, where they appear, real ones."""
+        record = record_of(func)
+        rule = record.rule
+        if rule is not None and record.simple:
+            result = (
+                rule(*[self._type(a) for a in args], **{k: self._type(v) for k, v in kwargs.items()})
+                if kwargs
+                else rule(*[self._type(a) for a in args])
+            )
+            if type(result) is Meta:
+                return self.tensor_class(result)
+            return self._wrap_tree(result)
+        if record.is_composite and rule is None:
+            return self.decompose(func, args, kwargs)
+        if record.name == "aten._local_scalar_dense.default":
+            return self.scalar_of(self._abstract(args[0]))
+        args = tuple(self._abstract_tree(a) for a in args)
+        kwargs = {k: self._abstract_tree(v) for k, v in kwargs.items()}
+        types = self.result_types(record, args, kwargs)
+        return self.finish(record, args, kwargs, types)
+
+    def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
+        with self:
+            return func._op_dk(
+                torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs
+            )
+
+    def scalar_of(self, tensor: AbstractTensor) -> Any:
+        """The Python number of a 0-dim tensor whose value is known; raises `DataDependentError`."""
+        constant = tensor.storage_record.constant
+        if constant is None or from_tensor(constant) != tensor.meta:
+            raise DataDependentError(f"the program asks for the value of {tensor.meta}")
+        return constant.item()
+
+    # Types of results.
+
+    def result_types(
+        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Types of the results of an op, as `Meta`s in the structure the op returns.
+
+        `args` and `kwargs` hold abstract tensors (or real ones, which are lifted) or `Meta`s. Does not touch
+        any tensor. For an in-place op this is the type of the tensor written, after checking it.
+        """
+        metas = tuple(self._type(a) for a in args)
+        named = {k: self._type(v) for k, v in kwargs.items()}
+        if record.rule is not None:
+            return record.rule(*metas, **named)
+        if record.writes:
+            return self._written_types(record, metas, named)
+        return self._slow_types(record, metas, named)
+
+    def _slow_types(
+        self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        kernel = _fake_kernel(record.func)
+        if kernel is None:
+            return self.fallback.types(record, metas, named)
+        with self, torch.no_grad():
+            result = kernel(*_map_metas(metas, AbstractTensor), **_map_metas(named, AbstractTensor))
+        return self._type(result)
+
+    def _written_types(
+        self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]
+    ) -> Any:
+        if not record.func._schema.returns:
+            return None
+        if record.functional is None:
+            return self._slow_types(record, metas, named)
+        operands = {k: v for k, v in named.items() if k not in record.out_names}
+        operands.pop("generator", None)
+        if record.functional_rule is not None:
+            computed = record.functional_rule(*metas, **operands)
+        else:
+            computed = self._slow_types(record_of(record.functional), metas, operands)
+        results = computed if isinstance(computed, tuple) else (computed,)
+        targets = tuple(argument_value(write, metas, named) for write in record.writes)
+        for result, target in zip(results, targets, strict=False):
+            _check_write(record, result, target)
+        return targets if len(targets) > 1 else targets[0]
+
+    # Abstract results.
+
+    def finish(
+        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any
+    ) -> Any:
+        """Make the results of an op from their types: written arguments, views, fresh tensors."""
+        for write in record.writes:
+            self._count_write(argument_value(write, args, kwargs))
+        if record.changes_type:
+            return self._retype(record, args, kwargs)
+        for write in record.hidden_writes:
+            self._count_write(argument_value(write, args, kwargs))
+        if types is None:
+            return None
+        sources = [
+            None if name is None else argument_value((at, name), args, kwargs)
+            for at, name in zip(record.aliases, record.alias_names, strict=True)
+        ]
+        written = {id(argument_value(write, args, kwargs)) for write in record.writes}
+        if len(sources) == 1:
+            return self._result(record, types, sources[0], written)
+        return tuple(
+            self._result(record, item, source, written)
+            for item, source in zip(types, sources, strict=True)
+        )
+
+    def _result(self, record: OpRecord, types: Any, source: Any, written: set[int]) -> Any:
+        if source is None:
+            return self._wrap_tree(types)
+        if id(source) in written:
+            return source
+        if isinstance(types, (tuple, list)):
+            return [self.tensor_class(item, source.storage_record) for item in types]
+        return self.tensor_class(types, source.storage_record)
+
+    def _count_write(self, target: Any) -> None:
+        if isinstance(target, AbstractTensor):
+            target.storage_record.write()
+        elif isinstance(target, (list, tuple)):
+            for item in target:
+                self._count_write(item)
+
+    def _retype(
+        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> AbstractTensor:
+        if record.name not in _RETYPING:
+            raise NoTypeRule(f"{record.name} changes the storage of an abstract tensor")
+        target = args[0]
+        with torch._C._DisableTorchDispatch():
+            record.func(*args, **kwargs)
+        target.meta = Meta(
+            tuple(target.shape),
+            tuple(target.stride()),
+            target.dtype,
+            target.meta.device,
+            target.storage_offset(),
+        )
+        return target
+
+    def wrap(self, meta: Meta, storage: Storage | None = None) -> AbstractTensor:
+        """A tensor of this type, on `storage` or on fresh memory."""
+        return self.tensor_class(meta, storage)
+
+    def _wrap_tree(self, types: Any) -> Any:
+        if type(types) is Meta:
+            return self.tensor_class(types)
+        if isinstance(types, tuple):
+            return tuple([self._wrap_tree(item) for item in types])
+        if isinstance(types, list):
+            return [self._wrap_tree(item) for item in types]
+        return types
+
+    # Real tensors.
+
+    def lift(self, tensor: torch.Tensor) -> AbstractTensor:
+        """The abstract stand-in of a real tensor that the program brought along, one per tensor.
+
+        Tensors that share memory get one `Storage`. A tracer overrides this to make inputs or constants.
+        """
+        known = self._lifted.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise UnsupportedTensor(f"a {tensor.layout} tensor of type {type(tensor).__name__}")
+        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise UnsupportedTensor(f"a tensor subclass {type(tensor).__name__} with its own dispatch")
+        key = tensor.untyped_storage()._cdata
+        storage = self._storages.get(key)
+        if storage is None:
+            storage = self._storages[key] = Storage(constant=tensor)
+        abstract = self.tensor_class(from_tensor(tensor), storage)
+        self._lifted[id(tensor)] = (tensor, abstract)
+        return abstract
+
+    def _abstract(self, tensor: torch.Tensor) -> AbstractTensor:
+        return tensor if isinstance(tensor, AbstractTensor) else self.lift(tensor)
+
+    def _abstract_tree(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._abstract(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._abstract_tree(item) for item in value])
+        return value
+
+    def _type(self, value: Any) -> Any:
+        if type(value) is AbstractTensor:
+            return value.meta
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, torch.Tensor):
+            return self._abstract(value).meta
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._type(item) for item in value])
+        return value
+
+
+def _fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
+    """The fake kernel a custom op registered with torch.library, if any."""
+    if func.namespace == "aten":
+        return None
+    from torch._library.simple_registry import singleton
+
+    entry = singleton.find(func.name())
+    return None if entry.fake_impl.kernel is None else entry.fake_impl.kernel
+
+
+def _map_metas(tree: Any, visit: Callable[[Meta], Any]) -> Any:
+    if type(tree) is Meta:
+        return visit(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([_map_metas(item, visit) for item in tree])
+    if isinstance(tree, dict):
+        return {key: _map_metas(item, visit) for key, item in tree.items()}
+    return tree
+
+
+def _check_write(record: OpRecord, result: Any, target: Any) -> None:
+    if not isinstance(result, Meta) or not isinstance(target, Meta):
+        return
+    if result.shape != target.shape:
+        raise BadMutation(
+            f"{record.name}: output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(result.shape)}"
+        )
+    if not can_cast(result.dtype, target.dtype):
+        raise BadMutation(
+            f"{record.name}: result type {result.dtype} can't be cast to the desired output type "
+            f"{target.dtype}"
+        )
+
+
+def abstract_call(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    mode: AbstractMode,
+) -> Any:
+    """Run `fn` on abstract tensors under `mode`, with torch's autograd as it is set, and return its result.
+
+    >>> x = AbstractTensor(contiguous((2, 3), torch.float32))
+    >>> abstract_call(torch.transpose, (x, 0, 1), mode=AbstractMode()).stride()
+    (1, 3)
+    """
+    with mode:
+        return fn(*args, **({} if kwargs is None else kwargs))

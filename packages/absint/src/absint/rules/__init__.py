@@ -1,0 +1,25 @@
+"""Result-type rules of ATen overloads, as pure functions of types, one family a module."""
+
+from __future__ import annotations
+
+from absint.rules import elementwise
+from absint.rules.table import Rule, RuleTable
+
+__all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
+
+FAMILIES: dict[str, RuleTable] = {
+    "elementwise": elementwise.TABLE,
+}
+
+
+def _merge(families: dict[str, RuleTable]) -> dict[str, Rule]:
+    merged: dict[str, Rule] = {}
+    for family, table in families.items():
+        for name, rule in table.items():
+            if name in merged:
+                raise ValueError(f"{name} has a second rule in {family}")
+            merged[name] = rule
+    return merged
+
+
+RULES: dict[str, Rule] = _merge(FAMILIES)

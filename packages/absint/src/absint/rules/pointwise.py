@@ -1,0 +1,114 @@
+"""The type of a TensorIterator result: broadcast shape, common device, output strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta, contiguous_stride
+from absint.promote import float_dtype, result_type
+from absint.strides import elementwise_stride, is_contiguous, preserve_stride
+
+__all__ = ["broadcast", "cast", "common_device", "float_pointwise", "pointwise"]
+
+Operand = Meta | int | float | bool | complex
+
+
+def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The broadcast of two shapes.
+
+    >>> broadcast((3, 1), (2, 1, 4))
+    (2, 3, 4)
+    """
+    if first == second:
+        return first
+    if len(first) < len(second):
+        return broadcast(second, first)
+    lead = len(first) - len(second)
+    shape = list(first)
+    for dim, size in enumerate(second, lead):
+        if shape[dim] != size:
+            if shape[dim] == 1:
+                shape[dim] = size
+            elif size != 1:
+                raise TypeRuleError(
+                    f"The size of tensor a ({shape[dim]}) must match the size of tensor b ({size}) at "
+                    f"non-singleton dimension {dim}"
+                )
+    return tuple(shape)
+
+
+def common_device(operands: Sequence[Operand]) -> torch.device:
+    """The device of the result; 0-dim CPU tensors go along with any device."""
+    device = None
+    for operand in operands:
+        if type(operand) is not Meta:
+            continue
+        if device is None or (device.type == "cpu" and device_is_weak):
+            device_is_weak = not operand.shape
+            device = operand.device
+        elif operand.device != device and (operand.shape or operand.device.type != "cpu"):
+            raise TypeRuleError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {device} "
+                f"and {operand.device}!"
+            )
+    if device is None:
+        raise TypeRuleError("a pointwise op needs a tensor operand")
+    return device
+
+
+def cast(meta: Meta, dtype: torch.dtype) -> Meta:
+    """The type of `x.to(dtype)`: strides kept where dense."""
+    if meta.dtype is dtype:
+        return meta
+    return Meta(meta.shape, preserve_stride(meta.shape, meta.stride), dtype, meta.device)
+
+
+def pointwise(
+    operands: Sequence[Operand], common: torch.dtype | None = None, out: torch.dtype | None = None
+) -> Meta:
+    """The type of an elementwise result.
+
+    common: the dtype the operands are computed in (their promotion by default); on the CPU operands of
+    another dtype are converted first, which makes them dense. out: the dtype of the result, `common` by
+    default.
+    """
+    if common is None:
+        common = result_type(operands)
+    first = operands[0]
+    if len(operands) == 1 and type(first) is Meta:
+        stride = first.stride
+        if not is_contiguous(first.shape, stride):
+            converted = first.dtype is not common and first.device.type == "cpu"
+            stride = preserve_stride(first.shape, stride) if converted else stride
+            stride = elementwise_stride(first.shape, ((first.shape, stride),))
+        else:
+            stride = contiguous_stride(first.shape)
+        return Meta(first.shape, stride, out or common, first.device)
+    tensors = [operand for operand in operands if type(operand) is Meta]
+    shape = tensors[0].shape
+    for tensor in tensors[1:]:
+        if tensor.shape != shape:
+            shape = broadcast(shape, tensor.shape)
+    strides = [
+        (
+            t.shape,
+            preserve_stride(t.shape, t.stride)
+            if t.dtype is not common and t.shape and t.device.type == "cpu"
+            else t.stride,
+        )
+        for t in tensors
+    ]
+    device = tensors[0].device
+    for tensor in tensors:
+        if tensor.device != device:
+            device = common_device(tensors)
+            break
+    return Meta(shape, elementwise_stride(shape, strides), out or common, device)
+
+
+def float_pointwise(operands: Sequence[Operand]) -> Meta:
+    """As `pointwise`, with integers promoted to the default float dtype."""
+    return pointwise(operands, float_dtype(result_type(operands)))

@@ -1,0 +1,180 @@
+"""What an op overload does besides computing: which arguments it writes, which results alias which.
+
+Read from the schema's alias annotations, never from names; a table holds the writers whose schema is
+silent. One `OpRecord` per overload, made once per process (`record_of` is a pure function).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import torch
+from torch._ops import OpOverload
+
+from absint.rules import RULES, Rule
+
+__all__ = ["HIDDEN_WRITES", "OpRecord", "functional_of", "record_of"]
+
+# Arguments that an op writes although its schema does not say so: (position, name).
+# native_batch_norm and its kin update the running statistics when `training` is true.
+HIDDEN_WRITES: dict[str, tuple[tuple[int, str], ...]] = {
+    "aten.native_batch_norm.default": ((3, "running_mean"), (4, "running_var")),
+    "aten.cudnn_batch_norm.default": ((3, "running_mean"), (4, "running_var")),
+    "aten.miopen_batch_norm.default": ((3, "running_mean"), (4, "running_var")),
+}
+
+# In-place overloads whose functional twin has another name.
+_FUNCTIONAL_EXCEPTIONS = {
+    "aten.bernoulli_.float": "aten.bernoulli.p",
+    "aten.bernoulli_.Tensor": "aten.bernoulli.Tensor",
+    "aten.normal_.default": "aten.normal_functional.default",
+    "aten.copy_.default": "aten.copy.default",
+}
+
+
+class OpRecord(msgspec.Struct, frozen=True, eq=False):
+    """An overload with what the abstract interpreter asks about it.
+
+    name: "aten.add.Tensor".
+    rule: the type rule of the overload itself, or None.
+    writes: arguments written, as (position, name); keyword-only ones have position -1.
+    aliases: for each result, the position of the argument it aliases, or -1 where it is fresh.
+    is_view: some result is a view of an argument that is not written.
+    functional: for in-place and out= overloads the overload that computes the same, if any.
+    changes_type: writes sizes or strides of its argument (t_, squeeze_, resize_, set_).
+    """
+
+    func: OpOverload
+    name: str
+    rule: Rule | None
+    writes: tuple[tuple[int, str], ...]
+    hidden_writes: tuple[tuple[int, str], ...]
+    aliases: tuple[int, ...]
+    alias_names: tuple[str | None, ...]
+    is_view: bool
+    functional: OpOverload | None
+    functional_rule: Rule | None
+    is_composite: bool
+    is_random: bool
+    is_data_dependent: bool
+    changes_type: bool
+    out_names: tuple[str, ...]
+    simple: bool
+
+
+@cache
+def record_of(func: OpOverload) -> OpRecord:
+    """The record of an overload.
+
+    >>> record_of(torch.ops.aten.view.default).aliases
+    (0,)
+    """
+    schema = func._schema
+    name = str(func)
+    arguments = schema.arguments
+    position = {
+        argument.name: -1 if argument.kwarg_only else index
+        for index, argument in enumerate(arguments)
+    }
+    writes = tuple(
+        (position[a.name], a.name)
+        for a in arguments
+        if a.alias_info is not None and a.alias_info.is_write
+    )
+    sources = [_alias_source(arguments, returned) for returned in schema.returns]
+    aliases = tuple(-1 if s is None else position[s] for s in sources)
+    written = {name for _, name in writes}
+    functional = functional_of(func) if writes else None
+    rule = RULES.get(name)
+    tags = func.tags
+    return OpRecord(
+        func=func,
+        name=name,
+        rule=rule,
+        writes=writes,
+        hidden_writes=HIDDEN_WRITES.get(name, ()),
+        aliases=aliases,
+        alias_names=tuple(sources),
+        is_view=any(s is not None and s not in written for s in sources),
+        functional=functional,
+        functional_rule=None if functional is None else RULES.get(str(functional)),
+        is_composite=_is_composite(func),
+        is_random=torch.Tag.nondeterministic_seeded in tags,
+        is_data_dependent=torch.Tag.data_dependent_output in tags
+        or torch.Tag.dynamic_output_shape in tags,
+        changes_type=torch.Tag.inplace_view in tags,
+        out_names=tuple(a.name for a in arguments if a.is_out),
+        simple=not writes and all(s is None for s in sources),
+    )
+
+
+def _is_composite(func: OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    )
+
+
+def _alias_source(arguments: Any, returned: Any) -> str | None:
+    """Name of the argument that a result aliases."""
+    if returned.alias_info is None:
+        return None
+    wanted = returned.alias_info.before_set
+    for argument in arguments:
+        info = argument.alias_info
+        if info is not None and (not wanted or info.before_set & wanted):
+            return argument.name
+    return None
+
+
+def functional_of(func: OpOverload) -> OpOverload | None:
+    """The overload that computes what an in-place or out= overload writes, or None.
+
+    >>> str(functional_of(torch.ops.aten.add_.Tensor)), str(functional_of(torch.ops.aten.add.out))
+    ('aten.add.Tensor', 'aten.add.Tensor')
+    """
+    exception = _FUNCTIONAL_EXCEPTIONS.get(str(func))
+    namespace = getattr(torch.ops, func.namespace)
+    if exception is not None:
+        _, packet, overload = exception.split(".")
+        return getattr(getattr(namespace, packet), overload)
+    packet_name = func._schema.name.split("::")[1]
+    outs = [a.name for a in func._schema.arguments if a.is_out]
+    if not outs:
+        if not packet_name.endswith("_") or packet_name.endswith("__"):
+            return None
+        packet_name = packet_name.removesuffix("_")
+    packet = getattr(namespace, packet_name, None)
+    if packet is None:
+        return None
+    wanted = _signature(func)
+    for overload_name in packet.overloads():
+        candidate = getattr(packet, overload_name)
+        if not _mutates(candidate) and _signature(candidate) == wanted:
+            return candidate
+    return None
+
+
+def _signature(func: OpOverload) -> list[tuple[str, str]]:
+    return [
+        (a.name, str(a.type))
+        for a in func._schema.arguments
+        if not a.is_out and str(a.type) != "Optional[Generator]"
+    ]
+
+
+def _mutates(func: OpOverload) -> bool:
+    return any(
+        a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments
+    )
+
+
+def argument_value(
+    write: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value passed for a (position, name) pair of an `OpRecord`, or None."""
+    position, name = write
+    if 0 <= position < len(args):
+        return args[position]
+    return kwargs.get(name)

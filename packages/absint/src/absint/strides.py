@@ -1,0 +1,261 @@
+"""Stride rules of ATen: contiguity predicates, TensorIterator's output strides, strides of a view.
+
+Sources: `c10/core/Contiguity.h`, `c10/core/MemoryFormat.h`, `aten/src/ATen/TensorIterator.cpp`
+(`reorder_dimensions`, `compute_fast_setup_type`), `aten/src/ATen/TensorUtils.cpp`
+(`computeStride`), `aten/src/ATen/ExpandUtils.cpp` (`infer_dense_strides`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from absint.meta import Meta, contiguous_stride
+
+__all__ = [
+    "channels_last_stride",
+    "dense_like_stride",
+    "elementwise_stride",
+    "is_channels_last",
+    "is_contiguous",
+    "is_dense",
+    "preserve_stride",
+    "stride_of_format",
+    "suggest_format",
+    "view_stride",
+]
+
+Shape = tuple[int, ...]
+_CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+_CHANNELS_LAST_FORMAT = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def is_contiguous(shape: Shape, stride: Shape) -> bool:
+    """Row-major without gaps; strides of size-1 dimensions do not matter, empty is contiguous."""
+    expected = 1
+    verdict = True
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if verdict and step != expected:
+                verdict = False
+            expected = expected * size
+    return verdict
+
+
+def is_channels_last(shape: Shape, stride: Shape) -> bool:
+    """Channels-last without gaps (4 or 5 dimensions, else False)."""
+    order = _CHANNELS_LAST_ORDER.get(len(shape))
+    if order is None:
+        return False
+    expected = 1
+    for dim in order:
+        if shape[dim] != 1:
+            if stride[dim] != expected:
+                return False
+            expected = expected * shape[dim]
+    return True
+
+
+def is_dense(shape: Shape, stride: Shape) -> bool:
+    """Non-overlapping and dense: some permutation of the dimensions is contiguous."""
+    if is_contiguous(shape, stride):
+        return True
+    steps = sorted(
+        (step, size) for size, step in zip(shape, stride, strict=True) if not size < 2
+    )
+    expected = 1
+    for step, size in steps:
+        if step != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def channels_last_stride(shape: Shape) -> Shape:
+    """Strides of a fresh channels-last tensor of 3 to 5 dimensions (channel first of the last 3-5)."""
+    order = {3: (0, 2, 1), **_CHANNELS_LAST_ORDER}[len(shape)]
+    strides = [0] * len(shape)
+    step = 1
+    for dim in order:
+        strides[dim] = step
+        step = step * (shape[dim] if shape[dim] != 0 else 1)
+    return tuple(strides)
+
+
+def _looks_channels_last(shape: Shape, stride: Shape) -> bool:
+    order = _CHANNELS_LAST_ORDER.get(len(shape))
+    if order is None or stride[1] == 0:
+        return False
+    least = 0
+    for dim in order:
+        if shape[dim] == 0 or stride[dim] < least:
+            return False
+        if dim == 0 and least == stride[1]:
+            return False
+        least = stride[dim]
+        if shape[dim] > 1:
+            least = least * shape[dim]
+    return True
+
+
+def suggest_format(meta: Meta) -> torch.memory_format:
+    """`Tensor::suggest_memory_format`: channels-last if the strides look so, else contiguous."""
+    if _looks_channels_last(meta.shape, meta.stride):
+        return _CHANNELS_LAST_FORMAT[len(meta.shape)]
+    return torch.contiguous_format
+
+
+def stride_of_format(shape: Shape, memory_format: torch.memory_format | None) -> Shape:
+    """Strides of a fresh tensor in a memory format (None means contiguous)."""
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        wanted = 4 if memory_format is torch.channels_last else 5
+        if len(shape) != wanted:
+            raise RuntimeError(f"required rank {wanted} tensor to use {memory_format} format")
+        return channels_last_stride(shape)
+    return contiguous_stride(shape)
+
+
+def _memory_order(
+    count: int, should_swap: Callable[[int, int], int]
+) -> list[int]:
+    """TensorIterator's insertion sort: dimensions from the fastest to the slowest."""
+    perm = list(range(count - 1, -1, -1))
+    for i in range(1, count):
+        position = i
+        for other in range(i - 1, -1, -1):
+            verdict = should_swap(perm[other], perm[position])
+            if verdict > 0:
+                perm[other], perm[position] = perm[position], perm[other]
+                position = other
+            elif verdict < 0:
+                break
+    return perm
+
+
+def dense_like_stride(shape: Shape, stride: Shape) -> Shape:
+    """Dense strides in the memory order of `stride` (`infer_dense_strides`)."""
+    if len(shape) <= 1:
+        return (1,) * len(shape)
+
+    def should_swap(first: int, second: int) -> int:
+        if stride[first] == 0 or stride[second] == 0:
+            return 0
+        if stride[first] < stride[second]:
+            return -1
+        if stride[first] > stride[second]:
+            return 1
+        return 1 if shape[first] > shape[second] else 0
+
+    strides = [0] * len(shape)
+    step = 1
+    for dim in _memory_order(len(shape), should_swap):
+        strides[dim] = step
+        if shape[dim] > 1:
+            step = step * shape[dim]
+    return tuple(strides)
+
+
+def preserve_stride(shape: Shape, stride: Shape) -> Shape:
+    """Strides of `empty_like(x, memory_format=torch.preserve_format)`."""
+    return stride if is_dense(shape, stride) else dense_like_stride(shape, stride)
+
+
+def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
+    """Strides TensorIterator gives to a fresh output of broadcast `shape`.
+
+    `operands` holds (shape, stride) of the tensor inputs, 0-dim ones included, in order.
+    """
+    if len(operands) == 1:
+        return _unary_stride(*operands[0])
+    same_shape = all(op_shape == shape for op_shape, _ in operands)
+    if same_shape:
+        if all(is_contiguous(*op) for op in operands):
+            return contiguous_stride(shape)
+        if all(is_channels_last(*op) for op in operands):
+            return channels_last_stride(shape)
+        first = operands[0][1]
+        if all(op[1] == first for op in operands) and is_dense(shape, first):
+            return first
+    return _ordered_stride(shape, operands)
+
+
+def _unary_stride(shape: Shape, stride: Shape) -> Shape:
+    if is_contiguous(shape, stride):
+        return contiguous_stride(shape)
+    if is_channels_last(shape, stride):
+        return channels_last_stride(shape)
+    if is_dense(shape, stride):
+        return stride
+    return _ordered_stride(shape, ((shape, stride),))
+
+
+def _ordered_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) -> Shape:
+    rank = len(shape)
+    if rank <= 1:
+        return contiguous_stride(shape)
+    aligned = [_broadcast_stride(shape, *op) for op in operands]
+
+    def should_swap(first: int, second: int) -> int:
+        for steps in aligned:
+            near, far = steps[first], steps[second]
+            if near == 0 or far == 0:
+                continue
+            if near < far:
+                return -1
+            if near > far:
+                return 1
+            if shape[first] > shape[second]:
+                return 1
+        return 0
+
+    perm = _memory_order(rank, should_swap)
+    if perm == list(range(rank - 1, -1, -1)):
+        return contiguous_stride(shape)
+    strides = [0] * rank
+    step = 1
+    for dim in perm:
+        strides[dim] = step
+        step = step * shape[dim]
+    return tuple(strides)
+
+
+def _broadcast_stride(shape: Shape, op_shape: Shape, op_stride: Shape) -> list[int]:
+    lead = len(shape) - len(op_shape)
+    aligned = [0] * len(shape)
+    for dim, (size, step) in enumerate(zip(op_shape, op_stride, strict=True)):
+        aligned[lead + dim] = 0 if size == 1 and shape[lead + dim] != 1 else step
+    return aligned
+
+
+def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape | None:
+    """Strides of `x.view(new_shape)`, or None where no strides can express it."""
+    if not old_shape:
+        return (1,) * len(new_shape)
+    empty = any(size == 0 for size in old_shape)
+    if empty:
+        return old_stride if old_shape == new_shape else contiguous_stride(new_shape)
+    strides = [0] * len(new_shape)
+    view_dim = len(new_shape) - 1
+    base_stride = old_stride[-1]
+    tensor_numel = 1
+    view_numel = 1
+    for dim in range(len(old_shape) - 1, -1, -1):
+        tensor_numel = tensor_numel * old_shape[dim]
+        if dim != 0 and (
+            old_shape[dim - 1] == 1 or old_stride[dim - 1] == tensor_numel * base_stride
+        ):
+            continue
+        while view_dim >= 0 and (view_numel < tensor_numel or new_shape[view_dim] == 1):
+            strides[view_dim] = view_numel * base_stride
+            view_numel = view_numel * new_shape[view_dim]
+            view_dim -= 1
+        if view_numel != tensor_numel:
+            return None
+        if dim > 0:
+            base_stride = old_stride[dim - 1]
+            tensor_numel = 1
+            view_numel = 1
+    return None if view_dim != -1 else tuple(strides)

@@ -1,0 +1,126 @@
+"""`AbstractTensor`: a tensor that is only its type, and that torch's own autograd works on.
+
+It is a wrapper subclass. Its C++ device is always "cpu" (a wrapper that claims another device than the
+build has aborts the process in the autograd engine); the Python properties tell the true device.
+Every op on it is answered by the active `AbstractMode`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from absint.errors import DataDependentError, NoActiveMode
+from absint.meta import Meta
+
+__all__ = ["AbstractTensor", "Storage"]
+
+
+class Storage:
+    """Identity of memory: views share one record; `version` counts the writes through any of them.
+
+    constant: the real tensor this memory was lifted from where its value is known, else None.
+    """
+
+    __slots__ = ("constant", "version")
+
+    def __init__(self, constant: torch.Tensor | None = None) -> None:
+        self.version = 0
+        self.constant = constant
+
+    def write(self) -> None:
+        """Count a write; a constant that is written is constant no more."""
+        self.version += 1
+        self.constant = None
+
+
+class AbstractTensor(torch.Tensor):
+    """A tensor of type `meta` on the memory `storage`.
+
+    >>> x = AbstractTensor(contiguous((2, 3), torch.float32), requires_grad=True)
+    >>> x.shape, x.requires_grad
+    (torch.Size([2, 3]), True)
+    """
+
+    __slots__ = ("meta", "storage_record")
+    meta: Meta
+    storage_record: Storage
+
+    @staticmethod
+    def __new__(
+        cls, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False
+    ) -> AbstractTensor:
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            meta.shape,
+            strides=meta.stride,
+            storage_offset=meta.storage_offset,
+            dtype=meta.dtype,
+            device="cpu",
+            requires_grad=requires_grad,
+        )
+        tensor.meta = meta
+        tensor.storage_record = Storage() if storage is None else storage
+        return tensor
+
+    def __init__(
+        self, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False
+    ) -> None:
+        """All is done in `__new__`."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> NoReturn:
+        raise NoActiveMode(f"{func} met an abstract tensor outside an AbstractMode")
+
+    @property
+    def device(self) -> torch.device:
+        """The true device."""
+        return self.meta.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Is the true device a CUDA device."""
+        return self.meta.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        """Is the true device the CPU."""
+        return self.meta.device.type == "cpu"
+
+    def get_device(self) -> int:
+        """Index of the true device, -1 for the CPU."""
+        return -1 if self.is_cpu else (self.meta.device.index or 0)
+
+    def is_alias_of(self, other: AbstractTensor) -> bool:
+        """Do both stand on one memory."""
+        return self.storage_record is other.storage_record
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"AbstractTensor({str(self.meta)[5:-1]}{grad})"
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DataDependentError(f"{what} needs the data of an abstract tensor {self.meta}")
+
+    def tolist(self) -> NoReturn:
+        """Refused: an abstract tensor has no data."""
+        self._refuse("tolist()")
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        """Refused: an abstract tensor has no data."""
+        self._refuse("numpy()")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        self._refuse("conversion to numpy")
+
+    def data_ptr(self) -> NoReturn:
+        """Refused: an abstract tensor has no data."""
+        self._refuse("data_ptr()")
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
