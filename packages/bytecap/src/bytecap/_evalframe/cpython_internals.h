@@ -1,0 +1,266 @@
+/* Everything this package knows about the inside of CPython lies in this header.
+ *
+ * Supported: 3.11, 3.12, 3.13 with the GIL. A new minor version means reading this file against
+ * its internal/pycore_frame.h, nothing else. Sources: Include/internal/pycore_frame.h,
+ * Python/ceval.c (_PyEvalFramePushAndInit, RETURN_VALUE, RETURN_GENERATOR), Python/pystate.c
+ * (_PyThreadState_PopFrame) of each version.
+ */
+#ifndef BYTECAP_CPYTHON_INTERNALS_H
+#define BYTECAP_CPYTHON_INTERNALS_H
+
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifdef Py_GIL_DISABLED
+#error "bytecap needs the GIL: free-threaded builds of CPython are not supported"
+#endif
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "bytecap supports CPython 3.11, 3.12 and 3.13"
+#endif
+
+#include <internal/pycore_code.h>
+#include <internal/pycore_frame.h>
+
+typedef _PyInterpreterFrame Frame;
+
+/* ---- reading a frame ------------------------------------------------------------------- */
+
+static inline PyCodeObject *
+frame_code(Frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return (PyCodeObject *)frame->f_executable;
+#else
+    return frame->f_code;
+#endif
+}
+
+static inline PyObject *
+frame_function(Frame *frame)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return frame->f_funcobj;
+#else
+    return (PyObject *)frame->f_func;
+#endif
+}
+
+/* Is this the start of an ordinary function call (no generator resumption, no class body)? */
+static inline int
+frame_is_fresh_function(Frame *frame)
+{
+    if (frame->owner != FRAME_OWNED_BY_THREAD) {
+        return 0;
+    }
+    PyCodeObject *code = frame_code(frame);
+#if PY_VERSION_HEX >= 0x030D0000
+    int at_start = frame->instr_ptr == _PyCode_CODE(code);
+#else
+    int at_start = frame->prev_instr == _PyCode_CODE(code) - 1;
+#endif
+    return at_start && (code->co_flags & CO_OPTIMIZED) != 0;
+}
+
+/* Generators, coroutines and asynchronous generators: their frames are copied out by
+ * RETURN_GENERATOR, so they are left alone. */
+static inline int
+code_makes_generator(PyCodeObject *code)
+{
+    return (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
+}
+
+/* Slots that hold arguments at the start of a frame: positional, keyword-only, *args, **kwargs. */
+static inline int
+code_argument_slots(PyCodeObject *code)
+{
+    return code->co_argcount + code->co_kwonlyargcount +
+           ((code->co_flags & CO_VARARGS) != 0) + ((code->co_flags & CO_VARKEYWORDS) != 0);
+}
+
+/* Frame size in words of the data stack. */
+static inline Py_ssize_t
+code_frame_size(PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return code->co_framesize;
+#else
+    return code->co_nlocalsplus + code->co_stacksize + FRAME_SPECIALS_SIZE;
+#endif
+}
+
+static inline PyObject *
+code_freevar_name(PyCodeObject *code, int index)
+{
+    int start = code->co_nlocalsplus - code->co_nfreevars;
+    return PyTuple_GET_ITEM(code->co_localsplusnames, start + index);
+}
+
+/* ---- changing a fresh frame ------------------------------------------------------------ */
+
+static inline void
+frame_set_code(Frame *frame, PyCodeObject *code) /* takes a new reference, drops the old one */
+{
+    PyCodeObject *old = frame_code(frame);
+    Py_INCREF(code);
+#if PY_VERSION_HEX >= 0x030D0000
+    frame->f_executable = (PyObject *)code;
+    frame->instr_ptr = _PyCode_CODE(code);
+#else
+    frame->f_code = code;
+    frame->prev_instr = _PyCode_CODE(code) - 1;
+#endif
+    frame->stacktop = code->co_nlocalsplus;
+    Py_DECREF(old);
+}
+
+/* Way A: puts `code` into a fresh frame in place. Arguments stay where they are, so both codes
+ * must have the same argument slots. Returns 0, with nothing changed, when the frame is not the
+ * top of the data stack or the chunk has no room for the new size. */
+static inline int
+frame_swap_code(PyThreadState *tstate, Frame *frame, PyCodeObject *code)
+{
+    PyObject **base = (PyObject **)frame;
+    if (tstate->datastack_top != base + code_frame_size(frame_code(frame))) {
+        return 0;
+    }
+    if (base + code_frame_size(code) >= tstate->datastack_limit) {
+        return 0;
+    }
+    tstate->datastack_top = base + code_frame_size(code);
+    for (int slot = code_argument_slots(code); slot < code->co_nlocalsplus; slot++) {
+        frame->localsplus[slot] = NULL; /* beyond the arguments the old code had only NULLs too */
+    }
+    frame_set_code(frame, code);
+    return 1;
+}
+
+/* A frame that never runs must be cleared by its callee on 3.12 and later (on 3.11 the caller
+ * does it). The functions that do it are not exported, so the default evaluator runs `stub`
+ * (a code object without locals that returns None) in the frame and clears it on the way out.
+ * A pending exception is kept; should the stub itself be interrupted by a signal handler that
+ * raises, that exception wins. */
+static inline void
+frame_release_unrun(PyThreadState *tstate, Frame *frame, PyCodeObject *stub)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    PyObject *pending = PyErr_GetRaisedException();
+    int slots = code_argument_slots(frame_code(frame));
+    for (int slot = 0; slot < slots; slot++) {
+        Py_CLEAR(frame->localsplus[slot]);
+    }
+    /* The stub is smaller than any function's frame: this cannot fail for lack of room. */
+    if (frame_swap_code(tstate, frame, stub) == 0) {
+        Py_FatalError("bytecap: a frame that was not run is not on top of the data stack");
+    }
+    PyObject *result = _PyEval_EvalFrameDefault(tstate, frame, 0);
+    if (result == NULL) {
+        Py_XDECREF(pending);
+    } else {
+        Py_DECREF(result);
+        PyErr_SetRaisedException(pending);
+    }
+#else
+    (void)tstate;
+    (void)frame;
+    (void)stub;
+#endif
+}
+
+/* ---- the hook -------------------------------------------------------------------------- */
+
+/* With a hook installed every Python call runs a C evaluator of its own, and 3.12+ charges two
+ * units of the C recursion budget for each. Without a hook it charges none, so they are given
+ * back: Python's own recursion limit then rules as before. */
+static inline void
+refund_c_recursion(PyThreadState *tstate, int sign)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    tstate->c_recursion_remaining += 2 * sign;
+#else
+    (void)tstate;
+    (void)sign;
+#endif
+}
+
+static inline PyObject *
+evaluate_default(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+}
+
+static inline _PyFrameEvalFunction
+current_hook(void)
+{
+    return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+}
+
+static inline void
+set_hook(_PyFrameEvalFunction function)
+{
+    _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), function);
+}
+
+/* ---- per-code storage ------------------------------------------------------------------ */
+
+static inline Py_ssize_t
+request_code_extra_index(freefunc release)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyUnstable_Eval_RequestCodeExtraIndex(release);
+#else
+    return _PyEval_RequestCodeExtraIndex(release);
+#endif
+}
+
+static inline void *
+get_code_extra(PyCodeObject *code, Py_ssize_t index)
+{
+    void *extra = NULL;
+    if (code->co_extra == NULL) { /* the fast path of every unmarked frame */
+        return NULL;
+    }
+#if PY_VERSION_HEX >= 0x030C0000
+    PyUnstable_Code_GetExtra((PyObject *)code, index, &extra);
+#else
+    _PyCode_GetExtra((PyObject *)code, index, &extra);
+#endif
+    return extra;
+}
+
+static inline int
+set_code_extra(PyCodeObject *code, Py_ssize_t index, void *extra)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyUnstable_Code_SetExtra((PyObject *)code, index, extra);
+#else
+    return _PyCode_SetExtra((PyObject *)code, index, extra);
+#endif
+}
+
+/* ---- dictionaries ---------------------------------------------------------------------- */
+
+/* The instance dictionary of `object`, a new reference, or NULL without an error set when it has
+ * none. Never runs Python code: PyObject_GenericGetDict materialises inline values. */
+static inline PyObject *
+instance_dict(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+#if PY_VERSION_HEX >= 0x030C0000
+    int has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) != 0;
+#else
+    int has_dict = type->tp_dictoffset != 0;
+#endif
+    if (!has_dict) {
+        return NULL;
+    }
+    PyObject *dict = PyObject_GenericGetDict(object, NULL);
+    if (dict == NULL) {
+        PyErr_Clear();
+    }
+    return dict;
+}
+
+#endif

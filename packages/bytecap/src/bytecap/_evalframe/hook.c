@@ -1,0 +1,613 @@
+/* The PEP 523 hook: for a fresh frame of a marked code, find the entry whose guard holds, or ask
+ * the owner's callback, and run the replacement in the frame's place.
+ *
+ *   frame ::= plain                 no owner active, not fresh, unmarked, skipped
+ *           | disabled              run with no owner active, so nothing under it is captured
+ *           | hit                   swap the entry's code in (way A), or call it (way B)
+ *           | miss                  ask the callback, then hit or plain
+ *
+ * The hook is installed only while some thread has an active owner.
+ */
+#include "evalframe.h"
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+
+__thread ThreadScope thread_scope;
+
+static _PyFrameEvalFunction previous_hook; /* whose hook we replaced; NULL: the default */
+static Py_ssize_t hook_users;              /* scopes with an owner; guarded by the GIL */
+static PyCodeObject *stub_code;            /* runs in frames that are released unrun */
+
+static PyObject *eval_hook(PyThreadState *tstate, Frame *frame, int throwflag);
+
+void
+hook_acquire(void)
+{
+    if (hook_users++ == 0) {
+        _PyFrameEvalFunction current = current_hook();
+        if (current != eval_hook) {
+            previous_hook = current == _PyEval_EvalFrameDefault ? NULL : current;
+            set_hook(eval_hook);
+        }
+    }
+}
+
+void
+hook_release(void)
+{
+    if (--hook_users == 0 && current_hook() == eval_hook) {
+        set_hook(previous_hook != NULL ? previous_hook : _PyEval_EvalFrameDefault);
+    }
+}
+
+int
+hook_installed(void)
+{
+    return current_hook() == eval_hook;
+}
+
+/* ---- the C stack ----------------------------------------------------------------------- */
+
+#define STACK_MARGIN (256 * 1024)
+
+/* Python calls under a hook nest C calls. Where the C stack is nearly used up the units of 3.12+
+ * are not given back (so CPython raises RecursionError soon), and 3.11 raises it here. */
+static int
+stack_is_short(void)
+{
+    char *here = __builtin_frame_address(0);
+    if (thread_scope.stack_limit == NULL) {
+        char *lowest = NULL;
+#ifdef __APPLE__
+        lowest = (char *)pthread_get_stackaddr_np(pthread_self()) -
+                 pthread_get_stacksize_np(pthread_self());
+#else
+        pthread_attr_t attributes;
+        size_t size = 0;
+        void *address = NULL;
+        if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+            pthread_attr_getstack(&attributes, &address, &size);
+            pthread_attr_destroy(&attributes);
+            lowest = address;
+        }
+#endif
+        thread_scope.stack_limit = lowest != NULL ? lowest + STACK_MARGIN : (char *)1;
+    }
+    return here < thread_scope.stack_limit;
+}
+
+/* ---- running frames -------------------------------------------------------------------- */
+
+static PyObject *
+run_default(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    if (stack_is_short()) {
+#if PY_VERSION_HEX < 0x030C0000
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (C stack)");
+        return NULL;
+#else
+        return evaluate_default(tstate, frame, throwflag);
+#endif
+    }
+    refund_c_recursion(tstate, 1);
+    PyObject *result = evaluate_default(tstate, frame, throwflag);
+    refund_c_recursion(tstate, -1);
+    return result;
+}
+
+static PyObject *
+run_plain(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    if (previous_hook != NULL) {
+        return previous_hook(tstate, frame, throwflag);
+    }
+    return run_default(tstate, frame, throwflag);
+}
+
+/* Runs with no owner active; the hook itself goes away when no other thread needs it. */
+static PyObject *
+run_suspended(PyThreadState *tstate, Frame *frame,
+              PyObject *(*run)(PyThreadState *, Frame *, int))
+{
+    Owner *saved;
+    scope_enter(NULL, &saved);
+    PyObject *result = run(tstate, frame, 0);
+    scope_leave(saved);
+    return result;
+}
+
+/* A frame of the owner: with recursive owners its callees may be captured too. */
+static PyObject *
+run_of_owner(PyThreadState *tstate, Frame *frame, Owner *owner,
+             PyObject *(*run)(PyThreadState *, Frame *, int))
+{
+    return owner->recursive ? run(tstate, frame, 0) : run_suspended(tstate, frame, run);
+}
+
+static PyObject *
+release_unrun(PyThreadState *tstate, Frame *frame, PyObject *result)
+{
+    Owner *saved = thread_scope.owner;
+    thread_scope.owner = NULL;
+    frame_release_unrun(tstate, frame, stub_code);
+    thread_scope.owner = saved;
+    if (result != NULL && PyErr_Occurred()) {
+        Py_CLEAR(result);
+    }
+    return result;
+}
+
+/* ---- way B ----------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *positional; /* tuple */
+    PyObject *keywords;   /* dict */
+} CallArguments;
+
+static int
+collect_arguments(Frame *frame, PyCodeObject *code, CallArguments *call)
+{
+    int count = code->co_argcount, slot = count + code->co_kwonlyargcount;
+    PyObject *rest = NULL;
+    call->keywords = PyDict_New();
+    if (code->co_flags & CO_VARARGS) {
+        rest = frame->localsplus[slot++];
+    }
+    Py_ssize_t extra = rest != NULL ? PyTuple_GET_SIZE(rest) : 0;
+    call->positional = PyTuple_New(count + extra);
+    if (call->keywords == NULL || call->positional == NULL) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count + extra; i++) {
+        PyObject *value = i < count ? frame->localsplus[i] : PyTuple_GET_ITEM(rest, i - count);
+        PyTuple_SET_ITEM(call->positional, i, Py_NewRef(value));
+    }
+    for (int i = 0; i < code->co_kwonlyargcount; i++) {
+        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, count + i);
+        if (PyDict_SetItem(call->keywords, name, frame->localsplus[count + i]) < 0) {
+            return -1;
+        }
+    }
+    if (code->co_flags & CO_VARKEYWORDS) {
+        return PyDict_Update(call->keywords, frame->localsplus[slot]);
+    }
+    return 0;
+}
+
+/* Way B: call a function made from the replacement code. */
+static PyObject *
+call_replacement(Frame *frame, PyCodeObject *code)
+{
+    PyObject *origin = frame_function(frame);
+    PyObject *function = PyFunction_New((PyObject *)code, frame->f_globals);
+    CallArguments call = {NULL, NULL};
+    PyObject *result = NULL;
+    if (function == NULL) {
+        return NULL;
+    }
+    PyObject *closure = ((PyFunctionObject *)origin)->func_closure;
+    if ((closure == NULL || PyFunction_SetClosure(function, closure) == 0) &&
+        collect_arguments(frame, frame_code(frame), &call) == 0) {
+        thread_scope.passing = code; /* its frame comes by the hook once: do not ask again */
+        result = PyObject_Call(function, call.positional, call.keywords);
+        thread_scope.passing = NULL;
+    }
+    Py_XDECREF(call.positional);
+    Py_XDECREF(call.keywords);
+    Py_DECREF(function);
+    return result;
+}
+
+static PyObject *
+run_called(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry)
+{
+    owner->called++;
+    PyObject *result = call_replacement(frame, (PyCodeObject *)entry->code);
+    return release_unrun(tstate, frame, result);
+}
+
+static PyObject *
+run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry)
+{
+    PyObject *result;
+    owner->hits++;
+    entry->hits++;
+    Py_INCREF(entry); /* a reset may drop it while it runs */
+    if (frame_swap_code(tstate, frame, (PyCodeObject *)entry->code)) {
+        result = run_of_owner(tstate, frame, owner, run_default);
+    } else if (owner->recursive) {
+        result = run_called(tstate, frame, owner, entry);
+    } else {
+        Owner *saved;
+        scope_enter(NULL, &saved);
+        result = run_called(tstate, frame, owner, entry);
+        scope_leave(saved);
+    }
+    Py_DECREF(entry);
+    return result;
+}
+
+/* ---- guards ---------------------------------------------------------------------------- */
+
+static int
+call_python_guard(PyObject *guard, Frame *frame)
+{
+    PyObject *view = frame_view_new(frame);
+    if (view == NULL) {
+        return -1;
+    }
+    Owner *saved;
+    scope_enter(NULL, &saved);
+    thread_scope.busy++;
+    PyObject *verdict = PyObject_CallOneArg(guard, view);
+    thread_scope.busy--;
+    scope_leave(saved);
+    Py_DECREF(view);
+    int holds = verdict == NULL ? -1 : PyObject_IsTrue(verdict);
+    Py_XDECREF(verdict);
+    return holds;
+}
+
+static int
+guard_holds(PyObject *guard, Frame *frame, PyCodeObject *code)
+{
+    if (guard == Py_None) {
+        return 1;
+    }
+    if (Py_TYPE(guard) != guard_program_type) {
+        return call_python_guard(guard, frame);
+    }
+    Scope scope = {
+        .slots = frame->localsplus,
+        .slot_count = code_argument_slots(code),
+        .function = frame_function(frame),
+        .globals = frame->f_globals,
+        .builtins = frame->f_builtins,
+        .code = code,
+    };
+    return guard_program_check(guard, &scope);
+}
+
+/* The entry whose guard holds (a new reference), or NULL; *failed tells an error from a miss. */
+static Entry *
+find_entry(Mark *mark, Frame *frame, PyCodeObject *code, int *failed)
+{
+    *failed = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
+        Entry *entry = (Entry *)PyList_GET_ITEM(mark->entries, i);
+        unsigned generation = mark->generation;
+        Py_INCREF(entry);
+        int holds = guard_holds(entry->guard, frame, code);
+        if (holds > 0) {
+            if (i > 0 && generation == mark->generation) {
+                mark_move_to_front(mark, i);
+            }
+            return entry;
+        }
+        Py_DECREF(entry);
+        if (holds < 0) {
+            *failed = 1;
+            return NULL;
+        }
+        if (generation != mark->generation) {
+            i = -1; /* a Python guard changed the list: look again */
+        }
+    }
+    return NULL;
+}
+
+/* ---- the callback ---------------------------------------------------------------------- */
+
+static int
+accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObject *view)
+{
+    if (entry_check_layout(entry, code) < 0) {
+        return -1;
+    }
+    Mark *mark = mark_ensure(code, owner);
+    if (mark == NULL || mark_insert(mark, entry) < 0) {
+        return -1;
+    }
+    int holds = guard_holds(entry->guard, frame, code);
+    if (holds == 0) { /* what it was made from does not pass its own guard: run plain */
+        owner->rejected++;
+        if (owner->report != Py_None) {
+            PyObject *answer = PyObject_CallFunctionObjArgs(owner->report, view, entry, NULL);
+            Py_XDECREF(answer);
+            return answer == NULL ? -1 : 0;
+        }
+    }
+    return holds;
+}
+
+/* 1: *entry is to run; 0: run plain; -1: error set. */
+static int
+ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry)
+{
+    PyObject *view = frame_view_new(frame);
+    if (view == NULL) {
+        return -1;
+    }
+    owner->misses++;
+    Owner *saved;
+    scope_enter(NULL, &saved);
+    thread_scope.busy++;
+    PyObject *answer = PyObject_CallOneArg(owner->callback, view);
+    int verdict = -1;
+    if (answer == NULL) {
+        verdict = -1;
+    } else if (answer == Py_None) {
+        verdict = 0;
+    } else if (Py_TYPE(answer) == entry_type) {
+        verdict = accept_entry(owner, code, (Entry *)answer, frame, view);
+    } else {
+        PyErr_Format(PyExc_TypeError, "callback must return Entry or None, not %.100s",
+                     Py_TYPE(answer)->tp_name);
+    }
+    thread_scope.busy--;
+    scope_leave(saved);
+    Py_DECREF(view);
+    if (verdict > 0) {
+        *entry = (Entry *)answer;
+    } else {
+        Py_XDECREF(answer);
+    }
+    return verdict;
+}
+
+static PyObject *
+eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *code, Mark *mark)
+{
+    Entry *entry = NULL;
+    int failed = 0;
+    if (mark != NULL) {
+        entry = find_entry(mark, frame, code, &failed);
+    }
+    if (entry == NULL && !failed) {
+        int verdict = ask_callback(owner, frame, code, &entry);
+        if (verdict == 0) {
+            return run_of_owner(tstate, frame, owner, run_plain);
+        }
+        failed = verdict < 0;
+    }
+    if (failed) {
+        return release_unrun(tstate, frame, NULL);
+    }
+    PyObject *result = run_entry(tstate, frame, owner, entry);
+    Py_DECREF(entry);
+    return result;
+}
+
+static PyObject *
+eval_hook(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    Owner *owner = thread_scope.owner;
+    if (owner == NULL || throwflag || !frame_is_fresh_function(frame)) {
+        return run_plain(tstate, frame, throwflag);
+    }
+    PyCodeObject *code = frame_code(frame);
+    if (code == thread_scope.passing) {
+        thread_scope.passing = NULL;
+        return run_default(tstate, frame, 0);
+    }
+    CodeState *state = code_state_get(code);
+    Mark *mark = NULL;
+    if (state != NULL) {
+        if (state->disabled) {
+            return run_suspended(tstate, frame, run_plain);
+        }
+        mark = mark_find(state, owner);
+    }
+    int wanted = mark != NULL ? (mark->enabled || owner->recursive) && !mark->skipped
+                              : owner->recursive;
+    if (!wanted || code_makes_generator(code)) {
+        return run_plain(tstate, frame, throwflag);
+    }
+    return eval_marked(tstate, frame, owner, code, mark);
+}
+
+/* ---- marking, from Python -------------------------------------------------------------- */
+
+static int
+parse_mark(PyObject *const *args, Py_ssize_t count, PyCodeObject **code, Owner **owner)
+{
+    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != owner_type) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
+        return -1;
+    }
+    *code = (PyCodeObject *)args[0];
+    *owner = (Owner *)args[1];
+    return 0;
+}
+
+static PyObject *
+set_mark(PyObject *const *args, Py_ssize_t count, int enabled, int skipped)
+{
+    PyCodeObject *code;
+    Owner *owner;
+    if (parse_mark(args, count, &code, &owner) < 0) {
+        return NULL;
+    }
+    Mark *mark = mark_ensure(code, owner);
+    if (mark == NULL) {
+        return NULL;
+    }
+    mark->enabled = enabled;
+    mark->skipped = skipped;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+py_enable(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 1, 0);
+}
+
+static PyObject *
+py_skip(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 0, 1);
+}
+
+static PyObject *
+py_forget(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 0, 0);
+}
+
+static PyObject *
+py_disable(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, bool)");
+        return NULL;
+    }
+    CodeState *state = code_state_ensure((PyCodeObject *)args[0]);
+    if (state == NULL) {
+        return NULL;
+    }
+    state->disabled = PyObject_IsTrue(args[1]) == 1;
+    Py_RETURN_NONE;
+}
+
+/* entries(code, owner | None) -> tuple: of this owner, or of all. */
+static PyObject *
+py_entries(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    PyObject *found = PyList_New(0);
+    for (Mark *mark = state ? state->marks : NULL; found != NULL && mark != NULL;
+         mark = mark->next_of_code) {
+        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+            continue;
+        }
+        Py_ssize_t end = PyList_GET_SIZE(found);
+        if (PyList_SetSlice(found, end, end, mark->entries) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    PyObject *result = found != NULL ? PyList_AsTuple(found) : NULL;
+    Py_XDECREF(found);
+    return result;
+}
+
+/* Drops the entries (and skip marks) of one owner, or of all. What is running keeps running. */
+static PyObject *
+py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    PyObject *dropped = PyList_New(0); /* freed only after the walk: freeing runs any code */
+    if (dropped == NULL) {
+        return NULL;
+    }
+    for (Mark *mark = state ? state->marks : NULL; mark != NULL; mark = mark->next_of_code) {
+        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+            continue;
+        }
+        PyObject *empty = PyList_New(0);
+        if (empty == NULL || PyList_Append(dropped, mark->entries) < 0) {
+            Py_XDECREF(empty);
+            Py_DECREF(dropped);
+            return NULL;
+        }
+        Py_SETREF(mark->entries, empty); /* `dropped` keeps the old list alive here */
+        mark->generation++;
+        mark->skipped = 0;
+    }
+    Py_DECREF(dropped);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+py_remove_entry(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != entry_type) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, entry)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    for (Mark *mark = state ? state->marks : NULL; mark != NULL; mark = mark->next_of_code) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
+            if (PyList_GET_ITEM(mark->entries, i) == args[1]) {
+                mark->generation++;
+                if (PyList_SetSlice(mark->entries, i, i + 1, NULL) < 0) {
+                    return NULL;
+                }
+                Py_RETURN_TRUE;
+            }
+        }
+    }
+    Py_RETURN_FALSE;
+}
+
+static PyObject *
+py_status(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    Mark *mark = state != NULL ? mark_find(state, (Owner *)args[1]) : NULL;
+    const char *status = "unmarked";
+    if (state != NULL && state->disabled) {
+        status = "disabled";
+    } else if (mark != NULL && mark->skipped) {
+        status = "skipped";
+    } else if (mark != NULL && mark->enabled) {
+        status = "enabled";
+    }
+    return PyUnicode_FromString(status);
+}
+
+#define FASTCALL(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+
+PyMethodDef code_methods[] = {
+    {"enable", FASTCALL(py_enable), "enable(code, owner): capture this code for this owner."},
+    {"skip", FASTCALL(py_skip), "skip(code, owner): run this code plain for ever."},
+    {"forget", FASTCALL(py_forget), "forget(code, owner): neither enabled nor skipped."},
+    {"disable", FASTCALL(py_disable),
+     "disable(code, flag): nobody captures this code nor what it calls."},
+    {"entries", FASTCALL(py_entries), "entries(code, owner | None) -> tuple of Entry."},
+    {"reset", FASTCALL(py_reset), "reset(code, owner | None): drop entries and skip marks."},
+    {"remove_entry", FASTCALL(py_remove_entry), "remove_entry(code, entry) -> bool."},
+    {"status", FASTCALL(py_status),
+     "status(code, owner) -> 'unmarked' | 'enabled' | 'skipped' | 'disabled'."},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+hook_init(void)
+{
+    PyObject *compiled = Py_CompileString("def released_frame(): return None\n", "<bytecap>",
+                                          Py_file_input);
+    if (compiled == NULL) {
+        return -1;
+    }
+    PyObject *constants = ((PyCodeObject *)compiled)->co_consts;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++) {
+        if (PyCode_Check(PyTuple_GET_ITEM(constants, i))) {
+            stub_code = (PyCodeObject *)Py_NewRef(PyTuple_GET_ITEM(constants, i));
+        }
+    }
+    Py_DECREF(compiled);
+    return stub_code == NULL ? -1 : 0;
+}

@@ -1,0 +1,25 @@
+/* bytecap._evalframe: the frame hook, its cache, and the evaluator of guards. */
+#include "evalframe.h"
+
+/* Single-phase initialisation on purpose: the hook belongs to one interpreter, and CPython then
+ * refuses to import this into a second one with its own GIL. */
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "bytecap._evalframe",
+    "The frame hook, its per-code cache and the evaluator of guards.", -1, code_methods,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__evalframe(void)
+{
+    PyObject *module = PyModule_Create(&module_definition);
+    if (module == NULL) {
+        return NULL;
+    }
+    if (code_state_init() < 0 || hook_init() < 0 || objects_init(module) < 0 ||
+        dispatch_init(module) < 0 || guard_program_init(module) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

@@ -1,0 +1,398 @@
+/* The plain Python types: Owner, Entry, FrameView. */
+#include "evalframe.h"
+#include <structmember.h>
+
+PyTypeObject *owner_type, *entry_type, *frame_view_type;
+
+/* ---- Owner ----------------------------------------------------------------------------- */
+
+static int
+owner_init(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"callback", "recursive", "name", "report", NULL};
+    Owner *self = (Owner *)object;
+    PyObject *callback, *name = NULL, *report = Py_None;
+    int recursive = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$pUO:Owner", names, &callback, &recursive,
+                                     &name, &report)) {
+        return -1;
+    }
+    if (!PyCallable_Check(callback)) {
+        PyErr_SetString(PyExc_TypeError, "callback must be callable");
+        return -1;
+    }
+    name = name != NULL ? Py_NewRef(name) : PyUnicode_FromString("");
+    if (name == NULL) {
+        return -1;
+    }
+    Py_XSETREF(self->callback, Py_NewRef(callback));
+    Py_XSETREF(self->name, name);
+    Py_XSETREF(self->report, Py_NewRef(report));
+    self->recursive = recursive;
+    return 0;
+}
+
+static int
+owner_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Owner *self = (Owner *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->callback);
+    Py_VISIT(self->report);
+    for (Mark *mark = self->marks; mark != NULL; mark = mark->next_of_owner) {
+        Py_VISIT(mark->entries);
+    }
+    return 0;
+}
+
+static int
+owner_clear(PyObject *object)
+{
+    Owner *self = (Owner *)object;
+    Py_CLEAR(self->callback);
+    Py_CLEAR(self->report);
+    mark_unlink_owner(self);
+    return 0;
+}
+
+static void
+owner_dealloc(PyObject *object)
+{
+    Owner *self = (Owner *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    owner_clear(object);
+    Py_CLEAR(self->name);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+owner_codes(PyObject *object, void *closure)
+{
+    (void)closure;
+    PyObject *codes = PyList_New(0);
+    for (Mark *mark = ((Owner *)object)->marks; codes != NULL && mark != NULL;
+         mark = mark->next_of_owner) {
+        if (mark->enabled && PyList_Append(codes, (PyObject *)mark->state->code) < 0) {
+            Py_CLEAR(codes);
+        }
+    }
+    if (codes == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyList_AsTuple(codes);
+    Py_DECREF(codes);
+    return result;
+}
+
+static PyMemberDef owner_members[] = {
+    {"callback", T_OBJECT, offsetof(Owner, callback), READONLY, NULL},
+    {"report", T_OBJECT, offsetof(Owner, report), READONLY, NULL},
+    {"name", T_OBJECT, offsetof(Owner, name), READONLY, NULL},
+    {"recursive", T_INT, offsetof(Owner, recursive), READONLY, NULL},
+    {"hits", T_PYSSIZET, offsetof(Owner, hits), READONLY, "frames run by an entry's code"},
+    {"called", T_PYSSIZET, offsetof(Owner, called), READONLY,
+     "hits whose frame had no room to grow, so that the replacement was called"},
+    {"misses", T_PYSSIZET, offsetof(Owner, misses), READONLY, "times the callback was asked"},
+    {"rejected", T_PYSSIZET, offsetof(Owner, rejected), READONLY,
+     "new entries whose own guard did not hold"},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Owner, weakrefs), READONLY, NULL},
+    {NULL},
+};
+
+static PyGetSetDef owner_getset[] = {
+    {"codes", owner_codes, NULL, "the code objects enabled for this owner", NULL},
+    {NULL},
+};
+
+static PyType_Slot owner_slots[] = {
+    {Py_tp_doc, "Owner(callback, *, recursive=False, name='', report=None)\n\n"
+                "One user of the hook. callback(frame_view) -> Entry | None."},
+    {Py_tp_init, owner_init},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, owner_traverse},
+    {Py_tp_clear, owner_clear},
+    {Py_tp_dealloc, owner_dealloc},
+    {Py_tp_members, owner_members},
+    {Py_tp_getset, owner_getset},
+    {0, NULL},
+};
+
+static PyType_Spec owner_spec = {
+    "bytecap._evalframe.Owner", sizeof(Owner), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, owner_slots,
+};
+
+/* ---- Entry ----------------------------------------------------------------------------- */
+
+static int
+entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"guard", "code", "payload", NULL};
+    Entry *self = (Entry *)object;
+    PyObject *guard, *code, *payload = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|O:Entry", names, &guard, &PyCode_Type,
+                                     &code, &payload)) {
+        return -1;
+    }
+    if (guard != Py_None && Py_TYPE(guard) != guard_program_type && !PyCallable_Check(guard)) {
+        PyErr_SetString(PyExc_TypeError, "guard must be a GuardProgram, a callable or None");
+        return -1;
+    }
+    Py_XSETREF(self->guard, Py_NewRef(guard));
+    Py_XSETREF(self->code, Py_NewRef(code));
+    Py_XSETREF(self->payload, Py_NewRef(payload));
+    return 0;
+}
+
+static int
+entry_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Entry *self = (Entry *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->guard);
+    Py_VISIT(self->code);
+    Py_VISIT(self->payload);
+    return 0;
+}
+
+static int
+entry_clear(PyObject *object)
+{
+    Entry *self = (Entry *)object;
+    Py_CLEAR(self->guard);
+    Py_CLEAR(self->payload);
+    return 0;
+}
+
+static void
+entry_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    entry_clear(object);
+    Py_CLEAR(((Entry *)object)->code);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef entry_members[] = {
+    {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, NULL},
+    {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the replacement code object"},
+    {"payload", T_OBJECT, offsetof(Entry, payload), 0, NULL},
+    {"hits", T_PYSSIZET, offsetof(Entry, hits), READONLY, "how often it ran"},
+    {NULL},
+};
+
+static PyType_Slot entry_slots[] = {
+    {Py_tp_doc, "Entry(guard, code, payload=None)\n\n"
+                "Replacement code that is right while the guard holds."},
+    {Py_tp_init, entry_init},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, entry_traverse},
+    {Py_tp_clear, entry_clear},
+    {Py_tp_dealloc, entry_dealloc},
+    {Py_tp_members, entry_members},
+    {0, NULL},
+};
+
+static PyType_Spec entry_spec = {
+    "bytecap._evalframe.Entry", sizeof(Entry), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, entry_slots,
+};
+
+/* The replacement finds its arguments and cells where the original's frame has them. */
+int
+entry_check_layout(Entry *entry, PyCodeObject *original)
+{
+    PyCodeObject *code = (PyCodeObject *)entry->code;
+    int shape_flags = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED;
+    const char *fault = NULL;
+    if (code->co_argcount != original->co_argcount ||
+        code->co_kwonlyargcount != original->co_kwonlyargcount) {
+        fault = "takes other arguments";
+    } else if ((code->co_flags & shape_flags) != (original->co_flags & shape_flags)) {
+        fault = "has other *args, **kwargs or locals flags";
+    } else if (code_makes_generator(code)) {
+        fault = "is a generator or coroutine";
+    } else if (code->co_nfreevars != original->co_nfreevars) {
+        fault = "has other free variables";
+    }
+    for (int i = 0; fault == NULL && i < code->co_nfreevars; i++) {
+        if (PyUnicode_Compare(code_freevar_name(code, i), code_freevar_name(original, i)) != 0) {
+            fault = "has other free variables";
+        }
+    }
+    if (fault != NULL) {
+        PyErr_Format(PyExc_ValueError, "replacement code for %U %s than the original",
+                     original->co_qualname, fault);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- FrameView ------------------------------------------------------------------------- */
+
+static PyObject *
+arguments_dict(Frame *frame, PyCodeObject *code)
+{
+    PyObject *locals = PyDict_New();
+    int count = code_argument_slots(code);
+    for (int slot = 0; locals != NULL && slot < count; slot++) {
+        PyObject *value = frame->localsplus[slot];
+        PyObject *name = PyTuple_GET_ITEM(code->co_localsplusnames, slot);
+        if (value != NULL && PyDict_SetItem(locals, name, value) < 0) {
+            Py_CLEAR(locals);
+        }
+    }
+    return locals;
+}
+
+static PyObject *
+cells_dict(PyObject *function, PyCodeObject *code)
+{
+    PyObject *cells = PyDict_New();
+    PyObject *closure = function != NULL && PyFunction_Check(function)
+                            ? ((PyFunctionObject *)function)->func_closure
+                            : NULL;
+    for (int i = 0; cells != NULL && closure != NULL && i < code->co_nfreevars; i++) {
+        if (PyDict_SetItem(cells, code_freevar_name(code, i), PyTuple_GET_ITEM(closure, i)) < 0) {
+            Py_CLEAR(cells);
+        }
+    }
+    return cells;
+}
+
+PyObject *
+frame_view_new(Frame *frame)
+{
+    PyCodeObject *code = frame_code(frame);
+    PyObject *function = frame_function(frame);
+    PyObject *locals = arguments_dict(frame, code);
+    PyObject *cells = cells_dict(function, code);
+    FrameView *view = (FrameView *)frame_view_type->tp_alloc(frame_view_type, 0);
+    if (locals == NULL || cells == NULL || view == NULL) {
+        Py_XDECREF(locals);
+        Py_XDECREF(cells);
+        Py_XDECREF((PyObject *)view);
+        return NULL;
+    }
+    view->code = Py_NewRef((PyObject *)code);
+    view->function = Py_NewRef(function != NULL ? function : Py_None);
+    view->globals = Py_NewRef(frame->f_globals);
+    view->builtins = Py_NewRef(frame->f_builtins);
+    view->locals = locals;
+    view->cells = cells;
+    return (PyObject *)view;
+}
+
+/* FrameView(function, locals): the view that a call would show, for tests and for callers that
+ * capture without running. */
+static int
+frame_view_init(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"function", "locals", NULL};
+    FrameView *self = (FrameView *)object;
+    PyObject *function, *locals;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!:FrameView", names, &PyFunction_Type,
+                                     &function, &PyDict_Type, &locals)) {
+        return -1;
+    }
+    PyFunctionObject *plain = (PyFunctionObject *)function;
+    PyObject *cells = cells_dict(function, (PyCodeObject *)plain->func_code);
+    if (cells == NULL) {
+        return -1;
+    }
+    Py_XSETREF(self->code, Py_NewRef(plain->func_code));
+    Py_XSETREF(self->function, Py_NewRef(function));
+    Py_XSETREF(self->globals, Py_NewRef(plain->func_globals));
+    Py_XSETREF(self->builtins, Py_NewRef(plain->func_builtins));
+    Py_XSETREF(self->locals, Py_NewRef(locals));
+    Py_XSETREF(self->cells, cells);
+    return 0;
+}
+
+static int
+frame_view_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    FrameView *self = (FrameView *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->function);
+    Py_VISIT(self->globals);
+    Py_VISIT(self->builtins);
+    Py_VISIT(self->locals);
+    Py_VISIT(self->cells);
+    return 0;
+}
+
+static int
+frame_view_clear(PyObject *object)
+{
+    FrameView *self = (FrameView *)object;
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->globals);
+    Py_CLEAR(self->builtins);
+    Py_CLEAR(self->locals);
+    Py_CLEAR(self->cells);
+    return 0;
+}
+
+static void
+frame_view_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    frame_view_clear(object);
+    Py_CLEAR(((FrameView *)object)->code);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef frame_view_members[] = {
+    {"code", T_OBJECT, offsetof(FrameView, code), READONLY, NULL},
+    {"function", T_OBJECT, offsetof(FrameView, function), READONLY, NULL},
+    {"globals", T_OBJECT, offsetof(FrameView, globals), READONLY, NULL},
+    {"builtins", T_OBJECT, offsetof(FrameView, builtins), READONLY, NULL},
+    {"locals", T_OBJECT, offsetof(FrameView, locals), READONLY, "arguments by name"},
+    {"cells", T_OBJECT, offsetof(FrameView, cells), READONLY, "free variable -> cell"},
+    {NULL},
+};
+
+static PyType_Slot frame_view_slots[] = {
+    {Py_tp_doc, "FrameView(function, locals)\n\nA frame that is about to start."},
+    {Py_tp_init, frame_view_init},
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_traverse, frame_view_traverse},
+    {Py_tp_clear, frame_view_clear},
+    {Py_tp_dealloc, frame_view_dealloc},
+    {Py_tp_members, frame_view_members},
+    {0, NULL},
+};
+
+static PyType_Spec frame_view_spec = {
+    "bytecap._evalframe.FrameView", sizeof(FrameView), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, frame_view_slots,
+};
+
+static PyTypeObject *
+add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(spec);
+    if (type == NULL || PyModule_AddType(module, type) < 0) {
+        return NULL;
+    }
+    return type;
+}
+
+int
+objects_init(PyObject *module)
+{
+    owner_type = add_type(module, &owner_spec);
+    entry_type = owner_type ? add_type(module, &entry_spec) : NULL;
+    frame_view_type = entry_type ? add_type(module, &frame_view_spec) : NULL;
+    return frame_view_type == NULL ? -1 : 0;
+}
