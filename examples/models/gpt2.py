@@ -36,10 +36,15 @@ class CausalSelfAttention(nn.Module):
         mask = torch.ones(config.context, config.context, dtype=torch.bool).tril()
         self.register_buffer("mask", mask, persistent=False)
 
+    def split_heads(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, T, C) -> (N, heads, T, C / heads)."""
+        batch, length, width = x.shape
+        return x.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(x).split(width, dim=2)
-        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        q, k, v = self.split_heads(q), self.split_heads(k), self.split_heads(v)
         if self.fused:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:

@@ -1,0 +1,24 @@
+"""Shared by the integration tests: a cache of their own for every test, and the examples on the path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+
+@pytest.fixture(scope="session")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Machine code shared by all tests of the run (it is keyed by content)."""
+    return tmp_path_factory.mktemp("stagefold-cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(code_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGEFOLD_CACHE_DIR", str(code_cache))
+    torch.manual_seed(0)

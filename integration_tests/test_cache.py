@@ -1,0 +1,74 @@
+"""The on-disk cache: a second process compiles nothing; damage is ignored with a warning; no compiler is one error."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys, warnings, torch, stagefold
+warnings.simplefilter("always")
+torch.manual_seed(0)
+f = stagefold.compile(lambda x: torch.softmax(x * 2, -1) + 1, fullgraph=True)
+x = torch.randn(4, 9)
+torch.testing.assert_close(f(x), torch.softmax(x * 2, -1) + 1)
+torch.set_grad_enabled(False)
+"""
+
+
+def run(cache: Path, *, compiler: bool = True, script: str = SCRIPT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "STAGEFOLD_CACHE_DIR": str(cache)}
+    if not compiler:
+        environment["PATH"] = str(cache)  # nothing is there
+        environment.pop("CXX", None)
+        environment.pop("CC", None)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+
+
+def entries(cache: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in cache.rglob(pattern) if path.is_file())
+
+
+def test_a_second_process_needs_no_compiler(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert entries(tmp_path, "*.program")
+    second = run(tmp_path, compiler=False)
+    assert second.returncode == 0, second.stderr
+
+
+def test_no_compiler_is_one_clear_error(tmp_path: Path) -> None:
+    done = run(tmp_path, compiler=False)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()
+    assert any("CG0" in line for line in last), done.stderr
+    assert "install" in done.stderr.lower()
+
+
+@pytest.mark.parametrize("pattern", ["*.program", "*.so"])
+@pytest.mark.parametrize("damage", ["truncated", "corrupted", "empty"])
+def test_a_damaged_entry_is_ignored_with_a_warning(tmp_path: Path, pattern: str, damage: str) -> None:
+    assert run(tmp_path).returncode == 0
+    found = entries(tmp_path, pattern)
+    assert found
+    for path in found:
+        data = path.read_bytes()
+        broken = {"truncated": data[: len(data) // 2], "corrupted": data[:-9] + b"XXXXXXXXX", "empty": b""}[damage]
+        path.write_bytes(broken)
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "ignored" in done.stderr, done.stderr
+    assert run(tmp_path, compiler=False).returncode == 0, "the entry was not made anew"
+
+
+def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    environment = {**os.environ, "STAGEFOLD_CACHE_DIR": str(blocked)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "cache" in done.stderr

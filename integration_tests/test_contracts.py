@@ -1,0 +1,48 @@
+"""The import contracts hold, and a deliberately bad import breaks them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import forbidden_imports  # noqa: E402
+
+
+def test_no_package_uses_a_forbidden_part_of_torch() -> None:
+    assert forbidden_imports.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch._dynamo",
+        "from torch import _inductor",
+        "from torch._functorch.aot_autograd import aot_function",
+        "import torch\ntorch.compile(print)",
+        "import torch\nx = torch._decomp.decomposition_table",
+        "import importlib\nimportlib.import_module('torch._inductor.ir')",
+    ],
+)
+def test_a_bad_import_is_found(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.py").write_text(line + "\n")
+    assert forbidden_imports.main([str(tmp_path)]) == 1
+    assert "bad.py:" in capsys.readouterr().err
+
+
+def test_compiling_leaves_torchs_compiler_unimported() -> None:
+    script = """
+import sys, torch, stagefold
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4))
+compiled = stagefold.compile(model, fullgraph=True)
+compiled(torch.randn(3, 4)).sum().backward()
+bad = [m for m in sys.modules if m.startswith(("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic"))]
+assert not bad, bad[:5]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,145 @@
+"""The menu: `nox -l`. The two commands of the README are `nox -s demo` and `nox -s tests`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "bytecap", "stagefold")
+"""In an order in which each comes after what it declares, quick suites first."""
+
+DECLARES: dict[str, tuple[str, ...]] = {
+    "stagewire": (),
+    "absint": ("stagewire",),
+    "loopir": ("stagewire",),
+    "primops": ("stagewire", "absint"),
+    "codegen": ("stagewire", "absint"),
+    "aotgrad": ("stagewire", "absint"),
+    "bytecap": ("stagewire", "absint"),
+    "stagefold": PACKAGES[:-1],
+}
+TORCH_FREE = ("stagewire", "loopir")
+
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.error_on_external_run = True
+nox.options.reuse_venv = "yes"
+
+
+def install(session: nox.Session, *requirements: str, torch: bool = True) -> None:
+    """Install under constraints.txt; torch first, so that nothing pulls another build of it."""
+    if torch:
+        session.install("-q", "-c", "constraints.txt", "torch==2.13.0")
+    session.install("-q", "-c", "constraints.txt", *requirements)
+
+
+def local(*packages: str, extra: str = "") -> list[str]:
+    return [f"./packages/{package}{extra}" for package in packages]
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Compile real models on CPU and compare with eager and torch.compile (arguments go to examples/demo.py)."""
+    install(session, *local(*PACKAGES), "transformers")
+    session.run("python", "-m", "examples.demo", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def unit(session: nox.Session, package: str) -> None:
+    """Test one package in an environment that holds only it and what it declares."""
+    install(
+        session,
+        *local(*DECLARES[package]),
+        *local(package, extra="[testing]"),
+        torch=package not in TORCH_FREE,
+    )
+    if package in TORCH_FREE:
+        session.run("python", "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is not None)")
+    session.run("pytest", f"packages/{package}/tests", "--durations=3", *session.posargs)
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """Test all packages together."""
+    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers", "networkx")
+    session.run("pytest", "integration_tests", "--durations=5", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """Run every package's tests in its own environment, then the integration tests."""
+    for package in PACKAGES:
+        session.notify(f"unit({package})")
+    session.notify("integration")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, import contracts, and the forbidden parts of torch."""
+    install(session, "ruff", "import-linter", *local("stagewire"), torch=False)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("python", "tools/forbidden_imports.py")
+    sources = ":".join(str(ROOT / "packages" / package / "src") for package in PACKAGES)
+    session.run("lint-imports", env={"PYTHONPATH": sources})
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types: strict on stagewire."""
+    install(session, "mypy", *local("stagewire"), "hypothesis", torch=False)
+    session.run("mypy", "--strict", "packages/stagewire/src/stagewire")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Time guards, code generation and whole models beside eager and torch.compile."""
+    install(session, *local(*PACKAGES), "transformers")
+    for script in sorted((ROOT / "benchmarks").glob("*.py")):
+        session.run("python", str(script.relative_to(ROOT)), *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Run every property test for long (HYPOTHESIS_PROFILE=fuzz: many more examples)."""
+    install(session, *local(*PACKAGES[:-1], extra="[testing]"), *local("stagefold", extra="[testing]"))
+    places = [f"packages/{package}/tests" for package in PACKAGES]
+    session.run("pytest", *places, "-k", "property or strategies or random", *session.posargs,
+                env={"HYPOTHESIS_PROFILE": "fuzz"})  # fmt: skip
+
+
+@nox.session
+def models(session: nox.Session) -> None:
+    """Run larger model classes of transformers through the pipeline."""
+    install(session, *local(*PACKAGES), "pytest", "transformers")
+    session.run("pytest", "integration_tests", "-m", "models", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run the tests that need an NVIDIA GPU (in the current environment's torch and Triton)."""
+    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "triton", torch=True)
+    session.run("pytest", "packages/codegen/tests", "integration_tests", "-m", "gpu", *session.posargs)
+
+
+@nox.session
+def wheelhouse(session: nox.Session) -> None:
+    """Build wheels of all packages and collect the dependencies: `nox -s wheelhouse -- 3.12` for that Python.
+
+    The C extension is compiled by the named interpreter (python3.12 on the PATH). torch, Triton and CUDA are left to
+    the target machine.
+    """
+    version = session.posargs[0] if session.posargs else f"{sys.version_info.major}.{sys.version_info.minor}"
+    out = ROOT / "wheelhouse" / version
+    python = f"python{version}"
+    session.run(python, "-m", "venv", session.create_tmp() + "/build", external=True)
+    builder = session.create_tmp() + "/build/bin/python"
+    session.run(builder, "-m", "pip", "install", "-q", "-c", "constraints.txt", "setuptools", "wheel", external=True)
+    session.run(builder, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(out),
+                *local(*PACKAGES), external=True)  # fmt: skip
+    session.run(builder, "-m", "pip", "download", "-q", "--only-binary=:all:", "-c", "constraints.txt", "-d", str(out),
+                "msgspec", "sympy", "bytecode", "networkx", "platformdirs", "filelock", "rich", "hypothesis", "pytest",
+                "numpy", external=True)  # fmt: skip
