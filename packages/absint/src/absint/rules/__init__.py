@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from absint.rules import elementwise
+from absint.rules import (
+    activation,
+    attention,
+    conv,
+    elementwise,
+    factory,
+    index,
+    linalg,
+    loss,
+    matmul,
+    movement,
+    norm,
+    pool,
+    reduce,
+    rng,
+    view,
+)
 from absint.rules.table import Rule, RuleTable
 
 __all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
 
 FAMILIES: dict[str, RuleTable] = {
     "elementwise": elementwise.TABLE,
+    "activation": activation.TABLE,
+    "reduce": reduce.TABLE,
+    "matmul": matmul.TABLE,
+    "linalg": linalg.TABLE,
+    "conv": conv.TABLE,
+    "pool": pool.TABLE,
+    "norm": norm.TABLE,
+    "loss": loss.TABLE,
+    "attention": attention.TABLE,
+    "index": index.TABLE,
+    "view": view.TABLE,
+    "movement": movement.TABLE,
+    "factory": factory.TABLE,
+    "rng": rng.TABLE,
 }
 
 

@@ -1,0 +1,114 @@
+"""Rules of convolutions and their backwards.
+
+A result is channels-last where the input or the weight looks channels-last, else row-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta
+from absint.rules.table import RuleTable
+from absint.strides import stride_of_format, suggest_format
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Sizes = Sequence[int]
+
+
+def _at(values: Sizes, position: int) -> int:
+    return values[position] if len(values) > 1 else values[0]
+
+
+def _spatial(
+    input: Meta,
+    weight: Meta,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+) -> tuple[int, ...]:
+    sizes = []
+    for position, size in enumerate(input.shape[2:]):
+        kernel = _at(dilation, position) * (weight.shape[2 + position] - 1) + 1
+        if transposed:
+            size = (size - 1) * _at(stride, position) - 2 * _at(padding, position) + kernel
+            size = size + _at(output_padding, position)
+        else:
+            padded = size + 2 * _at(padding, position)
+            if padded < kernel:
+                raise TypeRuleError(
+                    f"Calculated padded input size per channel: ({padded}). Kernel size: ({kernel}). Kernel "
+                    "size can't be greater than actual input size"
+                )
+            size = (padded - kernel) // _at(stride, position) + 1
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _format(input: Meta, weight: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
+    chosen = suggest_format(input)
+    if chosen is torch.contiguous_format:
+        chosen = suggest_format(weight)
+    return stride_of_format(shape, chosen)
+
+
+def _check(input: Meta, weight: Meta, transposed: bool, groups: int) -> None:
+    if input.ndim != weight.ndim:
+        raise TypeRuleError(
+            f"Expected {weight.ndim}D input for a {weight.ndim - 2}-d convolution, but got input of size: "
+            f"{list(input.shape)}"
+        )
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if input.shape[1] != expected:
+        raise TypeRuleError(
+            f"Given groups={groups}, weight of size {list(weight.shape)}, expected input"
+            f"{list(input.shape)} to have {expected} channels, but got {input.shape[1]} channels instead"
+        )
+
+
+@TABLE.rule("convolution _convolution")
+def _convolution(
+    input: Meta,
+    weight: Meta,
+    bias: Meta | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    *_: bool,
+) -> Meta:
+    _check(input, weight, transposed, groups)
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    spatial = _spatial(input, weight, stride, padding, dilation, transposed, output_padding)
+    shape = (input.shape[0], channels, *spatial)
+    return Meta(shape, _format(input, weight, shape), input.dtype, input.device)
+
+
+@TABLE.rule("convolution_backward")
+def _convolution_backward(
+    grad_output: Meta,
+    input: Meta,
+    weight: Meta,
+    bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Meta | None, ...]:
+    grad_input = Meta(input.shape, _format(input, weight, input.shape), input.dtype, input.device)
+    grad_weight = Meta(weight.shape, _format(input, weight, weight.shape), weight.dtype, weight.device)
+    channels = grad_output.shape[1]
+    grad_bias = Meta((channels,), (1,), weight.dtype, weight.device)
+    wanted = zip((grad_input, grad_weight, grad_bias), output_mask, strict=True)
+    return tuple([grad if keep else None for grad, keep in wanted])

@@ -1,0 +1,177 @@
+"""Rules of factories: tensors from sizes, `*_like` and `new_*`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import CPU, Meta, contiguous
+from absint.promote import number_dtype
+from absint.rules.movement import like
+from absint.rules.table import RuleTable
+from absint.strides import stride_of_format
+
+__all__ = ["TABLE", "device_of"]
+
+TABLE = RuleTable()
+Sizes = Sequence[int]
+DType = torch.dtype | None
+
+
+def device_of(device: Any) -> torch.device:
+    """The device a factory uses: None means the CPU, an accelerator without index its first."""
+    if device is None:
+        return CPU
+    found = torch.device(device)
+    return torch.device(found.type, 0) if found.type != "cpu" and found.index is None else found
+
+
+def _made(size: Sizes, dtype: DType, device: Any) -> Meta:
+    if any(isinstance(n, int) and n < 0 for n in size):
+        raise TypeRuleError(f"Trying to create tensor with negative dimension: {list(size)}")
+    return contiguous(size, dtype or torch.get_default_dtype(), device_of(device))
+
+
+@TABLE.rule("zeros ones rand randn rand.generator randn.generator")
+def _zeros(
+    size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    return _made(size, dtype, device)
+
+
+@TABLE.rule("empty.memory_format")
+def _empty(
+    size: Sizes, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any
+) -> Meta:
+    made = _made(size, dtype, device)
+    if memory_format is None or memory_format is torch.contiguous_format:
+        return made
+    return Meta(made.shape, stride_of_format(made.shape, memory_format), made.dtype, made.device)
+
+
+@TABLE.rule("empty_strided")
+def _empty_strided(
+    size: Sizes, stride: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    return Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device_of(device))
+
+
+@TABLE.rule("empty_permuted")
+def _empty_permuted(
+    size: Sizes, physical_layout: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    physical = contiguous([size[dim] for dim in physical_layout], torch.float32).stride
+    stride = [0] * len(size)
+    for step, dim in zip(physical, physical_layout, strict=True):
+        stride[dim] = step
+    return _empty_strided(size, stride, dtype=dtype, device=device)
+
+
+@TABLE.rule("full")
+def _full(
+    size: Sizes, fill_value: Any, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    return _made(size, dtype or number_dtype(fill_value), device)
+
+
+@TABLE.rule("scalar_tensor")
+def _scalar_tensor(s: Any, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
+    return _made((), dtype, device)
+
+
+@TABLE.rule("arange")
+def _arange(end: Any, **options: Any) -> Meta:
+    return _arange_step(0, end, 1, **options)
+
+
+@TABLE.rule("arange.start")
+def _arange_start(start: Any, end: Any, **options: Any) -> Meta:
+    return _arange_step(start, end, 1, **options)
+
+
+@TABLE.rule("arange.start_step")
+def _arange_step(
+    start: Any, end: Any, step: Any = 1, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    if step == 0:
+        raise TypeRuleError("step must be nonzero")
+    if (step > 0 and start > end) or (step < 0 and start < end):
+        raise TypeRuleError("upper bound and lower bound inconsistent with step sign")
+    whole = all(not isinstance(bound, float) for bound in (start, end, step))
+    if dtype is None:
+        dtype = torch.int64 if whole else torch.get_default_dtype()
+    if whole:
+        count = (end - start + step - (1 if step > 0 else -1)) // step
+    elif dtype is torch.int64:
+        count = (int(end) - int(start) + int(step) - (1 if step > 0 else -1)) // int(step)
+    else:
+        count = math.ceil((end - start) / step)
+    return _made((count,), dtype, device)
+
+
+@TABLE.rule("linspace logspace")
+def _linspace(
+    start: Any, end: Any, steps: int, *_: Any, dtype: DType = None, device: Any = None, **__: Any
+) -> Meta:
+    return _made((steps,), dtype, device)
+
+
+@TABLE.rule("eye")
+def _eye(n: int, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
+    return _made((n, n), dtype, device)
+
+
+@TABLE.rule("eye.m")
+def _eye_m(n: int, m: int, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
+    return _made((n, m), dtype, device)
+
+
+@TABLE.rule("zeros_like ones_like empty_like rand_like randn_like")
+def _like(
+    self: Meta, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any
+) -> Meta:
+    return like(self, memory_format, dtype, device)
+
+
+@TABLE.rule("full_like randint_like")
+def _full_like(self: Meta, fill_value: Any, **options: Any) -> Meta:
+    return _like(self, **options)
+
+
+@TABLE.rule("randint_like.low_dtype")
+def _randint_like(self: Meta, low: int, high: int, **options: Any) -> Meta:
+    return _like(self, **options)
+
+
+@TABLE.rule("new_empty new_zeros new_ones")
+def _new(
+    self: Meta, size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    return _made(size, dtype or self.dtype, self.device if device is None else device)
+
+
+@TABLE.rule("new_full")
+def _new_full(self: Meta, size: Sizes, fill_value: Any, **options: Any) -> Meta:
+    return _new(self, size, **options)
+
+
+@TABLE.rule("new_empty_strided")
+def _new_empty_strided(
+    self: Meta, size: Sizes, stride: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    made = _new(self, size, dtype=dtype, device=device)
+    return Meta(made.shape, tuple(stride), made.dtype, made.device)
+
+
+@TABLE.rule("zero")
+def _zero(self: Meta) -> Meta:
+    return like(self, None)
+
+
+@TABLE.rule("fill.Scalar fill.Tensor")
+def _fill(self: Meta, value: Any) -> Meta:
+    return like(self, None)

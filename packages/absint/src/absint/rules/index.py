@@ -1,0 +1,166 @@
+"""Rules of indexing, gathering, scattering and embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.errors import DataDependentError, DimensionError, TypeRuleError
+from absint.meta import Meta, contiguous, numel
+from absint.rules.pointwise import broadcast
+from absint.rules.sizes import expand_stride, wrap_dim
+from absint.rules.table import RuleTable
+from absint.strides import elementwise_stride, preserve_stride, view_stride
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Indices = Sequence["Meta | None"]
+
+
+def _preserved(self: Meta) -> Meta:
+    return Meta(self.shape, preserve_stride(self.shape, self.stride), self.dtype, self.device)
+
+
+def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | None]]:
+    """`self` and `indices` padded, broadcast, with the indexed dimensions adjacent."""
+    if len(indices) > self.ndim:
+        raise DimensionError(
+            f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
+        )
+    shape: tuple[int, ...] = ()
+    for index in indices:
+        if index is None:
+            continue
+        if index.dtype in (torch.bool, torch.uint8):
+            raise DataDependentError("the shape of an index by a boolean mask depends on data")
+        if index.dtype not in (torch.int64, torch.int32):
+            raise DimensionError(
+                "tensors used as indices must be long, int, byte or bool tensors"
+            )
+        shape = broadcast(shape, index.shape)
+    padded: list[Meta | None] = [
+        None if i is None else Meta(shape, expand_stride(i, shape), i.dtype, i.device)
+        for i in indices
+    ]
+    padded += [None] * (self.ndim - len(padded))
+    used = [dim for dim, index in enumerate(padded) if index is not None]
+    if used and used[-1] - used[0] + 1 != len(used):
+        order = used + [dim for dim in range(self.ndim) if dim not in used]
+        self = Meta(
+            tuple([self.shape[d] for d in order]),
+            tuple([self.stride[d] for d in order]),
+            self.dtype,
+            self.device,
+        )
+        padded = [padded[d] for d in order]
+    return self, padded
+
+
+@TABLE.rule("index.Tensor _unsafe_index.Tensor")
+def _index(self: Meta, indices: Indices) -> Meta:
+    source, padded = _index_operands(self, indices)
+    used = [dim for dim, index in enumerate(padded) if index is not None]
+    if not used:
+        return contiguous(self.shape, self.dtype, self.device)
+    before, after = used[0], source.ndim - used[-1] - 1
+    shape = padded[used[0]].shape
+    indexed = [source.shape[dim] for dim in used]
+    if 0 in indexed and 0 not in shape:
+        raise DimensionError("index is out of bounds for dimension with size 0")
+    result = (*source.shape[:before], *shape, *source.shape[source.ndim - after :])
+    stride = (
+        *source.stride[:before],
+        *(0,) * len(shape),
+        *source.stride[source.ndim - after :],
+    )
+    operands = [(result, stride)]
+    for dim in used:
+        index = padded[dim]
+        steps = index.stride
+        if index.dtype is torch.int32:
+            steps = preserve_stride(index.shape, steps)
+        full = (1,) * before + index.shape + (1,) * after
+        operands.append((full, view_stride(index.shape, steps, full)))
+    return Meta(result, elementwise_stride(result, operands), self.dtype, self.device)
+
+
+@TABLE.rule("index_put _unsafe_index_put")
+def _index_put(self: Meta, indices: Indices, values: Meta, accumulate: bool = False) -> Meta:
+    return _preserved(self)
+
+
+@TABLE.rule("index_select")
+def _index_select(self: Meta, dim: int, index: Meta) -> Meta:
+    dim = wrap_dim(dim, self.ndim)
+    if index.ndim > 1:
+        raise DimensionError("index_select(): Index is supposed to be a vector")
+    if not self.shape:
+        return contiguous((), self.dtype, self.device)
+    shape = (*self.shape[:dim], numel(index.shape), *self.shape[dim + 1 :])
+    return contiguous(shape, self.dtype, self.device)
+
+
+@TABLE.rule("index_add index_copy index_fill.int_Scalar index_fill.int_Tensor index_reduce")
+def _index_written(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return _preserved(self)
+
+
+@TABLE.rule("gather")
+def _gather(self: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(index.shape, self.dtype, self.device)
+
+
+@TABLE.rule(
+    """scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two"""
+)
+def _scatter(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("masked_scatter")
+def _masked_scatter(self: Meta, mask: Meta, source: Meta) -> Meta:
+    shape = broadcast(self.shape, mask.shape)
+    stride = self.stride if shape == self.shape else expand_stride(self, shape)
+    return _preserved(Meta(shape, stride, self.dtype, self.device))
+
+
+@TABLE.rule("take")
+def _take(self: Meta, index: Meta) -> Meta:
+    return contiguous(index.shape, self.dtype, self.device)
+
+
+@TABLE.rule("put")
+def _put(self: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
+    return _preserved(self)
+
+
+@TABLE.rule("embedding")
+def _embedding(
+    weight: Meta,
+    indices: Meta,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Meta:
+    if weight.ndim != 2:
+        raise TypeRuleError("'weight' must be 2-D")
+    return contiguous((*indices.shape, weight.shape[1]), weight.dtype, weight.device)
+
+
+@TABLE.rule("embedding_dense_backward")
+def _embedding_backward(
+    grad_output: Meta, indices: Meta, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Meta:
+    shape = (num_weights, grad_output.shape[-1])
+    return contiguous(shape, grad_output.dtype, grad_output.device)
+
+
+@TABLE.rule("nonzero masked_select")
+def _data_dependent(self: Meta, *_: Any, **__: Any) -> Meta:
+    raise DataDependentError("the number of selected elements depends on data")

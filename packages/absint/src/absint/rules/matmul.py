@@ -1,0 +1,122 @@
+"""Rules of matrix products; results are row-major."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta, contiguous
+from absint.rules.pointwise import broadcast, common_device, pointwise
+from absint.rules.table import RuleTable
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+
+
+def _same_dtype(first: Meta, second: Meta) -> torch.dtype:
+    if first.dtype is not second.dtype:
+        raise TypeRuleError(
+            f"expected m1 and m2 to have the same dtype, but got: {first.dtype} != {second.dtype}"
+        )
+    return first.dtype
+
+
+@TABLE.rule("mm _int_mm mm.dtype")
+def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
+    if self.ndim != 2 or mat2.ndim != 2:
+        raise TypeRuleError("mat1 and mat2 must be matrices" if self.ndim != 2 else "mat2 must be a matrix")
+    if self.shape[1] != mat2.shape[0]:
+        raise TypeRuleError(
+            f"mat1 and mat2 shapes cannot be multiplied ({self.shape[0]}x{self.shape[1]} and "
+            f"{mat2.shape[0]}x{mat2.shape[1]})"
+        )
+    dtype = out_dtype or _same_dtype(self, mat2)
+    return contiguous((self.shape[0], mat2.shape[1]), dtype, common_device((self, mat2)))
+
+
+@TABLE.rule("addmm _addmm_activation")
+def _addmm(self: Meta, mat1: Meta, mat2: Meta, **_: Any) -> Meta:
+    product = _mm(mat1, mat2)
+    _check_expands(self, product)
+    return product
+
+
+def _check_expands(self: Meta, product: Meta) -> None:
+    if broadcast(self.shape, product.shape) != product.shape:
+        raise TypeRuleError(
+            f"The expanded size of the tensor {list(product.shape)} must match the existing size "
+            f"{list(self.shape)}"
+        )
+
+
+@TABLE.rule("bmm bmm.dtype")
+def _bmm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
+    if self.ndim != 3 or mat2.ndim != 3:
+        raise TypeRuleError("batch1 must be a 3D tensor" if self.ndim != 3 else "batch2 must be a 3D tensor")
+    if self.shape[0] != mat2.shape[0] or self.shape[2] != mat2.shape[1]:
+        raise TypeRuleError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{self.shape[0]}, "
+            f"{self.shape[2]}] but got: [{mat2.shape[0]}, {mat2.shape[1]}]."
+        )
+    shape = (self.shape[0], self.shape[1], mat2.shape[2])
+    return contiguous(shape, out_dtype or _same_dtype(self, mat2), common_device((self, mat2)))
+
+
+@TABLE.rule("baddbmm")
+def _baddbmm(self: Meta, batch1: Meta, batch2: Meta, **_: Any) -> Meta:
+    product = _bmm(batch1, batch2)
+    _check_expands(self, product)
+    return product
+
+
+@TABLE.rule("mv")
+def _mv(self: Meta, vec: Meta) -> Meta:
+    if self.ndim != 2 or vec.ndim != 1 or self.shape[1] != vec.shape[0]:
+        raise TypeRuleError(f"size mismatch, got input {list(self.shape)}, vec {list(vec.shape)}")
+    return contiguous(self.shape[:1], _same_dtype(self, vec), self.device)
+
+
+@TABLE.rule("addmv")
+def _addmv(self: Meta, mat: Meta, vec: Meta, **_: Any) -> Meta:
+    return _mv(mat, vec)
+
+
+@TABLE.rule("dot vdot")
+def _dot(self: Meta, tensor: Meta) -> Meta:
+    if self.ndim != 1 or tensor.ndim != 1 or self.shape != tensor.shape:
+        raise TypeRuleError(
+            f"inconsistent tensor size, expected tensor {list(self.shape)} and src {list(tensor.shape)} to "
+            "have the same number of elements"
+        )
+    return contiguous((), _same_dtype(self, tensor), self.device)
+
+
+@TABLE.rule("addr")
+def _addr(self: Meta, vec1: Meta, vec2: Meta, **_: Any) -> Meta:
+    column = Meta((vec1.shape[0], 1), (vec1.stride[0], 0), vec1.dtype, vec1.device)
+    return pointwise((self, column, vec2))
+
+
+@TABLE.rule("_grouped_mm")
+def _grouped_mm(
+    self: Meta,
+    mat2: Meta,
+    offs: Meta | None = None,
+    bias: Meta | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Meta:
+    dtype = out_dtype or self.dtype
+    if self.ndim == 2 and mat2.ndim == 2:
+        shape = (offs.shape[0], self.shape[0], mat2.shape[1]) if offs is not None else None
+    elif self.ndim == 2:
+        shape = (self.shape[0], mat2.shape[-1])
+    elif mat2.ndim == 2:
+        shape = (self.shape[1], mat2.shape[1])
+    else:
+        shape = (self.shape[0], self.shape[1], mat2.shape[-1])
+    if shape is None:
+        raise TypeRuleError("_grouped_mm of two matrices needs offs")
+    return contiguous(shape, dtype, self.device)

@@ -1,0 +1,157 @@
+"""Rules of copies: clone, cast, concatenation, repetition, flips, triangles, scatters into views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta, contiguous
+from absint.promote import result_type
+from absint.rules.pointwise import broadcast, common_device
+from absint.rules.sizes import wrap_dim
+from absint.rules.table import RuleTable
+from absint.strides import is_dense, preserve_stride, stride_of_format, suggest_format
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Sizes = Sequence[int]
+Format = torch.memory_format | None
+
+
+def like(
+    self: Meta, memory_format: Format, dtype: torch.dtype | None = None, device: Any = None
+) -> Meta:
+    """`torch.empty_like` of `self`; None means preserve_format."""
+    if memory_format is None or memory_format is torch.preserve_format:
+        stride = preserve_stride(self.shape, self.stride)
+    else:
+        stride = stride_of_format(self.shape, memory_format)
+    return Meta(self.shape, stride, dtype or self.dtype, _device(device, self.device))
+
+
+def _device(device: Any, default: torch.device) -> torch.device:
+    if device is None:
+        return default
+    found = torch.device(device)
+    if found.type != "cpu" and found.index is None:
+        return torch.device(found.type, default.index if default.type == found.type else 0)
+    return found
+
+
+@TABLE.rule("clone")
+def _clone(self: Meta, *, memory_format: Format = None) -> Meta:
+    return like(self, memory_format)
+
+
+@TABLE.rule("_to_copy")
+def _to_copy(
+    self: Meta,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: Format = None,
+) -> Meta:
+    if memory_format in (None, torch.preserve_format) and not is_dense(self.shape, self.stride):
+        memory_format = suggest_format(self)
+    return like(self, memory_format, dtype, device)
+
+
+@TABLE.rule("copy")
+def _copy(self: Meta, src: Meta, non_blocking: bool = False) -> Meta:
+    if broadcast(self.shape, src.shape) != self.shape:
+        raise TypeRuleError(
+            f"The size of tensor a {list(self.shape)} must match the size of tensor b {list(src.shape)}"
+        )
+    return like(self, None)
+
+
+@TABLE.rule("cat")
+def _cat(tensors: Sequence[Meta], dim: int = 0) -> Meta:
+    if not tensors:
+        raise TypeRuleError("torch.cat(): expected a non-empty list of Tensors")
+    kept = [t for t in tensors if t.shape != (0,)]
+    dtype = result_type(tensors)
+    device = common_device(tensors)
+    if not kept:
+        return contiguous((0,), dtype, device)
+    first = kept[0]
+    dim = wrap_dim(dim, first.ndim)
+    if not first.shape:
+        raise TypeRuleError("zero-dimensional tensor (at position 0) cannot be concatenated")
+    total = 0
+    for position, tensor in enumerate(kept):
+        same = tensor.shape[:dim] == first.shape[:dim]
+        if tensor.ndim != first.ndim or not same or tensor.shape[dim + 1 :] != first.shape[dim + 1 :]:
+            raise TypeRuleError(
+                f"Sizes of tensors must match except in dimension {dim}. Expected {list(first.shape)} but "
+                f"got {list(tensor.shape)} for tensor number {position} in the list."
+            )
+        total = total + tensor.shape[dim]
+    formats = {suggest_format(t) for t in kept}
+    chosen = formats.pop() if len(formats) == 1 else torch.contiguous_format
+    shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
+    return Meta(shape, stride_of_format(shape, chosen), dtype, device)
+
+
+@TABLE.rule("stack")
+def _stack(tensors: Sequence[Meta], dim: int = 0) -> Meta:
+    if not tensors:
+        raise TypeRuleError("stack expects a non-empty TensorList")
+    first = tensors[0]
+    dim = wrap_dim(dim, first.ndim + 1)
+    for position, tensor in enumerate(tensors):
+        if tensor.shape != first.shape:
+            raise TypeRuleError(
+                f"stack expects each tensor to be equal size, but got {list(first.shape)} at entry 0 and "
+                f"{list(tensor.shape)} at entry {position}"
+            )
+    shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
+    return contiguous(shape, result_type(tensors), common_device(tensors))
+
+
+@TABLE.rule("flip")
+def _flip(self: Meta, dims: Sizes) -> Meta:
+    for dim in dims:
+        wrap_dim(dim, self.ndim)
+    return like(self, None)
+
+
+@TABLE.rule("roll")
+def _roll(self: Meta, shifts: Sizes, dims: Sizes = ()) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("repeat")
+def _repeat(self: Meta, repeats: Sizes) -> Meta:
+    lead = len(repeats) - self.ndim
+    if lead < 0:
+        raise TypeRuleError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
+        )
+    padded = (1,) * lead + self.shape
+    shape = [size * count for size, count in zip(padded, repeats, strict=True)]
+    return contiguous(shape, self.dtype, self.device)
+
+
+@TABLE.rule("tril triu")
+def _triangle(self: Meta, diagonal: int = 0) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
+def _view_scatter(self: Meta, src: Meta, *_: Any, **__: Any) -> Meta:
+    return like(self, None)
+
+
+@TABLE.rule("slice_backward select_backward diagonal_backward unfold_backward")
+def _view_backward(grad_output: Meta, input_sizes: Sizes, *_: Any) -> Meta:
+    return contiguous(input_sizes, grad_output.dtype, grad_output.device)
+
+

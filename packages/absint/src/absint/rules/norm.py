@@ -1,0 +1,174 @@
+"""Rules of the normalisations and their backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.meta import Meta, contiguous
+from absint.promote import ACC_DTYPE
+from absint.rules.table import RuleTable
+from absint.strides import stride_of_format, suggest_format
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+
+
+def _suggested(like: Meta) -> Meta:
+    """`at::empty_like(x, x.suggest_memory_format())`."""
+    return Meta(like.shape, stride_of_format(like.shape, suggest_format(like)), like.dtype, like.device)
+
+
+def _statistics_dtype(input: Meta, weight: Meta | None) -> torch.dtype:
+    """On CUDA statistics are accumulated wide; on the CPU they take the parameters' dtype."""
+    if input.device.type == "cpu":
+        return input.dtype if weight is None else weight.dtype
+    return ACC_DTYPE.get(input.dtype, input.dtype)
+
+
+@TABLE.rule("native_layer_norm")
+def _layer_norm(
+    input: Meta, normalized_shape: Sequence[int], weight: Meta | None, bias: Meta | None, eps: float
+) -> tuple[Meta, Meta, Meta]:
+    axis = input.ndim - len(normalized_shape)
+    shape = input.shape[:axis] + (1,) * len(normalized_shape)
+    statistics = contiguous(
+        shape, _statistics_dtype(input, weight if weight is not None else bias), input.device
+    )
+    return contiguous(input.shape, input.dtype, input.device), statistics, statistics
+
+
+@TABLE.rule("native_layer_norm_backward")
+def _layer_norm_backward(
+    grad_out: Meta,
+    input: Meta,
+    normalized_shape: Sequence[int],
+    mean: Meta,
+    rstd: Meta,
+    weight: Meta | None,
+    bias: Meta | None,
+    output_mask: Sequence[bool],
+) -> tuple[Meta | None, ...]:
+    grad_input = contiguous(input.shape, input.dtype, input.device)
+    grad_weight = None if weight is None else contiguous(weight.shape, weight.dtype, input.device)
+    grad_bias = None if bias is None else contiguous(bias.shape, bias.dtype, input.device)
+    wanted = zip((grad_input, grad_weight, grad_bias), output_mask, strict=True)
+    return tuple([grad if keep else None for grad, keep in wanted])
+
+
+@TABLE.rule("_fused_rms_norm")
+def _rms_norm(
+    input: Meta, normalized_shape: Sequence[int], weight: Meta | None, eps: float | None
+) -> tuple[Meta, Meta]:
+    axis = input.ndim - len(normalized_shape)
+    shape = input.shape[:axis] + (1,) * len(normalized_shape)
+    return (
+        contiguous(input.shape, input.dtype, input.device),
+        contiguous(shape, ACC_DTYPE.get(input.dtype, input.dtype), input.device),
+    )
+
+
+def _batch_statistics(input: Meta, weight: Meta | None, training: bool) -> Meta:
+    size = input.shape[1] if training else 0
+    return contiguous((size,), _statistics_dtype(input, weight), input.device)
+
+
+@TABLE.rule("native_batch_norm")
+def _batch_norm(
+    input: Meta,
+    weight: Meta | None,
+    bias: Meta | None,
+    running_mean: Meta | None,
+    running_var: Meta | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Meta, Meta, Meta]:
+    statistics = _batch_statistics(input, weight if weight is not None else running_mean, training)
+    return _suggested(input), statistics, statistics
+
+
+@TABLE.rule("_native_batch_norm_legit")
+def _batch_norm_legit(
+    input: Meta, weight: Meta | None, bias: Meta | None, running_mean: Meta, running_var: Meta, *rest: Any
+) -> tuple[Meta, Meta, Meta]:
+    return _batch_norm(input, weight, bias, running_mean, running_var, *rest)
+
+
+@TABLE.rule("_native_batch_norm_legit.no_stats")
+def _batch_norm_no_stats(
+    input: Meta, weight: Meta | None, bias: Meta | None, training: bool, momentum: float, eps: float
+) -> tuple[Meta, Meta, Meta]:
+    return _batch_norm(input, weight, bias, None, None, training, momentum, eps)
+
+
+@TABLE.rule("_native_batch_norm_legit_functional")
+def _batch_norm_functional(
+    input: Meta,
+    weight: Meta | None,
+    bias: Meta | None,
+    running_mean: Meta,
+    running_var: Meta,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Meta, ...]:
+    results = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (*results, running_mean, running_var)
+
+
+@TABLE.rule("native_batch_norm_backward")
+def _batch_norm_backward(
+    grad_out: Meta,
+    input: Meta,
+    weight: Meta | None,
+    running_mean: Meta | None,
+    running_var: Meta | None,
+    save_mean: Meta | None,
+    save_invstd: Meta | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> tuple[Meta | None, ...]:
+    grads = contiguous((input.shape[1],), _statistics_dtype(input, weight), input.device)
+    wanted = zip((_suggested(input), grads, grads), output_mask, strict=True)
+    return tuple([grad if keep else None for grad, keep in wanted])
+
+
+@TABLE.rule("native_group_norm")
+def _group_norm(
+    input: Meta,
+    weight: Meta | None,
+    bias: Meta | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> tuple[Meta, Meta, Meta]:
+    dtype = _statistics_dtype(input, weight if weight is not None else bias)
+    statistics = contiguous((N, group), dtype, input.device)
+    return _suggested(input), statistics, statistics
+
+
+@TABLE.rule("native_group_norm_backward")
+def _group_norm_backward(
+    grad_out: Meta,
+    input: Meta,
+    mean: Meta,
+    rstd: Meta,
+    weight: Meta | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> tuple[Meta | None, ...]:
+    grads = contiguous((C,), input.dtype if weight is None else weight.dtype, input.device)
+    wanted = zip((_suggested(input), grads, grads), output_mask, strict=True)
+    return tuple([grad if keep else None for grad, keep in wanted])
+
+

@@ -1,0 +1,239 @@
+"""Rules of pooling, interpolation, padding and patches (im2col), with their backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta, contiguous
+from absint.rules.table import RuleTable
+from absint.strides import stride_of_format, suggest_format
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Sizes = Sequence[int]
+
+
+def _formatted(like: Meta, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Meta:
+    """A fresh tensor of `shape` in the memory format that `like` suggests."""
+    chosen = suggest_format(like) if len(shape) == like.ndim else torch.contiguous_format
+    return Meta(shape, stride_of_format(shape, chosen), dtype or like.dtype, like.device)
+
+
+def _each(value: int | Sizes, count: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,) * count
+    return tuple(value) * count if len(value) == 1 else tuple(value)
+
+
+def pool_size(
+    size: int, kernel: int, padding: int, stride: int, dilation: int, ceil_mode: bool
+) -> int:
+    """One spatial size of a pooling result (`pooling_output_shape`)."""
+    extent = size + 2 * padding - dilation * (kernel - 1) - 1
+    count = (extent + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (count - 1) * stride >= size + padding:
+        count = count - 1
+    if count <= 0:
+        raise TypeRuleError(f"Given input size {size}, output size {count} is too small")
+    return count
+
+
+def _pooled(
+    self: Meta,
+    rank: int,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: int | Sizes,
+    dilation: int | Sizes,
+    ceil_mode: bool,
+) -> tuple[int, ...]:
+    kernel = _each(kernel_size, rank)
+    step = _each(stride, rank) if stride else kernel
+    pad, spread = _each(padding, rank), _each(dilation, rank)
+    spatial = [
+        pool_size(size, kernel[i], pad[i], step[i], spread[i], ceil_mode)
+        for i, size in enumerate(self.shape[-rank:])
+    ]
+    return (*self.shape[:-rank], *spatial)
+
+
+def _max_pool(rank: int, keeps_format: bool) -> Any:
+    def rule(
+        self: Meta,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: int | Sizes = 0,
+        dilation: int | Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Meta, Meta]:
+        shape = _pooled(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        if keeps_format:
+            return _formatted(self, shape), _formatted(self, shape, torch.int64)
+        return contiguous(shape, self.dtype, self.device), contiguous(shape, torch.int64, self.device)
+
+    return rule
+
+
+TABLE.add("max_pool2d_with_indices", _max_pool(2, True))
+TABLE.add("max_pool3d_with_indices", _max_pool(3, True))
+
+
+def _avg_pool(rank: int) -> Any:
+    def rule(
+        self: Meta,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: int | Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Meta:
+        shape = _pooled(self, rank, kernel_size, stride, padding, 1, ceil_mode)
+        return _formatted(self, shape)
+
+    return rule
+
+
+for _rank in (1, 2, 3):
+    TABLE.add(f"avg_pool{_rank}d", _avg_pool(_rank))
+
+
+@TABLE.rule(
+    """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
+    avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward
+    adaptive_max_pool2d_backward adaptive_max_pool3d_backward"""
+)
+def _pool_backward(grad_output: Meta, self: Meta, *_: Any, **__: Any) -> Meta:
+    return _formatted(self, self.shape)
+
+
+@TABLE.rule("_adaptive_avg_pool2d _adaptive_avg_pool3d")
+def _adaptive_avg(self: Meta, output_size: Sizes) -> Meta:
+    return _formatted(self, (*self.shape[: -len(output_size)], *output_size))
+
+
+@TABLE.rule("adaptive_max_pool2d adaptive_max_pool3d")
+def _adaptive_max(self: Meta, output_size: Sizes) -> tuple[Meta, Meta]:
+    shape = (*self.shape[: -len(output_size)], *output_size)
+    return _formatted(self, shape), _formatted(self, shape, torch.int64)
+
+
+_UPSAMPLE = """
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+    upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+"""
+
+
+def _upsample(self: Meta, output_size: Sizes, *_: Any, **__: Any) -> Meta:
+    return _formatted(self, (*self.shape[:2], *output_size))
+
+
+def _upsample_backward(
+    grad_output: Meta, output_size: Sizes, input_size: Sizes, *_: Any, **__: Any
+) -> Meta:
+    return _formatted(grad_output, tuple(input_size))
+
+
+for _name in _UPSAMPLE.split():
+    TABLE.add(_name, _upsample)
+    TABLE.add(f"{_name}_backward", _upsample_backward)
+
+
+def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
+    shape = list(self.shape)
+    for position in range(len(pad) // 2):
+        dim = self.ndim - 1 - position
+        shape[dim] = shape[dim] + pad[2 * position] + pad[2 * position + 1]
+        if shape[dim] < 0:
+            raise TypeRuleError(
+                f"The input size {self.shape[dim]}, plus negative padding {pad[2 * position]} and "
+                f"{pad[2 * position + 1]} resulted in a negative output size, which is invalid."
+            )
+    return tuple(shape)
+
+
+@TABLE.rule("constant_pad_nd")
+def _constant_pad(self: Meta, pad: Sizes, value: Any = 0) -> Meta:
+    return _formatted(self, _padded(self, pad))
+
+
+@TABLE.rule("reflection_pad1d reflection_pad3d replication_pad1d")
+def _pad_contiguous(self: Meta, padding: Sizes) -> Meta:
+    return contiguous(_padded(self, padding), self.dtype, self.device)
+
+
+@TABLE.rule("reflection_pad2d replication_pad2d replication_pad3d")
+def _pad_formatted(self: Meta, padding: Sizes) -> Meta:
+    return _formatted(self, _padded(self, padding))
+
+
+@TABLE.rule("reflection_pad1d_backward reflection_pad3d_backward replication_pad1d_backward")
+def _pad_backward_contiguous(grad_output: Meta, self: Meta, padding: Sizes) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("reflection_pad2d_backward replication_pad2d_backward replication_pad3d_backward")
+def _pad_backward(grad_output: Meta, self: Meta, padding: Sizes) -> Meta:
+    return _formatted(self, self.shape)
+
+
+@TABLE.rule("im2col")
+def _im2col(
+    self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> Meta:
+    counts = [
+        (self.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1) // stride[i] + 1
+        for i in range(2)
+    ]
+    patch = kernel_size[0] * kernel_size[1]
+    shape = (*self.shape[:-3], self.shape[-3] * patch, counts[0] * counts[1])
+    return contiguous(shape, self.dtype, self.device)
+
+
+@TABLE.rule("col2im")
+def _col2im(
+    self: Meta,
+    output_size: Sizes,
+    kernel_size: Sizes,
+    dilation: Sizes,
+    padding: Sizes,
+    stride: Sizes,
+) -> Meta:
+    channels = self.shape[-2] // (kernel_size[0] * kernel_size[1])
+    return contiguous((*self.shape[:-2], channels, *output_size), self.dtype, self.device)
+
+
+@TABLE.rule("pixel_shuffle")
+def _pixel_shuffle(self: Meta, upscale_factor: int) -> Meta:
+    *batch, channels, height, width = self.shape
+    factor = upscale_factor
+    shape = (*batch, channels // (factor * factor), height * factor, width * factor)
+    return contiguous(shape, self.dtype, self.device)
+
+
+@TABLE.rule("pixel_unshuffle")
+def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
+    *batch, channels, height, width = self.shape
+    factor = downscale_factor
+    shape = (*batch, channels * factor * factor, height // factor, width // factor)
+    return contiguous(shape, self.dtype, self.device)
+
+
+@TABLE.rule("grid_sampler_2d grid_sampler_3d")
+def _grid_sampler(input: Meta, grid: Meta, *_: Any) -> Meta:
+    shape = (*input.shape[:2], *grid.shape[1:-1])
+    return _formatted(input, shape)
+
+
+@TABLE.rule("grid_sampler_2d_backward grid_sampler_3d_backward")
+def _grid_sampler_backward(
+    grad_output: Meta, input: Meta, grid: Meta, mode: int, padding: int, align: bool, mask: Sequence[bool]
+) -> tuple[Meta | None, Meta]:
+    grad_input = contiguous(input.shape, input.dtype, input.device) if mask[0] else None
+    return grad_input, contiguous(grid.shape, grid.dtype, grid.device)

@@ -1,0 +1,317 @@
+"""Rules of reductions, scans, softmax, sorting and searching.
+
+Reductions allocate row-major results whatever the strides of the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.errors import DimensionError, TypeRuleError
+from absint.meta import Meta, contiguous
+from absint.promote import float_dtype, is_integral, real_dtype
+from absint.rules.pointwise import pointwise
+from absint.rules.sizes import reduced_shape, wrap_dim, wrap_dims
+from absint.rules.table import RuleTable
+from absint.strides import preserve_stride
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Dims = int | Sequence[int] | None
+
+
+def _reduced(self: Meta, dims: Dims, keepdim: bool, dtype: torch.dtype) -> Meta:
+    axes = wrap_dims(dims, self.ndim)
+    return contiguous(reduced_shape(self.shape, axes, keepdim), dtype, self.device)
+
+
+def _sum_dtype(self: Meta, dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is not None:
+        return dtype
+    return torch.int64 if is_integral(self.dtype) else self.dtype
+
+
+@TABLE.rule("sum prod")
+def _sum(self: Meta, *, dtype: torch.dtype | None = None) -> Meta:
+    return _reduced(self, None, False, _sum_dtype(self, dtype))
+
+
+@TABLE.rule("sum.dim_IntList prod.dim_int")
+def _sum_dim(
+    self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Meta:
+    return _reduced(self, dim, keepdim, _sum_dtype(self, dtype))
+
+
+@TABLE.rule("nansum")
+def _nansum(
+    self: Meta, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Meta:
+    return _reduced(self, dim, keepdim, _sum_dtype(self, dtype))
+
+
+@TABLE.rule("mean")
+def _mean(self: Meta, *, dtype: torch.dtype | None = None) -> Meta:
+    return _mean_dim(self, None, dtype=dtype)
+
+
+@TABLE.rule("mean.dim")
+def _mean_dim(
+    self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Meta:
+    if is_integral(dtype or self.dtype):
+        raise TypeRuleError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
+            f"dtype. Got: {self.dtype}"
+        )
+    return _reduced(self, dim, keepdim, dtype or self.dtype)
+
+
+def _bool_dtype(self: Meta) -> torch.dtype:
+    return torch.uint8 if self.dtype is torch.uint8 else torch.bool
+
+
+@TABLE.rule("any all")
+def _any(self: Meta) -> Meta:
+    return _reduced(self, None, False, _bool_dtype(self))
+
+
+@TABLE.rule("any.dim all.dim")
+def _any_dim(self: Meta, dim: int, keepdim: bool = False) -> Meta:
+    return _reduced(self, dim, keepdim, _bool_dtype(self))
+
+
+@TABLE.rule("any.dims all.dims")
+def _any_dims(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:
+    if dim is not None and len(dim) == 0:
+        return pointwise((self,), self.dtype, _bool_dtype(self))
+    return _reduced(self, dim, keepdim, _bool_dtype(self))
+
+
+def _refuse_empty(self: Meta, dims: Dims, name: str) -> None:
+    for dim in wrap_dims(dims, self.ndim):
+        if self.shape and self.shape[dim] == 0:
+            raise DimensionError(
+                f"{name}(): Expected reduction dim {dim} to have non-zero size."
+            )
+
+
+@TABLE.rule("amax amin")
+def _amax(self: Meta, dim: Dims = (), keepdim: bool = False) -> Meta:
+    _refuse_empty(self, dim, "amax")
+    return _reduced(self, dim, keepdim, self.dtype)
+
+
+@TABLE.rule("max min median nanmedian")
+def _max(self: Meta) -> Meta:
+    return contiguous((), self.dtype, self.device)
+
+
+@TABLE.rule("max.other min.other")
+def _max_other(self: Meta, other: Meta) -> Meta:
+    return pointwise((self, other))
+
+
+@TABLE.rule("max.dim min.dim median.dim nanmedian.dim")
+def _max_dim(self: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
+    _refuse_empty(self, dim, "max")
+    values = _reduced(self, dim, keepdim, self.dtype)
+    return values, contiguous(values.shape, torch.int64, self.device)
+
+
+@TABLE.rule("mode")
+def _mode(self: Meta, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
+    return _max_dim(self, dim, keepdim)
+
+
+@TABLE.rule("kthvalue")
+def _kthvalue(self: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
+    return _max_dim(self, dim, keepdim)
+
+
+@TABLE.rule("aminmax")
+def _aminmax(self: Meta, *, dim: int | None = None, keepdim: bool = False) -> tuple[Meta, Meta]:
+    if dim is None:
+        shape = (1,) * self.ndim if keepdim else ()
+        result = contiguous(shape, self.dtype, self.device)
+    else:
+        result = _reduced(self, dim, keepdim, self.dtype)
+    return result, result
+
+
+@TABLE.rule("argmax argmin")
+def _argmax(self: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
+    if dim is not None:
+        _refuse_empty(self, dim, "argmax")
+    return _reduced(self, dim, keepdim, torch.int64)
+
+
+@TABLE.rule("count_nonzero")
+def _count_nonzero(self: Meta, dim: int | None = None) -> Meta:
+    return _reduced(self, dim, False, torch.int64)
+
+
+@TABLE.rule("count_nonzero.dim_IntList")
+def _count_nonzero_dims(self: Meta, dim: Sequence[int]) -> Meta:
+    return _reduced(self, dim, False, torch.int64)
+
+
+@TABLE.rule("var std")
+def _var(self: Meta, unbiased: bool = True) -> Meta:
+    return _reduced(self, None, False, real_dtype(self.dtype))
+
+
+@TABLE.rule("var.dim std.dim")
+def _var_dim(self: Meta, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Meta:
+    return _reduced(self, dim, keepdim, real_dtype(self.dtype))
+
+
+@TABLE.rule("var.correction std.correction")
+def _var_correction(
+    self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> Meta:
+    return _reduced(self, dim, keepdim, real_dtype(self.dtype))
+
+
+@TABLE.rule("var_mean.correction std_mean.correction")
+def _var_mean(
+    self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Meta, Meta]:
+    mean = _reduced(self, dim, keepdim, self.dtype)
+    return _reduced(self, dim, keepdim, real_dtype(self.dtype)), mean
+
+
+@TABLE.rule("logsumexp")
+def _logsumexp(self: Meta, dim: Dims, keepdim: bool = False) -> Meta:
+    return _reduced(self, dim, keepdim, float_dtype(self.dtype))
+
+
+@TABLE.rule("norm.Scalar")
+def _norm(self: Meta, p: Any = 2) -> Meta:
+    return _reduced(self, None, False, real_dtype(self.dtype))
+
+
+@TABLE.rule("norm.ScalarOpt_dim")
+def _norm_dim(self: Meta, p: Any, dim: Dims, keepdim: bool = False) -> Meta:
+    return _reduced(self, dim, keepdim, real_dtype(self.dtype))
+
+
+@TABLE.rule("norm.ScalarOpt_dim_dtype")
+def _norm_dim_dtype(self: Meta, p: Any, dim: Dims, keepdim: bool, *, dtype: torch.dtype) -> Meta:
+    return _reduced(self, dim, keepdim, real_dtype(dtype))
+
+
+@TABLE.rule("linalg_vector_norm")
+def _vector_norm(
+    self: Meta,
+    ord: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Meta:
+    return _reduced(self, dim, keepdim, real_dtype(dtype or self.dtype))
+
+
+@TABLE.rule("cumsum cumprod")
+def _cumsum(self: Meta, dim: int, *, dtype: torch.dtype | None = None) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, _sum_dtype(self, dtype), self.device)
+
+
+@TABLE.rule("logcumsumexp")
+def _logcumsumexp(self: Meta, dim: int) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("cummax cummin")
+def _cummax(self: Meta, dim: int) -> tuple[Meta, Meta]:
+    wrap_dim(dim, self.ndim)
+    values = contiguous(self.shape, self.dtype, self.device)
+    return values, contiguous(self.shape, torch.int64, self.device)
+
+
+@TABLE.rule("_softmax _log_softmax")
+def _softmax(self: Meta, dim: int, half_to_float: bool) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, torch.float32 if half_to_float else self.dtype, self.device)
+
+
+@TABLE.rule("_safe_softmax")
+def _safe_softmax(self: Meta, dim: int, dtype: torch.dtype | None = None) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, dtype or self.dtype, self.device)
+
+
+@TABLE.rule("_softmax_backward_data _log_softmax_backward_data")
+def _softmax_backward(
+    grad_output: Meta, output: Meta, dim: int, input_dtype: torch.dtype
+) -> Meta:
+    return contiguous(grad_output.shape, input_dtype, grad_output.device)
+
+
+def _sorted(self: Meta, dim: int) -> tuple[Meta, Meta]:
+    wrap_dim(dim, self.ndim)
+    stride = preserve_stride(self.shape, self.stride)
+    return (
+        Meta(self.shape, stride, self.dtype, self.device),
+        Meta(self.shape, stride, torch.int64, self.device),
+    )
+
+
+@TABLE.rule("sort")
+def _sort(self: Meta, dim: int = -1, descending: bool = False) -> tuple[Meta, Meta]:
+    return _sorted(self, dim)
+
+
+@TABLE.rule("sort.stable")
+def _sort_stable(
+    self: Meta, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[Meta, Meta]:
+    return _sorted(self, dim)
+
+
+@TABLE.rule("topk")
+def _topk(
+    self: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Meta, Meta]:
+    dim = wrap_dim(dim, self.ndim)
+    if self.shape and not 0 <= k <= self.shape[dim]:
+        raise TypeRuleError("selected index k out of range")
+    shape = (*self.shape[:dim], k, *self.shape[dim + 1 :]) if self.shape else ()
+    return contiguous(shape, self.dtype, self.device), contiguous(shape, torch.int64, self.device)
+
+
+@TABLE.rule("bucketize.Tensor")
+def _bucketize(self: Meta, boundaries: Meta, *, out_int32: bool = False, right: bool = False) -> Meta:
+    return contiguous(self.shape, torch.int32 if out_int32 else torch.int64, self.device)
+
+
+@TABLE.rule("searchsorted.Tensor")
+def _searchsorted(
+    sorted_sequence: Meta,
+    self: Meta,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Meta | None = None,
+) -> Meta:
+    return contiguous(self.shape, torch.int32 if out_int32 else torch.int64, self.device)
+
+
+@TABLE.rule("histc")
+def _histc(self: Meta, bins: int = 100, min: Any = 0, max: Any = 0) -> Meta:
+    return contiguous((bins,), self.dtype, self.device)
+
+
+@TABLE.rule("isin.Tensor_Tensor isin.Tensor_Scalar")
+def _isin(elements: Meta, test_elements: Any, **_: Any) -> Meta:
+    return contiguous(elements.shape, torch.bool, elements.device)
+
+

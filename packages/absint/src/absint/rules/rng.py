@@ -1,0 +1,80 @@
+"""Rules of random sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from absint.meta import Meta, contiguous
+from absint.rules.factory import device_of
+from absint.rules.movement import like
+from absint.rules.pointwise import pointwise
+from absint.rules.table import RuleTable
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+
+
+@TABLE.rule("bernoulli bernoulli.p bernoulli.Tensor")
+def _bernoulli(self: Meta, p: Any = 0.5, *, generator: Any = None) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule(
+    """uniform normal_functional exponential log_normal cauchy geometric random random.from random.to"""
+)
+def _filled(self: Meta, *_: Any, **__: Any) -> Meta:
+    return like(self, None)
+
+
+@TABLE.rule("randint randint.generator")
+def _randint(
+    high: int,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    **_: Any,
+) -> Meta:
+    return contiguous(size, dtype or torch.int64, device_of(device))
+
+
+@TABLE.rule("randint.low randint.low_generator")
+def _randint_low(low: int, high: int, size: Sequence[int], **options: Any) -> Meta:
+    return _randint(high, size, **options)
+
+
+@TABLE.rule("randperm randperm.generator")
+def _randperm(
+    n: int, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any
+) -> Meta:
+    return contiguous((n,), dtype or torch.int64, device_of(device))
+
+
+@TABLE.rule("normal.float_float")
+def _normal(
+    mean: float,
+    std: float,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+    **_: Any,
+) -> Meta:
+    return contiguous(size, dtype or torch.get_default_dtype(), device_of(device))
+
+
+@TABLE.rule("multinomial")
+def _multinomial(
+    self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Meta:
+    return contiguous((*self.shape[:-1], num_samples), torch.int64, self.device)
+
+
+@TABLE.rule("native_dropout")
+def _native_dropout(input: Meta, p: float, train: bool | None) -> tuple[Meta, Meta]:
+    mask = contiguous(input.shape, torch.bool, input.device)
+    return pointwise((input, mask), input.dtype), mask

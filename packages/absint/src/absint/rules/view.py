@@ -1,0 +1,318 @@
+"""Rules of views: results that share memory with their operand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from absint.errors import DimensionError, TypeRuleError
+from absint.meta import Meta, numel
+from absint.promote import complex_dtype, real_dtype
+from absint.rules.sizes import expand_stride, infer_size, wrap_dim
+from absint.rules.table import RuleTable
+from absint.strides import view_stride
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Sizes = Sequence[int]
+
+
+def _restrided(
+    self: Meta, shape: tuple[int, ...], stride: tuple[int, ...], offset: int | None = None
+) -> Meta:
+    start = self.storage_offset if offset is None else offset
+    return Meta(shape, stride, self.dtype, self.device, start)
+
+
+def viewed(self: Meta, size: Sizes) -> Meta:
+    """`self.view(size)`; raises where strides cannot express it."""
+    shape = infer_size(size, numel(self.shape))
+    stride = view_stride(self.shape, self.stride, shape)
+    if stride is None:
+        raise TypeRuleError(
+            "view size is not compatible with input tensor's size and stride (at least one dimension "
+            "spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return _restrided(self, shape, stride)
+
+
+TABLE.add("view", viewed)
+TABLE.add("_reshape_alias", lambda self, size, stride: _restrided(self, tuple(size), tuple(stride)))
+
+
+@TABLE.rule("detach alias lift_fresh lift _conj _neg_view")
+def _alias(self: Meta) -> Meta:
+    return self
+
+
+@TABLE.rule("view.dtype")
+def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
+    old, new = self.dtype.itemsize, dtype.itemsize
+    if old == new:
+        return Meta(self.shape, self.stride, dtype, self.device, self.storage_offset)
+    if not self.shape:
+        raise TypeRuleError(
+            f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)"
+        )
+    if self.stride[-1] != 1:
+        raise TypeRuleError(f"self.stride(-1) must be 1 to view {self.dtype} as {dtype}")
+    if old > new:
+        ratio = old // new
+        shape = (*self.shape[:-1], self.shape[-1] * ratio)
+        stride = tuple([step * ratio for step in self.stride[:-1]])
+        return Meta(shape, (*stride, 1), dtype, self.device, self.storage_offset * ratio)
+    ratio = new // old
+    steps = (self.shape[-1], self.storage_offset, *self.stride[:-1])
+    if any(step % ratio != 0 for step in steps):
+        raise TypeRuleError(f"sizes and strides must be divisible by {ratio} to view as {dtype}")
+    shape = (*self.shape[:-1], self.shape[-1] // ratio)
+    stride = tuple([step // ratio for step in self.stride[:-1]])
+    return Meta(shape, (*stride, 1), dtype, self.device, self.storage_offset // ratio)
+
+
+@TABLE.rule("view_as_real")
+def _view_as_real(self: Meta) -> Meta:
+    shape, stride = (*self.shape, 2), (*[step * 2 for step in self.stride], 1)
+    return Meta(shape, stride, real_dtype(self.dtype), self.device, self.storage_offset * 2)
+
+
+@TABLE.rule("view_as_complex")
+def _view_as_complex(self: Meta) -> Meta:
+    if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
+        raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")
+    stride = tuple([step // 2 for step in self.stride[:-1]])
+    dtype = complex_dtype(self.dtype)
+    return Meta(self.shape[:-1], stride, dtype, self.device, self.storage_offset // 2)
+
+
+@TABLE.rule("expand")
+def _expand(self: Meta, size: Sizes, *, implicit: bool = False) -> Meta:
+    lead = len(size) - self.ndim
+    if lead < 0:
+        raise TypeRuleError(
+            f"expand: the number of sizes provided ({len(size)}) must be greater or equal to the number of "
+            f"dimensions in the tensor ({self.ndim})"
+        )
+    shape = []
+    for dim, wanted in enumerate(size):
+        if isinstance(wanted, int) and wanted == -1:
+            if dim < lead:
+                raise TypeRuleError("expand: -1 is not allowed in a leading, non-existing dimension")
+            wanted = self.shape[dim - lead]
+        shape.append(wanted)
+    return _restrided(self, tuple(shape), expand_stride(self, tuple(shape)))
+
+
+@TABLE.rule("permute")
+def _permute(self: Meta, dims: Sizes) -> Meta:
+    order = [wrap_dim(dim, self.ndim) for dim in dims]
+    if len(order) != self.ndim:
+        raise TypeRuleError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of "
+            f"the desired ordering of dimensions i.e. input.dim() = {self.ndim} is not equal to "
+            f"len(dims) = {len(order)}"
+        )
+    if len(set(order)) != len(order):
+        raise TypeRuleError("permute(): duplicate dims are not allowed.")
+    return _restrided(
+        self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order])
+    )
+
+
+@TABLE.rule("transpose.int")
+def _transpose(self: Meta, dim0: int, dim1: int) -> Meta:
+    first, second = wrap_dim(dim0, self.ndim), wrap_dim(dim1, self.ndim)
+    if first == second:
+        return self
+    shape, stride = list(self.shape), list(self.stride)
+    shape[first], shape[second] = shape[second], shape[first]
+    stride[first], stride[second] = stride[second], stride[first]
+    return _restrided(self, tuple(shape), tuple(stride))
+
+
+@TABLE.rule("t")
+def _t(self: Meta) -> Meta:
+    if self.ndim > 2:
+        raise TypeRuleError(f"t() expects a tensor with <= 2 dimensions, but self is {self.ndim}D")
+    return _restrided(self, self.shape[::-1], self.stride[::-1])
+
+
+@TABLE.rule("select.int")
+def _select(self: Meta, dim: int, index: int) -> Meta:
+    if not self.shape:
+        raise DimensionError("select() cannot be applied to a 0-dim tensor.")
+    dim = wrap_dim(dim, self.ndim)
+    size = self.shape[dim]
+    if not -size <= index < size:
+        raise DimensionError(
+            f"select(): index {index} out of range for tensor of size {list(self.shape)} at dimension {dim}"
+        )
+    if index < 0:
+        index = index + size
+    return _restrided(
+        self,
+        self.shape[:dim] + self.shape[dim + 1 :],
+        self.stride[:dim] + self.stride[dim + 1 :],
+        self.storage_offset + index * self.stride[dim],
+    )
+
+
+def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    """Bounds of a slice as ATen clamps them."""
+    start = 0 if start is None else start
+    end = size if end is None else end
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    start = 0 if start < 0 else (size if start > size else start)
+    end = start if end < start else (size if end > size else end)
+    return start, end
+
+
+@TABLE.rule("slice.Tensor")
+def _slice(
+    self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Meta:
+    if not self.shape:
+        raise TypeRuleError("slice() cannot be applied to a 0-dim tensor.")
+    if step <= 0:
+        raise TypeRuleError("slice step must be positive")
+    dim = wrap_dim(dim, self.ndim)
+    start, end = clamp_slice(self.shape[dim], start, end)
+    count = (end - start + step - 1) // step
+    return _restrided(
+        self,
+        (*self.shape[:dim], count, *self.shape[dim + 1 :]),
+        (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :]),
+        self.storage_offset + start * self.stride[dim],
+    )
+
+
+def narrowed(self: Meta, dim: int, start: int, length: int) -> Meta:
+    """`self.narrow(dim, start, length)` with everything canonical."""
+    shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
+    return _restrided(self, shape, self.stride, self.storage_offset + start * self.stride[dim])
+
+
+@TABLE.rule("split.Tensor")
+def _split(self: Meta, split_size: int, dim: int = 0) -> list[Meta]:
+    if not self.shape:
+        raise TypeRuleError("split expects at least a 1-dimensional tensor")
+    if split_size < 0:
+        raise TypeRuleError("split expects split_size be non-negative")
+    dim = wrap_dim(dim, self.ndim)
+    size = self.shape[dim]
+    if split_size == 0:
+        if size != 0:
+            raise TypeRuleError("split_size can only be 0 if dimension size is 0")
+        return [narrowed(self, dim, 0, size)]
+    count = (size + split_size - 1) // split_size
+    starts = [part * split_size for part in range(count if count > 1 else 1)]
+    return [narrowed(self, dim, s, min(split_size, size - s)) for s in starts]
+
+
+@TABLE.rule("split_with_sizes")
+def _split_with_sizes(self: Meta, split_sizes: Sizes, dim: int = 0) -> list[Meta]:
+    dim = wrap_dim(dim, self.ndim)
+    if sum(split_sizes) != self.shape[dim]:
+        raise TypeRuleError(
+            f"split_with_sizes expects split_sizes to sum exactly to {self.shape[dim]} (input tensor's size "
+            f"at dimension {dim}), but got split_sizes={list(split_sizes)}"
+        )
+    parts, start = [], 0
+    for length in split_sizes:
+        parts.append(narrowed(self, dim, start, length))
+        start = start + length
+    return parts
+
+
+@TABLE.rule("unbind.int")
+def _unbind(self: Meta, dim: int = 0) -> list[Meta]:
+    if not self.shape:
+        raise DimensionError("unbind(): dimension specified but tensor has no dimensions")
+    dim = wrap_dim(dim, self.ndim)
+    return [_select(self, dim, index) for index in range(self.shape[dim])]
+
+
+def _drop(self: Meta, dims: Sequence[int]) -> Meta:
+    kept = [d for d, size in enumerate(self.shape) if d not in dims or size != 1]
+    return _restrided(
+        self, tuple([self.shape[d] for d in kept]), tuple([self.stride[d] for d in kept])
+    )
+
+
+@TABLE.rule("squeeze")
+def _squeeze(self: Meta) -> Meta:
+    return _drop(self, range(self.ndim))
+
+
+@TABLE.rule("squeeze.dim squeeze.dims")
+def _squeeze_dim(self: Meta, dim: int | Sizes) -> Meta:
+    dims = (dim,) if isinstance(dim, int) else dim
+    return _drop(self, [wrap_dim(d, self.ndim) for d in dims])
+
+
+@TABLE.rule("unsqueeze")
+def _unsqueeze(self: Meta, dim: int) -> Meta:
+    dim = wrap_dim(dim, self.ndim + 1)
+    step = self.shape[dim] * self.stride[dim] if dim < self.ndim else 1
+    return _restrided(
+        self,
+        (*self.shape[:dim], 1, *self.shape[dim:]),
+        (*self.stride[:dim], step, *self.stride[dim:]),
+    )
+
+
+@TABLE.rule("as_strided")
+def _as_strided(
+    self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None
+) -> Meta:
+    if len(size) != len(stride):
+        raise TypeRuleError("mismatch in length of strides and shape")
+    return _restrided(self, tuple(size), tuple(stride), storage_offset)
+
+
+@TABLE.rule("diagonal")
+def _diagonal(self: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
+    first, second = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
+    if first == second:
+        raise TypeRuleError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    if offset >= 0:
+        length = min(self.shape[first], self.shape[second] - offset)
+    else:
+        length = min(self.shape[first] + offset, self.shape[second])
+    length = max(length, 0)
+    start = self.storage_offset
+    if length > 0:
+        start += offset * self.stride[second] if offset >= 0 else -offset * self.stride[first]
+    rest = [d for d in range(self.ndim) if d not in (first, second)]
+    return _restrided(
+        self,
+        (*[self.shape[d] for d in rest], length),
+        (*[self.stride[d] for d in rest], self.stride[first] + self.stride[second]),
+        start,
+    )
+
+
+@TABLE.rule("unfold")
+def _unfold(self: Meta, dimension: int, size: int, step: int) -> Meta:
+    dim = wrap_dim(dimension, self.ndim)
+    extent = self.shape[dim] if self.shape else 1
+    if size > extent:
+        raise TypeRuleError(f"maximum size for tensor at dimension {dim} is {extent} but size is {size}")
+    if step <= 0:
+        raise TypeRuleError(f"step is {step} but must be > 0")
+    if not self.shape:
+        return _restrided(self, (size,), (1,))
+    count = (extent - size) // step + 1
+    return _restrided(
+        self,
+        (*self.shape[:dim], count, *self.shape[dim + 1 :], size),
+        (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :], self.stride[dim]),
+    )
+
+
+@TABLE.rule("_unsafe_view")
+def _unsafe_view(self: Meta, size: Sizes) -> Meta:
+    return viewed(self, size)
