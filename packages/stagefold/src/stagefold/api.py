@@ -7,11 +7,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import bytecap
 import torch
 
+import bytecap
 from stagefold.backends import resolve_backend
-from stagefold.errors import BadModel
+from stagefold.errors import BadModel, BadOption
 from stagefold.options import parse_options
 from stagefold.pipeline import StageLike
 
@@ -46,10 +46,21 @@ def compile(
     tensor([2., 2.])
     """
     settings: dict[str, Any] = dict(
-        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable, stages=stages
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+        backend=backend,
+        mode=mode,
+        options=options,
+        disable=disable,
+        stages=stages,
     )
     if model is None:
         return functools.partial(compile, **settings)
+    if dynamic is True:
+        raise BadOption(
+            "dynamic=True: symbolic sizes are not carried through the stages yet",
+            fix="Leave dynamic at None: each new size compiles a version of its own.",
+        )
     if not callable(model):
         raise BadModel(f"compile() cannot compile a {type(model).__name__}")
     if disable:

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import stagewire
 import torch
+
+import stagewire
 from aotgrad.bind import bind
 from codegen import load as load_unit
-from stagewire.capture import Capture
-from stagewire.codec import kind_of
-from stagewire.program import Program
-
 from stagefold.cache import Cache, program_key
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
+from stagewire.capture import Capture
+from stagewire.codec import kind_of
+from stagewire.program import Program
 
 Callee = Callable[..., tuple[Any, ...]]
 

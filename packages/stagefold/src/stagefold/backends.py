@@ -1,9 +1,9 @@
 """Backends by name, and users' backends over `torch.fx.GraphModule`.
 
-    "stagefold"  stages two to five of this project
-    "eager"      stop after bytecap: run the captured graph's calls eagerly
-    "inductor"   torch's own back end behind our capture (an adapter; it imports torch's compiler)
-    callable     backend(graph_module, example_inputs) -> callable, as with torch.compile
+"stagefold"  stages two to five of this project
+"eager"      stop after bytecap: run the captured graph's calls eagerly
+"inductor"   torch's own back end behind our capture (an adapter; it imports torch's compiler)
+callable     backend(graph_module, example_inputs) -> callable, as with torch.compile
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import bytecap
-from stagewire.capture import Capture
-
 from stagefold.errors import UnknownBackend
 from stagefold.options import Options
 from stagefold.pipeline import StageLike
+from stagewire.capture import Capture
 
 CaptureBackend = Callable[[Capture, tuple[Any, ...]], Callable[..., Any]]
 

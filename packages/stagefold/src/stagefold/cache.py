@@ -20,13 +20,13 @@ from pathlib import Path
 
 import msgspec
 import torch
+
+from stagefold.errors import CacheWarning
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
 from stagewire.program import Program
-
-from stagefold.errors import CacheWarning
 
 
 @lru_cache(maxsize=1)

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stagewire
+from stagefold.errors import CommandFault
+from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
 from stagewire.errors import StageError
 from stagewire.printer import print_document
-
-from stagefold.errors import CommandFault
-from stagefold.options import SLOTS, Options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import stagewire
+from stagefold.errors import BadOption, BadStage, UnknownStage
+from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
 from stagewire.stage import Stage, discover
 from stagewire.verify import verify
-
-from stagefold.errors import BadOption, BadStage, UnknownStage
-from stagefold.options import SLOTS, Options
 
 DEFAULT_STAGES: dict[str, str] = {
     "aotgrad": "aotgrad.stage:AotGrad",
@@ -166,7 +165,9 @@ class Pipeline:
         produced = stage.run(document, options)
         wanted = BOUNDARIES[slot][1]
         if not isinstance(produced, stagewire.Document) or kind_of(produced) != wanted:
-            raise BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {type(produced).__name__}, not a {wanted}")
+            raise BadStage(
+                f"stage {stage.name!r} in slot {slot!r} returned a {type(produced).__name__}, not a {wanted}"
+            )
         if self.verify:
             verify(produced)
         if observe is not None:

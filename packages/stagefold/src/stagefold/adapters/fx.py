@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import absint.targets
-import absint.wire
 import torch
 import torch.fx
+
+import absint.targets
+import absint.wire
 from stagewire.capture import Capture
 from stagewire.graph import Arg, Node, references
 

@@ -1,0 +1,83 @@
+"""Between Capture and torch.fx, both ways; our back end behind torch's capture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.fx
+
+from stagefold.adapters.from_fx import UnsupportedGraphModule, from_fx
+from stagefold.adapters.fx import flatten_tensors, to_fx
+from stagewire.capture import Capture, Code, Input, Local
+from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.types import TensorType, contiguous
+
+
+def split_capture() -> Capture:
+    """f(x) = b + a for a, b = split(x, 2): a node with two results."""
+    x = Value("x", contiguous("float32", (4,)))
+    a = Value("a", TensorType("float32", (2,), (1,)))
+    b = Value("b", TensorType("float32", (2,), (1,), 2))
+    c = Value("c", contiguous("float32", (2,)))
+    nodes = (
+        Node("torch.split", (Ref("x"), 2), {}, (a, b)),
+        Node("operator.add", (Ref("b"), Ref("a")), {}, (c,)),
+    )
+    graph = Graph((x,), nodes, (Ref("c"), Ref("a")))
+    return Capture(code=Code("f", "a.py", 1), inputs=(Input(x, Local("x")),), graph=graph)
+
+
+def test_to_fx_means_the_same() -> None:
+    module = to_fx(split_capture())
+    x = torch.arange(4.0)
+    c, a = module(x)
+    assert c.tolist() == [2.0, 4.0]
+    assert a.tolist() == [0.0, 1.0]
+
+
+def test_from_fx_of_to_fx_is_the_same_program() -> None:
+    module = to_fx(split_capture())
+    x = torch.arange(4.0)
+    for node, value in zip(module.graph.nodes, _values(module, x), strict=True):
+        node.meta["example_value"] = value
+    capture, constants = from_fx(module, [x])
+    assert constants == ()
+    again = to_fx(capture)
+    for want, have in zip(module(x), again(x), strict=True):
+        assert torch.equal(want, have)
+
+
+def _values(module: torch.fx.GraphModule, x: torch.Tensor) -> list[object]:
+    seen: list[object] = []
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> object:
+            seen.append(super().run_node(n))
+            return seen[-1]
+
+    Recorder(module).run(x)
+    return seen
+
+
+def test_graphs_without_example_values_are_refused() -> None:
+    module = torch.fx.symbolic_trace(lambda x: x + 1)
+    with pytest.raises(UnsupportedGraphModule, match="carries no example value"):
+        from_fx(module, [torch.ones(2)])
+
+
+def test_flatten_tensors_takes_tensors_in_order() -> None:
+    a, b, c = torch.ones(1), torch.ones(2), torch.ones(3)
+    assert [t.numel() for t in flatten_tensors((a, [3, b], {"k": c}))] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_our_back_end_behind_torchs_capture() -> None:
+    from stagefold.adapters.dynamo import compile_fx
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    x = torch.randn(2, 4)
+    compiled = torch.compile(model, backend=compile_fx, dynamic=False)
+    got = compiled(x)
+    torch.testing.assert_close(got, model(x))
+    got.sum().backward()
+    assert model[0].weight.grad is not None
