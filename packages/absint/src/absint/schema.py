@@ -111,9 +111,10 @@ def record_of(func: OpOverload) -> OpRecord:
 
 
 def _is_composite(func: OpOverload) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeImplicitAutograd"
-    )
+    """Does autograd see other ops instead of this one (an own CPU kernel keeps it whole)."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = func.name()
+    return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
 def _alias_source(arguments: Any, returned: Any) -> str | None:

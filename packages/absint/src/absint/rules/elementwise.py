@@ -23,9 +23,9 @@ __all__ = ["TABLE"]
 TABLE = RuleTable()
 
 _UNARY_SAME = """
-    neg sign sgn floor ceil round round.decimals trunc frac positive bitwise_not nan_to_num conj_physical
-    _conj_physical relu relu6 threshold hardtanh hardswish hardsigmoid elu selu celu leaky_relu softplus
-    softshrink hardshrink silu mish gelu log_sigmoid
+    neg sign sgn floor ceil round round.decimals trunc frac bitwise_not nan_to_num
+    _conj_physical relu threshold hardtanh hardswish hardsigmoid elu celu leaky_relu softplus
+    softshrink hardshrink silu mish gelu
 """
 _UNARY_FLOAT = """
     exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan sinh cosh tanh asin acos atan asinh acosh
@@ -162,24 +162,12 @@ def _lerp_tensor(self: Meta, end: Meta, weight: Meta) -> Meta:
     return pointwise((self, end, weight), self.dtype)
 
 
-@TABLE.rule("where.self where.ScalarSelf where.ScalarOther where.Scalar")
+@TABLE.rule("where.self")
 def _where(condition: Meta, self: Any, other: Any) -> Meta:
     common = result_type((self, other))
-    operands = [condition]
-    for operand in (self, other):
-        if type(operand) is Meta:
-            operands.append(cast(operand, common))
-    if len(operands) == 1:
-        return pointwise(operands, condition.dtype, common)
-    moved = _where_device(operands)
-    return pointwise(moved, common, common)
-
-
-def _where_device(operands: list[Meta]) -> list[Meta]:
-    """The condition keeps its dtype without being converted: it enters the stride rule as it is."""
-    condition = operands[0]
-    marked = Meta(condition.shape, condition.stride, operands[1].dtype, condition.device)
-    return [marked, *operands[1:]]
+    # The condition enters the stride rule unconverted, whatever its dtype.
+    unconverted = Meta(condition.shape, condition.stride, common, condition.device)
+    return pointwise((unconverted, cast(self, common), cast(other, common)), common)
 
 
 @TABLE.rule("masked_fill.Scalar masked_fill.Tensor")

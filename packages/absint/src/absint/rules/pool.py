@@ -99,7 +99,7 @@ def _avg_pool(rank: int) -> Any:
     return rule
 
 
-for _rank in (1, 2, 3):
+for _rank in (2, 3):
     TABLE.add(f"avg_pool{_rank}d", _avg_pool(_rank))
 
 

@@ -111,11 +111,6 @@ def _max(self: Meta) -> Meta:
     return contiguous((), self.dtype, self.device)
 
 
-@TABLE.rule("max.other min.other")
-def _max_other(self: Meta, other: Meta) -> Meta:
-    return pointwise((self, other))
-
-
 @TABLE.rule("max.dim min.dim median.dim nanmedian.dim")
 def _max_dim(self: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
     _refuse_empty(self, dim, "max")
@@ -158,16 +153,6 @@ def _count_nonzero(self: Meta, dim: int | None = None) -> Meta:
 @TABLE.rule("count_nonzero.dim_IntList")
 def _count_nonzero_dims(self: Meta, dim: Sequence[int]) -> Meta:
     return _reduced(self, dim, False, torch.int64)
-
-
-@TABLE.rule("var std")
-def _var(self: Meta, unbiased: bool = True) -> Meta:
-    return _reduced(self, None, False, real_dtype(self.dtype))
-
-
-@TABLE.rule("var.dim std.dim")
-def _var_dim(self: Meta, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Meta:
-    return _reduced(self, dim, keepdim, real_dtype(self.dtype))
 
 
 @TABLE.rule("var.correction std.correction")
