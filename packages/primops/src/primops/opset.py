@@ -1,0 +1,48 @@
+"""The prim set as data: `opset.json`, which other stages read instead of importing this package.
+
+opset ::= {opset, convention, dtypes, prims: [{name, family, parameters, results, constraints, doc, example}]}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from primops.prims import OPSET, RECORDS
+from primops.prims.layouts import SUPPORTED
+
+PATH = Path(__file__).with_name("opset.json")
+CONVENTION = (
+    "A node's target is 'prims.<name>'. All arguments are positional, in the order of the parameters, none left out; "
+    "kwargs are empty. Lists (dims, sizes, tensors, indices) are List, dtypes DTypeArg, inf and nan NonFinite. "
+    "An operand is a Ref or a number literal that takes the dtype of the tensors beside it. "
+    "Results have the types of the rule except strides and device, which the result type states."
+)
+
+
+def opset() -> dict[str, Any]:
+    """The opset as plain data."""
+    return {
+        "opset": OPSET,
+        "convention": CONVENTION,
+        "dtypes": sorted(SUPPORTED),
+        "prims": [
+            {
+                "name": r.name,
+                "family": r.family,
+                "parameters": [{"name": p.name, "kind": p.kind} for p in r.parameters],
+                "results": list(r.results),
+                "constraints": [{"label": c.label, "text": c.text} for c in r.constraints],
+                "doc": r.doc,
+                "example": r.example,
+            }
+            for r in RECORDS.values()
+        ],
+    }
+
+
+def encode_opset() -> bytes:
+    """The bytes of `opset.json`."""
+    return msgspec.json.format(msgspec.json.encode(opset()), indent=1) + b"\n"

@@ -1,0 +1,137 @@
+"""Indexing prims: elements chosen, or written, by index tensors. An index outside the operand is an error."""
+
+from __future__ import annotations
+
+from stagewire.types import TensorType
+
+from primops.prims.layouts import dense_stride, tensor
+from primops.prims.record import Constraint, Record, parameters
+from primops.prims.shapes import Sizes, sliced_size
+
+Indices = tuple[TensorType | None, ...]
+_X = tensor("float32", (2, 3))
+_I = tensor("int64", (2, 3))
+_J = tensor("int64", (4,))
+
+
+def indexed_shape(x: TensorType, indices: Indices) -> Sizes:
+    """The shape of x[indices]: the index dimensions stand where the indices do, or first if those are apart."""
+    used = [i for i, index in enumerate(indices) if index is not None]
+    common = next(index.shape for index in indices if index is not None)
+    rest = [n for i, n in enumerate(x.shape) if i not in used]
+    adjacent = used == list(range(used[0], used[0] + len(used)))
+    place = used[0] if adjacent else 0
+    return (*rest[:place], *common, *rest[place:])
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+def _gather(x: TensorType, dim: int, index: TensorType) -> tuple[TensorType, ...]:
+    return (tensor(x.dtype, index.shape, x.device),)
+
+
+def _index(x: TensorType, indices: Indices) -> tuple[TensorType, ...]:
+    return (tensor(x.dtype, indexed_shape(x, indices), x.device),)
+
+
+def _like(x: TensorType, *_: object) -> tuple[TensorType, ...]:
+    return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
+
+
+# --- constraints ---------------------------------------------------------------------------------------------------
+def _gather_index(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
+    if index.dtype != "int64" and index.dtype != "int32":
+        return f"the index is {index.dtype}"
+    if len(index.shape) != len(x.shape) or not 0 <= dim < max(1, len(x.shape)):
+        return f"rank {len(index.shape)} of the index, rank {len(x.shape)} of the operand, dim {dim}"
+    return None
+
+
+def _gather_sizes(x: TensorType, dim: int, index: TensorType, *_: object) -> str | None:
+    for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
+        if i != dim and isinstance(n, int) and isinstance(m, int) and m > n and 0 not in index.shape:
+            return f"index size {m} exceeds {n} in dimension {i}"
+    return None
+
+
+def _source(x: TensorType, dim: int, index: TensorType, src: object) -> str | None:
+    if not isinstance(src, TensorType):
+        return None
+    if src.dtype != x.dtype or src.shape != index.shape:
+        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(index.shape)}"
+    return None
+
+
+def _indices(x: TensorType, indices: Indices, *_: object) -> str | None:
+    used = [index for index in indices if index is not None]
+    if not used or len(indices) > len(x.shape):
+        return f"{len(indices)} indices ({len(used)} tensors) for rank {len(x.shape)}"
+    if any(index.dtype not in ("int64", "int32") for index in used):
+        return "an index is no int64 or int32"
+    if any(index.shape != used[0].shape for index in used):
+        return "the index tensors differ in shape"
+    return None
+
+
+def _values(x: TensorType, indices: Indices, values: TensorType, accumulate: bool) -> str | None:
+    shape = indexed_shape(x, indices)
+    if values.dtype != x.dtype or values.shape != shape:
+        return f"values are {values.dtype}{list(values.shape)} for {x.dtype}{list(shape)}"
+    return None
+
+
+def _no_bool(x: TensorType, dim: int, index: TensorType, src: object) -> str | None:
+    return "bool is not added" if x.dtype == "bool" else None
+
+
+def _window(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Sizes) -> str | None:
+    if not len(x.shape) == len(src.shape) == len(start) == len(stop) == len(step):
+        return "start, stop, step and the source do not have the operand's rank"
+    shape = tuple(map(sliced_size, start, stop, step))
+    if src.shape != shape or src.dtype != x.dtype:
+        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(shape)}"
+    return None
+
+
+I1 = Constraint("I1", "The index is int64 or int32, of the operand's rank; dim is a dimension.", _gather_index, ("gather", (_X, 0, _J)))  # fmt: skip
+I2 = Constraint("I2", "Outside dim the index is no larger than the operand.", _gather_sizes, ("gather", (_X, 0, tensor("int64", (2, 4)))))  # fmt: skip
+I3 = Constraint("I3", "The source has the operand's dtype and the index's shape (or is a literal).", _source, ("scatter", (_X, 0, _I, tensor("float64", (2, 3)))))  # fmt: skip
+I4 = Constraint("I4", "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.", _indices, ("index", (_X, (_J, tensor("int64", (5,))))))  # fmt: skip
+I5 = Constraint("I5", "The values have the operand's dtype and the shape of operand[indices].", _values, ("index_put", (_X, (_J,), _X, False)))  # fmt: skip
+I6 = Constraint("I6", "The source has the operand's dtype and the shape of the window.", _window, ("slice_scatter", (_X, _X, (0, 0), (1, 3), (1, 1))))  # fmt: skip
+I7 = Constraint("I7", "The operand is an integer or float.", _no_bool, ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))))  # fmt: skip
+
+_FAMILY = "indexing"
+RECORDS: tuple[Record, ...] = (
+    Record(
+        "gather", _FAMILY, parameters("x: tensor, dim: int, index: tensor"),
+        "Element (i, j, k) is x[index[i, j, k], j, k] for dim 0, and so on for the others. Indices are in 0..size-1.",
+        _gather, (I1, I2), "gather(x: f32[2, 3], 0, index: i64[1, 3]) -> f32[1, 3]",
+    ),
+    Record(
+        "index", _FAMILY, parameters("x: tensor, indices: indices"),
+        "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). Negative indices "
+        "count from the end. The index tensors have one shape; its dimensions stand where the indices do, or first "
+        "if the indices are apart.",
+        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]]) -> f32[2, 4]",
+    ),
+    Record(
+        "scatter", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
+        "x with x[index[i, j, k], j, k] = src[i, j, k] (for dim 0). Which write wins is unspecified when indices repeat.",
+        _like, (I1, I2, I3), "scatter(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
+    ),
+    Record(
+        "scatter_add", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
+        "x with x[index[i, j, k], j, k] += src[i, j, k] (for dim 0), every repetition counted.",
+        _like, (I1, I2, I3, I7), "scatter_add(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
+    ),
+    Record(
+        "index_put", _FAMILY, parameters("x: tensor, indices: indices, values: tensor, accumulate: bool"),
+        "x with x[indices] = values (or += values, every repetition counted); indices as for index.",
+        _like, (I4, I5), "index_put(x: f32[2, 3], [index: i64[4]], values: f32[4, 3], true) -> f32[2, 3]",
+    ),
+    Record(
+        "slice_scatter", _FAMILY, parameters("x: tensor, src: tensor, start: sizes, stop: sizes, step: sizes"),
+        "x with the window start:stop:step replaced by src.",
+        _like, (I6,), "slice_scatter(x: f32[2, 3], src: f32[2, 1], [0, 1], [2, 2], [1, 1]) -> f32[2, 3]",
+    ),
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""What a prim is: one record of data to which separate tables attach a meaning (`primops.meanings`).
+
+    record     ::= name family parameter* result* rule constraint* doc example
+    parameter  ::= name kind
+    kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number | bool | dtype
+
+In a graph a prim takes all its arguments by position, in the order of its parameters, and no keyword arguments.
+Rules and constraints see types instead of tensors: a `TensorType` where the argument is a value, plain Python
+numbers, tuples and dtype names elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stagewire.types import TensorType
+
+Kind = Literal[
+    "tensor",  # a value
+    "operand",  # a value, or a Python number that takes the dtype of the values beside it
+    "tensors",  # a list of one or more values
+    "indices",  # a list of integer values or None
+    "dims",  # a list of dimension numbers, each in 0..rank-1, literal
+    "sizes",  # a list of sizes or offsets: integers or size expressions
+    "size",  # one integer or size expression
+    "int",  # an integer literal
+    "int?",  # an integer literal or None
+    "number",  # a bool, int or float literal (NonFinite for inf and nan)
+    "bool",
+    "dtype",
+]
+
+Rule = Callable[..., tuple[TensorType, ...]]
+Check = Callable[..., "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a prim."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One labelled condition on the arguments; `check` returns what is wrong, or None.
+
+    `refused` is an example the constraint refuses: (prim name, arguments as types and literals).
+    """
+
+    label: str
+    text: str
+    check: Check
+    refused: tuple[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One prim."""
+
+    name: str
+    family: str
+    parameters: tuple[Parameter, ...]
+    doc: str
+    rule: Rule
+    constraints: tuple[Constraint, ...]
+    example: str
+    results: tuple[str, ...] = ("out",)
+
+
+def parameters(text: str) -> tuple[Parameter, ...]:
+    """Read "x: tensor, dims: dims" into parameters."""
+    pairs = [part.split(":") for part in text.split(",")]
+    return tuple(Parameter(name.strip(), kind.strip()) for name, kind in pairs)  # type: ignore[arg-type]
