@@ -12,7 +12,11 @@ Meaning of a kernel: for every point of its outer axes (in any order), for every
 the section's inner axes (in any order for stores; reductions combine in any order), run the statements. A value of an
 earlier statement of the same section is read at the same point. The result of a `Reduce` is defined after its section
 and is then readable by every later section at the same outer point. A section without inner axes runs once per outer
-point. Values computed in a section without inner axes are readable later too.
+point. Values computed in a section without inner axes are readable later too. What a section stores is visible to the
+loads of later sections at the same outer point (never to other outer points of the same kernel), so a kernel may store
+to a buffer and load it again; two buffers share memory only where `Buffer.reuse` or `Buffer.base` says so. A reduction
+over no points gives its neutral element. Two kernels may write parts of one buffer (the pieces of a concatenation, a
+copy and then a scatter): it exists from the first of them on.
 """
 
 from __future__ import annotations

@@ -1,0 +1,158 @@
+"""Define-by-run: write a kernel as an ordinary function of its loop indices, run it once, keep the data.
+
+>>> from stagewire.types import contiguous
+>>> types = {"x": contiguous("float32", (4, 8)), "y": contiguous("float32", (4, 8))}
+>>> def softmax(ops, i):
+...     with ops.over(8) as (j,):
+...         top = ops.reduce("max", ops.load("x", i, j))
+...     with ops.over(8) as (j,):
+...         norm = ops.reduce("sum", ops.exp(ops.sub(ops.load("x", i, j), top)))
+...     with ops.over(8) as (j,):
+...         ops.store("y", (i, j), ops.div(ops.exp(ops.sub(ops.load("x", i, j), top)), norm))
+>>> nest = record("softmax", types, (4,), softmax)
+>>> [len(block.statements) for block in nest.blocks]
+[2, 4, 5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from stagewire.expr import Dim
+from stagewire.graph import NonFinite, Ref, SourceLine
+from stagewire.loop import Axis, Index, Operand, ReduceKind
+from stagewire.types import DType, TensorType
+
+from loopir import index as ix
+from loopir.emitter import Emitter, Typed
+from loopir.errors import MalformedNest
+from loopir.nest import Names, Nest
+from loopir.ops import OPS, loop_op
+
+Literal = bool | int | float | NonFinite
+Scalar = Typed | Literal
+Coordinate = Index | Typed | int
+
+
+class Recorder:
+    """The recording handler: every call appends a statement. Each op of `loopir.ops` is a method of its name.
+
+    `types` gives the dtype and rank of every buffer that is touched.
+    """
+
+    def __init__(self, emitter: Emitter, types: Mapping[str, TensorType]) -> None:
+        self.emitter = emitter
+        self.types = types
+
+    def __getattr__(self, op: str) -> Callable[..., Typed]:
+        if op.startswith("__"):
+            raise AttributeError(op)
+        loop_op(op)
+        return lambda *operands: self.compute(op, *operands)
+
+    def compute(self, op: str, *operands: Scalar) -> Typed:
+        """op(operands); literals take the dtype of the other operands."""
+        row = loop_op(op)
+        if len(operands) != row.arity:
+            raise MalformedNest(f"{op} takes {row.arity} operands, got {len(operands)}")
+        skip = 1 if op == "where" else 0
+        typed = next((o for o in operands[skip:] if isinstance(o, Typed)), None)
+        if typed is None:
+            raise MalformedNest(f"{op}: one operand at least must be a value, not a literal")
+        return self.emitter.compute(op, *(o if isinstance(o, Typed) else Typed(o, typed.dtype) for o in operands))
+
+    def where(self, condition: Scalar, a: Scalar, b: Scalar) -> Typed:
+        """b where the bool `condition` is false, else a."""
+        return self.compute("where", condition, a, b)
+
+    def literal(self, value: Literal, dtype: DType) -> Typed:
+        """A typed literal."""
+        return Typed(value, dtype)
+
+    def convert(self, a: Typed, dtype: DType) -> Typed:
+        """Cast to `dtype`."""
+        return self.emitter.compute("convert", a, dtype=dtype)
+
+    def bitcast(self, a: Typed, dtype: DType) -> Typed:
+        """The same bits as `dtype`."""
+        return a if a.dtype == dtype else self.emitter.compute("bitcast", a, dtype=dtype)
+
+    def load(self, buffer: str, *coordinates: Coordinate, mask: Typed | bool | None = None,
+             other: Literal = 0) -> Typed:  # fmt: skip
+        """The element of `buffer` at `coordinates` (one a dimension), or `other` where the mask is false."""
+        where = mask.operand if isinstance(mask, Typed) else mask
+        return self.emitter.read(buffer, self._point(buffer, coordinates), self.types[buffer].dtype, where, other)
+
+    def store(self, buffer: str, coordinates: tuple[Coordinate, ...], value: Scalar, mode: str = "set",
+              mask: Typed | None = None) -> None:  # fmt: skip
+        """Set the element of `buffer` at `coordinates`, or add to it (mode "atomic_add")."""
+        operand = value.operand if isinstance(value, Typed) else value
+        where = mask.operand if mask is not None and isinstance(mask.operand, Ref) else None
+        self.emitter.write(buffer, self._point(buffer, coordinates), operand, mode, where)
+
+    def index(self, position: Index, dtype: DType = "int64") -> Typed:
+        """The integer value of an index expression."""
+        return self.emitter.index_value(position, dtype)
+
+    def reduce(self, reduction: ReduceKind, operand: Typed, dtype: DType | None = None) -> Any:
+        """Combine over the open loop: one value, or (mean, squared deviations, count) for "welford"."""
+        results = self.emitter.reduce(reduction, operand.operand, dtype or operand.dtype)
+        return results if len(results) > 1 else results[0]
+
+    @contextmanager
+    def over(self, *sizes: Dim) -> Iterator[tuple[Index, ...]]:
+        """An inner loop nest of `sizes`; yields its indices."""
+        axes = tuple(Axis(self.emitter.names("a"), size) for size in sizes)
+        self.emitter.open(axes)
+        yield tuple(ix.axis(axis.name) for axis in axes)
+        self.emitter.open(())
+
+    def _point(self, buffer: str, coordinates: tuple[Coordinate, ...]) -> tuple[Index, ...]:
+        rank = len(self.types[buffer].shape)
+        if len(coordinates) != rank:
+            raise MalformedNest(f"{buffer} has {rank} dimensions, {len(coordinates)} coordinates were given")
+        return tuple(as_index(c) for c in coordinates)
+
+
+def as_index(coordinate: Coordinate) -> Index:
+    """A coordinate given as an index, an integer value or a number."""
+    match coordinate:
+        case Index():
+            return coordinate
+        case Typed(Ref(name), _):
+            return ix.value(name)
+        case Typed(int() as number, _):
+            return ix.constant(int(number))
+        case int():
+            return ix.constant(int(coordinate))
+    raise MalformedNest(f"{coordinate!r} is no coordinate")
+
+
+def record(
+    name: str,
+    types: Mapping[str, TensorType],
+    shape: tuple[Dim, ...],
+    body: Callable[..., None],
+    *,
+    names: Names | None = None,
+    origins: tuple[str, ...] = (),
+    line: SourceLine | None = None,
+) -> Nest:
+    """Run `body(ops, *indices)` once over parallel axes of `shape` and freeze what it did; axes of size 1 are 0."""
+    names = names or Names()
+    axes = tuple(Axis(names("a"), size) for size in shape if size != 1)
+    rest = iter(axes)
+    indices = tuple(ix.axis(next(rest).name) if size != 1 else ix.ZERO for size in shape)
+    emitter = Emitter(names, {axis.name: axis.size for axis in axes})
+    body(Recorder(emitter, types), *indices)
+    return Nest(name, axes, emitter.finish(), origins, line)
+
+
+def known_ops() -> tuple[str, ...]:
+    """The ops that a recorder has as methods."""
+    return tuple(OPS)
+
+
+__all__ = ["Operand", "Recorder", "Scalar", "as_index", "known_ops", "record"]

@@ -1,0 +1,148 @@
+"""The emitter: appends statements to blocks, sharing equal ones and folding literals. Used by builder and passes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind
+from stagewire.types import DType
+
+from loopir.fold import fold
+from loopir.nest import Block, Names, Read, Statement, Write
+from loopir.ops import COMMUTATIVE, loop_op
+
+RESULT_COUNT: dict[str, int] = {"welford": 3}
+
+
+class Typed(msgspec.Struct, frozen=True, gc=False):
+    """A value at a point: a reference or a literal, and its dtype."""
+
+    operand: Operand
+    dtype: DType
+
+
+class Emitter:
+    """Blocks under construction.
+
+    Values of a block without axes are visible to later blocks; those of a block with axes (its `Reduce` results
+    excepted) only inside. Equal statements in sight of each other are emitted once.
+    """
+
+    def __init__(self, names: Names, sizes: dict[str, object] | None = None) -> None:
+        self.names = names
+        self.sizes = dict(sizes or {})
+        self.blocks: list[Block] = []
+        self._axes: tuple[Axis, ...] = ()
+        self._statements: list[Statement] = []
+        self._outer: dict[object, Typed] = {}
+        self._inner: dict[object, Typed] = {}
+        self._reduced: dict[object, tuple[str, ...]] = {}
+
+    def open(self, axes: tuple[Axis, ...]) -> None:
+        """Start a block over `axes` (none: the code between inner loops)."""
+        self._close()
+        self._axes = axes
+        for axis in axes:
+            self.sizes[axis.name] = axis.size
+
+    def finish(self) -> tuple[Block, ...]:
+        """The blocks so far."""
+        self._close()
+        self._axes = ()
+        return tuple(self.blocks)
+
+    def read(
+        self, buffer: str, coordinates: tuple[Index, ...], dtype: DType, mask: Operand | None = None, other: Operand = 0
+    ) -> Typed:
+        """One element of a buffer; a mask that is literally true is no mask, false is `other`."""
+        if mask is False:
+            return Typed(other, dtype)
+        mask = mask if isinstance(mask, Ref) else None
+        key = (buffer, coordinates, mask, type(other), other)
+        found = self._find(key)
+        if found is None:
+            name = self.names("v")
+            found = self._keep(key, Typed(Ref(name), dtype))
+            self._statements.append(Read(name, buffer, coordinates, dtype, mask, other if mask else 0))
+        return found
+
+    def write(self, buffer: str, coordinates: tuple[Index, ...], value: Operand, mode: str = "set",
+              mask: Ref | None = None) -> None:  # fmt: skip
+        """Set one element of a buffer (or add to it atomically)."""
+        self._statements.append(Write(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
+
+    def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
+        """op(operands). The dtype follows from the op; casts pass theirs."""
+        row = loop_op(op)
+        typed = next((o for o in operands[1 if op == "where" else 0 :] if isinstance(o.operand, Ref)), operands[-1])
+        if row.result == "bool":
+            dtype = "bool"
+        elif dtype is None:
+            dtype = typed.dtype
+        values = tuple(o.operand for o in operands)
+        folded = fold(op, values, dtype, typed.dtype)
+        if folded is not None:
+            return Typed(folded, dtype)
+        if op != "convert" and not any(isinstance(v, Ref) for v in values):
+            values = (self._constant(operands[0]), *values[1:])
+        return self.raw_compute(op, values, dtype)
+
+    def raw_compute(self, op: str, operands: tuple[Operand, ...], dtype: DType) -> Typed:
+        """Emit without folding (shared with an equal statement in sight)."""
+        if op in COMMUTATIVE and isinstance(operands[0], Ref) and isinstance(operands[1], Ref):
+            key = (op, frozenset((operands[0].name, operands[1].name)), dtype)
+        else:
+            key = (op, tuple((type(o), o) for o in operands), dtype)
+        found = self._find(key)
+        if found is None:
+            name = self.names("v")
+            found = self._keep(key, Typed(Ref(name), dtype))
+            self._statements.append(Compute(name, op, operands, dtype))
+        return found
+
+    def index_value(self, index: Index, dtype: DType = "int64") -> Typed:
+        """The integer value of an index expression."""
+        if not index.terms and isinstance(index.constant, int):
+            return Typed(index.constant, dtype)
+        key = ("index", index, dtype)
+        found = self._find(key)
+        if found is None:
+            name = self.names("v")
+            found = self._keep(key, Typed(Ref(name), dtype))
+            self._statements.append(IndexValue(name, index, dtype))
+        return found
+
+    def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
+        """Combine over the axes of the open block; the results are values of the outer point."""
+        key = (reduction, type(operand), operand, dtype)
+        found = self._reduced.get(key)
+        if found is None:
+            found = tuple(self.names("v") for _ in range(RESULT_COUNT.get(reduction, 1)))
+            self._reduced[key] = found
+            self._statements.append(Reduce(found, reduction, operand, dtype))
+        return tuple(Typed(Ref(name), dtype) for name in found)
+
+    def append(self, statement: Statement) -> None:
+        """Add a statement as it is."""
+        self._statements.append(statement)
+
+    def _constant(self, literal: Typed) -> Operand:
+        return self.raw_compute("convert", (literal.operand,), literal.dtype).operand
+
+    def _find(self, key: object) -> Typed | None:
+        found = self._outer.get(key)
+        return found if found is not None else self._inner.get(key)
+
+    def _keep(self, key: object, typed: Typed) -> Typed:
+        (self._inner if self._axes else self._outer)[key] = typed
+        return typed
+
+    def _close(self) -> None:
+        if self._statements:
+            self.blocks.append(Block(self._axes, tuple(self._statements)))
+        self._statements = []
+        self._inner = {}
+        self._reduced = {}
+
+

@@ -1,0 +1,99 @@
+"""Literals: exact values in a dtype, and the identities that emission applies on the spot."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from stagewire.graph import NonFinite, Ref
+from stagewire.loop import Operand
+from stagewire.types import DType
+
+FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
+INT_BITS: dict[str, tuple[int, bool]] = {
+    "int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True),
+    "uint8": (8, False), "uint16": (16, False), "uint32": (32, False), "uint64": (64, False),
+}  # fmt: skip
+
+
+def round_literal(literal: Operand, dtype: DType) -> Operand:
+    """The literal as a value of `dtype` holds it: rounded, wrapped or truncated.
+
+    >>> round_literal(0.1, "bfloat16")
+    0.10009765625
+    >>> round_literal(300, "uint8")
+    44
+    """
+    if isinstance(literal, NonFinite):
+        return True if dtype == "bool" else literal
+    if isinstance(literal, Ref):
+        return literal
+    if dtype == "bool":
+        return bool(literal)
+    if dtype in INT_BITS:
+        bits, signed = INT_BITS[dtype]
+        wrapped = int(literal) % (1 << bits)
+        return wrapped - (1 << bits) if signed and wrapped >= 1 << (bits - 1) else wrapped
+    if dtype in FLOATS:
+        return _round_float(float(literal), dtype)
+    return literal
+
+
+def number(value: float) -> float | NonFinite:
+    """A Python float as an operand: non-finite values by name."""
+    if math.isnan(value):
+        return NonFinite("nan")
+    if math.isinf(value):
+        return NonFinite("inf" if value > 0 else "-inf")
+    return value
+
+
+def _round_float(value: float, dtype: DType) -> float | NonFinite:
+    if dtype == "float64":
+        return number(value)
+    if not math.isfinite(value):
+        return number(value)
+    try:
+        if dtype == "float16":
+            return number(struct.unpack("<e", struct.pack("<e", value))[0])
+        single = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return NonFinite("inf" if value > 0 else "-inf")
+    if dtype == "float32":
+        return number(single)
+    (bits,) = struct.unpack("<I", struct.pack("<f", single))
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return number(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def fold(op: str, operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    """What `op(operands)` is without computing it, or None. Only identities that hold for nan, inf and -0.0 too.
+
+    `source` is the dtype of the first operand that is a value.
+    """
+    match op, operands:
+        case "convert", (a,):
+            if not isinstance(a, Ref):
+                return None if isinstance(a, NonFinite) and dtype not in FLOATS else round_literal(a, dtype)
+            return a if source == dtype else None
+        case "where", (bool(condition), a, b):
+            return a if condition else b
+        case "where", (_, a, b) if a == b and isinstance(a, Ref):
+            return a
+        case "mul", (a, 1) | (1, a) if isinstance(a, Ref) and dtype != "bool":
+            return a
+        case "div", (a, 1) if isinstance(a, Ref):
+            return a
+        case "sub", (a, 0) if isinstance(a, Ref) and not _is_negative_zero(operands[1]):
+            return a
+        case "add", (a, 0) | (0, a) if isinstance(a, Ref) and dtype in INT_BITS:
+            return a
+        case "logical_and", (a, True) | (True, a) if source == "bool" and isinstance(a, Ref):
+            return a
+        case "logical_or", (a, False) | (False, a) if source == "bool" and isinstance(a, Ref):
+            return a
+    return None
+
+
+def _is_negative_zero(operand: Operand) -> bool:
+    return isinstance(operand, float) and math.copysign(1.0, operand) < 0

@@ -1,0 +1,326 @@
+"""Index arithmetic on stagewire's `Index` data: sums, products, floor division and remainder, simplified by ranges.
+
+Every function returns canonical indices: terms merged, sorted, without zeros; so equality is structural equality.
+`sizes` gives the number of iterations of each axis (an axis runs from 0); integers only matter for simplification,
+a symbolic size is carried along and simplifies nothing.
+
+>>> i, j = axis("i"), axis("j")
+>>> str_index(floor_div(add(scale(i, 8), j), 8, {"i": 4, "j": 8}))
+'i'
+>>> str_index(mod(add(scale(i, 8), j), 8, {"i": 4, "j": 8}))
+'j'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from stagewire.expr import Dim
+from stagewire.loop import Atom, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
+
+ZERO = Index()
+Sizes = Mapping[str, Dim]
+
+
+def constant(value: Dim) -> Index:
+    """The index `value`."""
+    return Index(value) if value != 0 else ZERO
+
+
+def axis(name: str) -> Index:
+    """The current value of a loop axis."""
+    return Index(0, (Term(1, AxisAtom(name)),))
+
+
+def value(name: str) -> Index:
+    """An integer SSA value used as an index."""
+    return Index(0, (Term(1, ValueAtom(name)),))
+
+
+def add(a: Index, b: Index) -> Index:
+    """a + b."""
+    if not b.terms:
+        return a if b.constant == 0 else Index(a.constant + b.constant, a.terms)
+    if not a.terms:
+        return b if a.constant == 0 else Index(a.constant + b.constant, b.terms)
+    return _canonical(a.constant + b.constant, (*a.terms, *b.terms))
+
+
+def shift(a: Index, offset: Dim) -> Index:
+    """a + offset."""
+    return Index(a.constant + offset, a.terms) if offset != 0 else a
+
+
+def scale(a: Index, factor: Dim) -> Index:
+    """a * factor."""
+    if factor == 1:
+        return a
+    if factor == 0:
+        return ZERO
+    return Index(a.constant * factor, tuple(Term(t.coefficient * factor, t.atom) for t in a.terms))
+
+
+def total(parts: Iterable[Index]) -> Index:
+    """The sum of several indices, with n//d and n%d recombined to n where both occur."""
+    offset: Dim = 0
+    terms: list[Term] = []
+    for part in parts:
+        offset = offset + part.constant
+        terms.extend(part.terms)
+    return _recombine(_canonical(offset, terms))
+
+
+def linear(coordinates: Sequence[Index], stride: Sequence[Dim], offset: Dim = 0) -> Index:
+    """The element at `coordinates` under `stride`."""
+    return total([constant(offset), *(scale(c, s) for c, s in zip(coordinates, stride, strict=True))])
+
+
+def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:
+    """a // divisor (divisor > 0)."""
+    if divisor == 1:
+        return a
+    whole, rest = _split(a, divisor)
+    bounds = range_of(rest, sizes)
+    if bounds is not None and isinstance(divisor, int):
+        low, high = bounds[0] // divisor, bounds[1] // divisor
+        if low == high:
+            return shift(whole, low)
+    rest, divisor = _drop_low_part(rest, divisor, sizes)
+    if divisor == 1:
+        return add(whole, rest)
+    return add(whole, _floor_div_atom(rest, divisor, sizes))
+
+
+def mod(a: Index, divisor: Dim, sizes: Sizes) -> Index:
+    """a % divisor (divisor > 0; the result is not negative)."""
+    if divisor == 1:
+        return ZERO
+    _, rest = _split(a, divisor)
+    bounds = range_of(rest, sizes)
+    if bounds is not None and isinstance(divisor, int) and bounds[0] // divisor == bounds[1] // divisor:
+        return shift(rest, -(bounds[0] // divisor) * divisor)
+    high, small = _drop_low_part(rest, divisor, sizes)
+    if small != divisor:  # rest = factor * high + low with 0 <= low < factor
+        factor = divisor // small
+        low = add(rest, scale(high, -factor))
+        return add(scale(mod(high, small, sizes), factor), low)
+    match rest:
+        case Index(0, (Term(1, ModAtom(inner, outer)),)) if _divides(divisor, outer):
+            return mod(inner, divisor, sizes)
+    return Index(0, (Term(1, ModAtom(rest, divisor)),))
+
+
+def delinear(position: Index, shape: Sequence[Dim], sizes: Sizes) -> tuple[Index, ...]:
+    """The coordinates of the row-major `position` in a tensor of `shape`."""
+    coordinates: list[Index] = []
+    for size in reversed(shape[1:]):
+        coordinates.append(mod(position, size, sizes) if size != 1 else ZERO)
+        position = floor_div(position, size, sizes)
+    if shape:
+        coordinates.append(position if shape[0] != 1 else ZERO)
+    return tuple(reversed(coordinates))
+
+
+def substitute(a: Index, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
+    """Replace axes and values by indices; `sizes` are those of the axes in the replacements."""
+    if not a.terms:
+        return a
+    parts = [constant(a.constant)] if a.constant != 0 else []
+    for term in a.terms:
+        parts.append(scale(_substitute_atom(term.atom, mapping, sizes), term.coefficient))
+    return parts[0] if len(parts) == 1 else total(parts)
+
+
+def rename(a: Index, names: Mapping[str, str]) -> Index:
+    """The same index over other names of axes and values (terms keep their order)."""
+    return Index(a.constant, tuple(Term(t.coefficient, _rename_atom(t.atom, names)) for t in a.terms))
+
+
+def _rename_atom(atom: Atom, names: Mapping[str, str]) -> Atom:
+    match atom:
+        case AxisAtom(name):
+            return AxisAtom(names.get(name, name))
+        case ValueAtom(name):
+            return ValueAtom(names.get(name, name))
+        case FloorDivAtom(numerator, divisor):
+            return FloorDivAtom(rename(numerator, names), divisor)
+        case ModAtom(numerator, divisor):
+            return ModAtom(rename(numerator, names), divisor)
+
+
+def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
+    """The least and greatest value, or None where unknown (indirect or symbolic)."""
+    if not isinstance(a.constant, int):
+        return None
+    low = high = a.constant
+    for term in a.terms:
+        bounds = _atom_range(term.atom, sizes)
+        if bounds is None or not isinstance(term.coefficient, int):
+            return None
+        ends = (bounds[0] * term.coefficient, bounds[1] * term.coefficient)
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def single_axis(a: Index) -> str | None:
+    """The axis that `a` is exactly, or None."""
+    if a.constant == 0 and len(a.terms) == 1:
+        term = a.terms[0]
+        if term.coefficient == 1 and isinstance(term.atom, AxisAtom):
+            return term.atom.name
+    return None
+
+
+def atoms_of(a: Index) -> Iterator[Atom]:
+    """Every atom, nested ones too."""
+    for term in a.terms:
+        yield term.atom
+        if isinstance(term.atom, FloorDivAtom | ModAtom):
+            yield from atoms_of(term.atom.numerator)
+
+
+def axes_of(a: Index) -> set[str]:
+    """The names of the axes that `a` depends on directly."""
+    return {atom.name for atom in atoms_of(a) if isinstance(atom, AxisAtom)}
+
+
+def values_of(a: Index) -> set[str]:
+    """The names of the SSA values that `a` depends on."""
+    return {atom.name for atom in atoms_of(a) if isinstance(atom, ValueAtom)}
+
+
+def str_index(a: Index) -> str:
+    """Text such as "3*i + j//4 + 1"."""
+    parts = [_str_term(term) for term in a.terms]
+    if a.constant != 0 or not parts:
+        parts.append(str(a.constant))
+    return " + ".join(parts).replace("+ -", "- ")
+
+
+def _str_term(term: Term) -> str:
+    match term.atom:
+        case AxisAtom(name) | ValueAtom(name):
+            text = name
+        case FloorDivAtom(numerator, divisor):
+            text = f"{_bracket(numerator)}//{divisor}"
+        case ModAtom(numerator, divisor):
+            text = f"{_bracket(numerator)}%{divisor}"
+    if term.coefficient == 1:
+        return text
+    return f"{term.coefficient}*{text if isinstance(term.atom, AxisAtom | ValueAtom) else f'({text})'}"
+
+
+def _bracket(a: Index) -> str:
+    text = str_index(a)
+    return text if single_axis(a) is not None or text.isidentifier() else f"({text})"
+
+
+def _key(atom: Atom) -> tuple[object, ...]:
+    match atom:
+        case AxisAtom(name):
+            return (0, len(name), name)
+        case ValueAtom(name):
+            return (1, len(name), name)
+        case FloorDivAtom():
+            return (2, 0, str_index(Index(0, (Term(1, atom),))))
+    return (3, 0, str_index(Index(0, (Term(1, atom),))))
+
+
+def _canonical(offset: Dim, terms: Iterable[Term]) -> Index:
+    merged: dict[Atom, Dim] = {}
+    for term in terms:
+        merged[term.atom] = merged[term.atom] + term.coefficient if term.atom in merged else term.coefficient
+    kept = [Term(c, atom) for atom, c in merged.items() if c != 0]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _key(term.atom))
+    return Index(offset, tuple(kept))
+
+
+def _recombine(a: Index) -> Index:
+    """k*m*(n//m) + k*(n%m) is k*n."""
+    if sum(isinstance(t.atom, ModAtom | FloorDivAtom) for t in a.terms) < 2:
+        return a
+    coefficients = {t.atom: t.coefficient for t in a.terms}
+    for term in a.terms:
+        if not isinstance(term.atom, ModAtom):
+            continue
+        quotient = floor_div(term.atom.numerator, term.atom.divisor, {})
+        if quotient.constant != 0 or len(quotient.terms) != 1 or quotient.terms[0].coefficient != 1:
+            continue
+        partner = quotient.terms[0].atom
+        if coefficients.get(partner) == term.coefficient * term.atom.divisor:
+            rest = [t for t in a.terms if t.atom not in (term.atom, partner)]
+            return total([Index(a.constant, tuple(rest)), scale(term.atom.numerator, term.coefficient)])
+    return a
+
+
+def _divides(divisor: Dim, dividend: Dim) -> bool:
+    return dividend % divisor == 0
+
+
+def _split(a: Index, divisor: Dim) -> tuple[Index, Index]:
+    """a = divisor * whole + rest, whole taking every term whose coefficient is a multiple of the divisor."""
+    whole, rest = [], []
+    for term in a.terms:
+        if _divides(divisor, term.coefficient):
+            whole.append(Term(term.coefficient // divisor, term.atom))
+        else:
+            rest.append(term)
+    quotient: Dim = 0
+    remainder = a.constant
+    if isinstance(a.constant, int) and isinstance(divisor, int):
+        quotient, remainder = divmod(a.constant, divisor)
+    return Index(quotient, tuple(whole)), Index(remainder, tuple(rest))
+
+
+def _drop_low_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
+    """(g*x + low) // (g*e) is x // e where 0 <= low < g: the x and e for the greatest such g, else a and divisor."""
+    if not isinstance(divisor, int) or not isinstance(a.constant, int):
+        return a, divisor
+    if not all(isinstance(t.coefficient, int) for t in a.terms):
+        return a, divisor
+    for g in sorted({abs(t.coefficient) for t in a.terms}, reverse=True):
+        if g == 1 or divisor % g:
+            continue
+        high = tuple(Term(t.coefficient // g, t.atom) for t in a.terms if t.coefficient % g == 0)
+        quotient, remainder = divmod(a.constant, g)
+        low = range_of(Index(remainder, tuple(t for t in a.terms if t.coefficient % g)), sizes)
+        if low is not None and low[0] >= 0 and low[1] < g:
+            return Index(quotient, high), divisor // g
+    return a, divisor
+
+
+def _floor_div_atom(rest: Index, divisor: Dim, sizes: Sizes) -> Index:
+    match rest:
+        case Index(0, (Term(1, FloorDivAtom(inner, first)),)):
+            return floor_div(inner, first * divisor, sizes)
+        case Index(0, (Term(1, ModAtom(inner, outer)),)) if _divides(divisor, outer):
+            return mod(floor_div(inner, divisor, sizes), outer // divisor, sizes)
+    return Index(0, (Term(1, FloorDivAtom(rest, divisor)),))
+
+
+def _substitute_atom(atom: Atom, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
+    match atom:
+        case AxisAtom(name) | ValueAtom(name):
+            found = mapping.get(name)
+            return found if found is not None else Index(0, (Term(1, atom),))
+        case FloorDivAtom(numerator, divisor):
+            return floor_div(substitute(numerator, mapping, sizes), divisor, sizes)
+        case ModAtom(numerator, divisor):
+            return mod(substitute(numerator, mapping, sizes), divisor, sizes)
+
+
+def _atom_range(atom: Atom, sizes: Sizes) -> tuple[int, int] | None:
+    match atom:
+        case AxisAtom(name):
+            size = sizes.get(name)
+            return (0, max(size - 1, 0)) if isinstance(size, int) else None
+        case ValueAtom():
+            return None
+        case ModAtom(numerator, divisor):
+            return (0, divisor - 1) if isinstance(divisor, int) else None
+        case FloorDivAtom(numerator, divisor):
+            inner = range_of(numerator, sizes)
+            if inner is None or not isinstance(divisor, int):
+                return None
+            return inner[0] // divisor, inner[1] // divisor

@@ -1,0 +1,42 @@
+"""Prims that make tensors from nothing."""
+
+from __future__ import annotations
+
+from stagewire.loop import Index
+
+from loopir import index as ix
+from loopir.builder import Recorder
+from loopir.emitter import Typed
+from loopir.fold import INT_BITS, round_literal
+from loopir.lowering.call import Call
+from loopir.lowering.context import Lowering
+
+
+def lower_full(lowering: Lowering, call: Call) -> None:
+    """One number everywhere, rounded to the dtype."""
+    value = call.operand("value")
+    literal = Typed(round_literal(value, call.type.dtype), call.type.dtype)
+    lowering.pointwise(call, lambda ops, *i: literal)
+
+
+def lower_iota(lowering: Lowering, call: Call) -> None:
+    """result[i] = start + i*step."""
+    start, step = call.operand("start"), call.operand("step")
+    dtype = call.type.dtype
+
+    def point(ops: Recorder, i: Index) -> Typed:
+        if isinstance(start, int) and isinstance(step, int):
+            position = ix.shift(ix.scale(i, step), start)
+            if dtype in INT_BITS:
+                return ops.index(position, dtype)
+            return ops.convert(ops.index(position), dtype)
+        count = ops.convert(ops.index(i), dtype)
+        return ops.add(ops.mul(count, step), start)
+
+    lowering.pointwise(call, point)
+
+
+TABLE = {
+    "full": (("shape", "value", "dtype"), lower_full),
+    "iota": (("length", "start", "step", "dtype"), lower_iota),
+}

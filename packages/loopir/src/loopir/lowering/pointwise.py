@@ -1,0 +1,100 @@
+"""Elementwise prims and casts: one loop op each."""
+
+from __future__ import annotations
+
+from stagewire.graph import DTypeArg, NonFinite, Ref
+from stagewire.loop import Index
+from stagewire.types import ITEM_SIZE, DType
+
+from loopir.builder import Recorder
+from loopir.emitter import Typed
+from loopir.fold import FLOATS
+from loopir.lowering.call import Call
+from loopir.lowering.context import Lowering
+from loopir.ops import OPS
+
+CASTS = ("convert", "bitcast", "wrap_index")
+PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}
+
+
+def lower_elementwise(lowering: Lowering, call: Call) -> None:
+    """result[i] = op(a[i], b[i], ...): tensors of one shape, numbers anywhere."""
+    operands = (*call.node.args, *call.node.kwargs.values())
+    if len(operands) != OPS[call.name].arity:
+        raise call.refuse(f"{len(operands)} operands for an op of {OPS[call.name].arity}")
+    shape = call.type.shape
+    for operand in operands:
+        if isinstance(operand, Ref) and call.as_tensor(operand)[1].shape != shape:
+            raise call.refuse(f"operand {operand.name} has shape {call.types[operand.name].shape}, the result {shape}")
+    literal_dtype = _literal_dtype(call, operands)
+
+    def point(ops: Recorder, *indices: Index) -> Typed:
+        values = [_operand(call, ops, operand, literal_dtype, indices) for operand in operands]
+        if call.name == "pow" and isinstance(operands[1], int | float):
+            return _power(ops, values[0], operands[1], values[1])
+        return ops.emitter.compute(call.name, *values)
+
+    lowering.pointwise(call, point)
+
+
+def _literal_dtype(call: Call, operands: tuple[object, ...]) -> DType:
+    if call.name == "where":
+        return call.type.dtype
+    for operand in operands:
+        if isinstance(operand, Ref):
+            return call.types[operand.name].dtype
+    return call.type.dtype
+
+
+def _operand(call: Call, ops: Recorder, operand: object, dtype: DType, indices: tuple[Index, ...]) -> Typed:
+    if isinstance(operand, Ref):
+        return ops.load(operand.name, *indices)
+    if isinstance(operand, bool | int | float | NonFinite):
+        return Typed(operand, dtype)
+    raise call.refuse(f"{operand!r} is neither a tensor nor a number")
+
+
+def _power(ops: Recorder, a: Typed, exponent: float, literal: Typed) -> Typed:
+    """The exponents that ATen special-cases, the same way (aten/src/ATen/native/cpu/PowKernel.cpp)."""
+    if a.dtype not in FLOATS:
+        return ops.mul(a, a) if exponent == 2 else ops.emitter.compute("pow", a, literal)
+    match exponent:
+        case 1:
+            return a
+        case 2:
+            return ops.mul(a, a)
+        case 3:
+            return ops.mul(ops.mul(a, a), a)
+        case 0.5:
+            return ops.sqrt(a)
+        case -0.5:
+            return ops.rsqrt(a)
+        case -1:
+            return ops.reciprocal(a)
+        case -2:
+            return ops.reciprocal(ops.mul(a, a))
+    return ops.emitter.compute("pow", a, literal)
+
+
+def lower_convert(lowering: Lowering, call: Call) -> None:
+    """result[i] = x[i] in another dtype."""
+    buffer, _ = call.tensor("x")
+    dtype = call.type.dtype
+    lowering.pointwise(call, lambda ops, *i: ops.convert(ops.load(buffer, *i), dtype))
+
+
+def lower_bitcast(lowering: Lowering, call: Call) -> None:
+    """result[i] = the bits of x[i] as another dtype of the same size."""
+    buffer, type = call.tensor("x")
+    dtype = call.arguments.get("dtype")
+    target = dtype.name if isinstance(dtype, DTypeArg) else call.type.dtype
+    if ITEM_SIZE[target] != ITEM_SIZE[type.dtype]:
+        raise call.refuse(f"{type.dtype} and {target} differ in size")
+    lowering.pointwise(call, lambda ops, *i: ops.bitcast(ops.load(buffer, *i), call.type.dtype))
+
+
+TABLE = {name: (PARAMETERS[op.arity], lower_elementwise) for name, op in OPS.items() if name not in CASTS}
+TABLE |= {
+    "convert_element_type": (("x", "dtype"), lower_convert),
+    "bitcast": (("x", "dtype"), lower_bitcast),
+}

@@ -1,0 +1,127 @@
+"""Reductions: outer axes are the kept dimensions, one block over the reduced ones."""
+
+from __future__ import annotations
+
+from stagewire.loop import Index
+from stagewire.types import DType, TensorType
+
+from loopir.builder import Recorder
+from loopir.emitter import Typed
+from loopir.lowering.call import Call
+from loopir.lowering.context import Lowering
+
+KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
+WIDER: dict[str, DType] = {"float16": "float32", "bfloat16": "float32"}
+
+
+def reduced_dims(call: Call, type: TensorType) -> tuple[int, ...]:
+    """The dimensions that vanish; none named but a result of rank 0 means all."""
+    rank = len(type.shape)
+    dims = call.axes("dims", rank)
+    return tuple(range(rank)) if not dims and rank and not call.type.shape else dims
+
+
+def place(outer: tuple[Index, ...], inner: tuple[Index, ...], dims: tuple[int, ...]) -> tuple[Index, ...]:
+    """Coordinates of the operand from those of the kept and of the reduced dimensions."""
+    kept, reduced = iter(outer), iter(inner)
+    return tuple(next(reduced) if d in dims else next(kept) for d in range(len(outer) + len(dims)))
+
+
+class Window:
+    """The loop over the reduced dimensions; sizes of 1 need no loop."""
+
+    def __init__(self, ops: Recorder, type: TensorType, dims: tuple[int, ...]) -> None:
+        self.ops = ops
+        self.dims = tuple(sorted(dims))
+        self.sizes = tuple(type.shape[d] for d in self.dims)
+        self.loops = tuple(size for size in self.sizes if size != 1)
+
+    def point(self, outer: tuple[Index, ...], loops: tuple[Index, ...]) -> tuple[Index, ...]:
+        """Coordinates of the operand."""
+        rest = iter(loops)
+        inner = tuple(next(rest) if size != 1 else Index() for size in self.sizes)
+        return place(outer, inner, self.dims)
+
+
+def lower_fold(lowering: Lowering, call: Call) -> None:
+    """sum, prod, amax, amin, any, all. Half precision accumulates in float32 and rounds once."""
+    buffer, type = call.tensor("x")
+    dims = reduced_dims(call, type)
+    kind = KINDS[call.name]
+    result: DType = call.type.dtype
+    dtype = WIDER.get(result, result) if kind in ("sum", "prod") else result
+
+    def body(ops: Recorder, *outer: Index) -> None:
+        window = Window(ops, type, dims)
+        if not window.loops:
+            value = ops.convert(ops.load(buffer, *window.point(outer, ())), dtype)
+        else:
+            with ops.over(*window.loops) as loops:
+                operand = ops.convert(ops.load(buffer, *window.point(outer, loops)), dtype)
+                value = ops.reduce(kind, operand, dtype)  # type: ignore[arg-type]
+        ops.store(call.result.name, outer, ops.convert(value, result))
+
+    lowering.declare(call.result.name, call.type)
+    lowering.nest(call, call.type.shape, body)
+
+
+def lower_arg(lowering: Lowering, call: Call) -> None:
+    """argmax, argmin: first of equals, nan wins; over all elements in row-major order if dim is None."""
+    buffer, type = call.tensor("x")
+    rank = len(type.shape)
+    dims = tuple(range(rank)) if call.arguments.get("dim") is None else (call.axis("dim", rank),)
+    dims = dims if rank else ()
+
+    def body(ops: Recorder, *outer: Index) -> None:
+        window = Window(ops, type, dims)
+        if window.loops:
+            with ops.over(*window.loops) as loops:
+                best = ops.reduce(call.name, ops.load(buffer, *window.point(outer, loops)), "int64")  # type: ignore[arg-type]
+        else:
+            best = Typed(0, "int64")
+        ops.store(call.result.name, outer, best)
+
+    lowering.declare(call.result.name, call.type)
+    # a kept dimension of size 1 (keepdim of the whole) needs no axis of its own
+    lowering.nest(call, call.type.shape if len(call.type.shape) == rank - len(dims) else (), body)
+
+
+def lower_var_mean(lowering: Lowering, call: Call) -> None:
+    """Variance and mean by Welford's update; var = squared deviations / (count - correction), nan or inf at 0."""
+    buffer, type = call.tensor("x")
+    dims = reduced_dims(call, type)
+    correction = call.operand("correction") if call.arguments.get("correction") is not None else 1
+    variance, mean = call.node.results
+    result: DType = call.type.dtype
+    dtype = WIDER.get(result, result)
+
+    def body(ops: Recorder, *outer: Index) -> None:
+        window = Window(ops, type, dims)
+        count = 1
+        for size in window.sizes:
+            count = count * size  # type: ignore[assignment]
+        if window.loops:
+            with ops.over(*window.loops) as loops:
+                operand = ops.convert(ops.load(buffer, *window.point(outer, loops)), dtype)
+                average, squares, _ = ops.reduce("welford", operand, dtype)
+        else:
+            average = ops.convert(ops.load(buffer, *window.point(outer, ())), dtype)
+            squares = ops.sub(average, average)
+        if isinstance(count, int):
+            divisor = Typed(float(max(count - correction, 0)), dtype)  # type: ignore[operator]
+        else:
+            divisor = ops.convert(ops.index(Index(count - correction)), dtype)  # type: ignore[operator]
+        ops.store(variance.name, outer, ops.convert(ops.div(squares, divisor), result))
+        ops.store(mean.name, outer, ops.convert(average, result))
+
+    for value in (variance, mean):
+        assert isinstance(value.type, TensorType)
+        lowering.declare(value.name, value.type)
+    lowering.nest(call, call.type.shape, body)
+
+
+TABLE = {name: (("x", "dims"), lower_fold) for name in KINDS} | {
+    "argmax": (("x", "dim"), lower_arg),
+    "argmin": (("x", "dim"), lower_arg),
+    "var_mean": (("x", "dims", "correction"), lower_var_mean),
+}

@@ -1,0 +1,212 @@
+"""Views and shape prims: index arithmetic only. Each reads its operand once, at a computed coordinate."""
+
+from __future__ import annotations
+
+from stagewire.expr import Dim
+from stagewire.graph import NonFinite
+from stagewire.loop import Index
+from stagewire.types import contiguous_stride
+
+from loopir import index as ix
+from loopir.builder import Recorder
+from loopir.emitter import Typed
+from loopir.fold import round_literal
+from loopir.lowering.call import Call
+from loopir.lowering.context import Lowering
+
+
+def lower_broadcast_in_dim(lowering: Lowering, call: Call) -> None:
+    """Operand dimension k lies along result dimension broadcast_dimensions[k]; size 1 is repeated."""
+    buffer, type = call.tensor("x")
+    places = call.axes("broadcast_dimensions", len(call.type.shape))
+    lowering.pointwise(
+        call,
+        lambda ops, *i: ops.load(
+            buffer, *(ix.ZERO if size == 1 else i[d] for size, d in zip(type.shape, places, strict=True))
+        ),
+    )
+
+
+def lower_permute(lowering: Lowering, call: Call) -> None:
+    """result dimension k is operand dimension dims[k]."""
+    buffer, type = call.tensor("x")
+    dims = call.axes("dims", len(type.shape))
+    lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *(i[dims.index(d)] for d in range(len(dims)))))
+
+
+def lower_reshape(lowering: Lowering, call: Call) -> None:
+    """The same elements in row-major order."""
+    buffer, type = call.tensor("x")
+    shape = call.type.shape
+
+    def point(ops: Recorder, *i: Index) -> Typed:
+        return ops.load(buffer, *reshape_index(i, shape, type.shape, ops.emitter.sizes))  # type: ignore[arg-type]
+
+    lowering.pointwise(call, point)
+
+
+def reshape_index(
+    indices: tuple[Index, ...], shape: tuple[Dim, ...], target: tuple[Dim, ...], sizes: ix.Sizes
+) -> tuple[Index, ...]:
+    """Coordinates in `target` of the element at `indices` of `shape`, by groups of dimensions of equal product."""
+    result: list[Index] = []
+    i = j = 0
+    while i < len(shape) or j < len(target):
+        first_i, first_j = i, j
+        left: Dim = 1
+        right: Dim = 1
+        while True:
+            if i < len(shape) and (j == len(target) or _take_left(left, right)):
+                left, i = left * shape[i], i + 1
+            elif j < len(target):
+                right, j = right * target[j], j + 1
+            if left == right and i > first_i and (j > first_j or j == len(target)):
+                break
+            if left == right and i == len(shape) and j > first_j:
+                break
+            if i == len(shape) and j == len(target):
+                break
+        group = indices[first_i:i]
+        if shape[first_i:i] == target[first_j:j]:
+            result.extend(group)
+            continue
+        position = ix.linear(group, contiguous_stride(shape[first_i:i]))
+        result.extend(ix.delinear(position, target[first_j:j], sizes))
+    return tuple(result)
+
+
+def _take_left(left: Dim, right: Dim) -> bool:
+    if isinstance(left, int) and isinstance(right, int):
+        return left <= right
+    return left == right or left == 1
+
+
+def lower_slice(lowering: Lowering, call: Call) -> None:
+    """result[i] = x[start + i*step]."""
+    buffer, _ = call.tensor("x")
+    start, step = call.dims("start"), call.dims("step")
+    lowering.pointwise(
+        call,
+        lambda ops, *i: ops.load(
+            buffer, *(ix.shift(ix.scale(k, s), o) for k, o, s in zip(i, start, step, strict=True))
+        ),
+    )
+
+
+def lower_flip(lowering: Lowering, call: Call) -> None:
+    """result[i] = x[size - 1 - i] along dims."""
+    buffer, type = call.tensor("x")
+    dims = call.axes("dims", len(type.shape))
+    lowering.pointwise(
+        call,
+        lambda ops, *i: ops.load(
+            buffer, *(ix.shift(ix.scale(k, -1), type.shape[d] - 1) if d in dims else k for d, k in enumerate(i))
+        ),
+    )
+
+
+def lower_cat(lowering: Lowering, call: Call) -> None:
+    """Each operand is written to its place: one nest a piece."""
+    pieces = [call.as_tensor(item) for item in call.items("tensors")]
+    dim = call.axis("dim", len(call.type.shape))
+    name = call.result.name
+    lowering.declare(name, call.type)
+    position: Dim = 0
+    for buffer, type in pieces:
+        if type.shape == (0,) and len(call.type.shape) != 1:
+            continue  # torch lets an empty 1-D tensor into any concatenation
+        offset = tuple(position if d == dim else 0 for d in range(len(type.shape)))
+        lowering.fill(call, name, type.shape, lambda ops, *i, b=buffer: ops.load(b, *i), offset)
+        position = position + type.shape[dim]
+
+
+def lower_pad(lowering: Lowering, call: Call) -> None:
+    """result[i] = x[i - low] inside, the constant outside."""
+    buffer, type = call.tensor("x")
+    low, high = call.dims("low"), call.dims("high")
+    value = call.operand("value")
+    other = round_literal(value, call.type.dtype)
+
+    def point(ops: Recorder, *i: Index) -> Typed:
+        mask: Typed | bool = True
+        for k, before, after, size in zip(i, low, high, type.shape, strict=True):
+            mask = inside(ops, mask, k, before, before + size, bool(before != 0), bool(after != 0))
+        place = tuple(ix.shift(k, -before) for k, before in zip(i, low, strict=True))
+        assert isinstance(other, bool | int | float | NonFinite)
+        return ops.load(buffer, *place, mask=mask, other=other)
+
+    lowering.pointwise(call, point)
+
+
+def inside(
+    ops: Recorder, mask: Typed | bool, k: Index, start: Dim, stop: Dim, check_low: bool, check_high: bool
+) -> Typed | bool:
+    """`mask` and start <= k < stop, each side only if asked for."""
+    if check_low:
+        mask = both(ops, mask, ops.ge(ops.index(k), ops.index(ix.constant(start))))
+    if check_high:
+        mask = both(ops, mask, ops.lt(ops.index(k), ops.index(ix.constant(stop))))
+    return mask
+
+
+def both(ops: Recorder, a: Typed | bool, b: Typed) -> Typed:
+    """The conjunction of two masks."""
+    return b if isinstance(a, bool) else ops.logical_and(a, b)
+
+
+def lower_as_strided(lowering: Lowering, call: Call) -> None:
+    """result[i] = element offset + i . stride of x in row-major order."""
+    buffer, type = call.tensor("x")
+    stride, (offset,) = call.dims("stride"), call.dims("offset")
+
+    def point(ops: Recorder, *i: Index) -> Typed:
+        position = ix.linear(i, stride, offset)
+        return ops.load(buffer, *ix.delinear(position, type.shape, ops.emitter.sizes))  # type: ignore[arg-type]
+
+    lowering.pointwise(call, point)
+
+
+def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
+    """src inside the window start:stop:step, x elsewhere."""
+    buffer, type = call.tensor("x")
+    source, source_type = call.tensor("src")
+    start, step = call.dims("start"), call.dims("step")
+
+    def point(ops: Recorder, *i: Index) -> Typed:
+        mask: Typed | bool = True
+        place = []
+        for k, first, s, size, whole in zip(i, start, step, source_type.shape, type.shape, strict=True):
+            last = first + size * s
+            mask = inside(ops, mask, k, first, last, bool(first != 0), bool(last != whole))
+            from_first = ix.shift(k, -first)
+            if s != 1:
+                aligned = ops.eq(ops.index(ix.mod(from_first, s, ops.emitter.sizes)), 0)  # type: ignore[arg-type]
+                mask = both(ops, mask, aligned)
+            place.append(ix.floor_div(from_first, s, ops.emitter.sizes))  # type: ignore[arg-type]
+        new = ops.load(source, *place, mask=mask)
+        return new if mask is True else ops.where(mask, new, ops.load(buffer, *i))
+
+    if 0 in source_type.shape:
+        lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *i))
+    else:
+        lowering.pointwise(call, point)
+
+
+def lower_clone(lowering: Lowering, call: Call) -> None:
+    """The identity; the result's type says which layout is wanted."""
+    buffer, _ = call.tensor("x")
+    lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *i))
+
+
+TABLE = {
+    "broadcast_in_dim": (("x", "shape", "broadcast_dimensions"), lower_broadcast_in_dim),
+    "permute": (("x", "dims"), lower_permute),
+    "reshape": (("x", "shape"), lower_reshape),
+    "slice": (("x", "start", "stop", "step"), lower_slice),
+    "flip": (("x", "dims"), lower_flip),
+    "cat": (("tensors", "dim"), lower_cat),
+    "pad": (("x", "low", "high", "value"), lower_pad),
+    "as_strided": (("x", "size", "stride", "offset"), lower_as_strided),
+    "slice_scatter": (("x", "src", "start", "stop", "step"), lower_slice_scatter),
+    "clone": (("x",), lower_clone),
+}

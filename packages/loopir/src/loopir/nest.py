@@ -1,0 +1,152 @@
+"""Nests: loop kernels before memory layout is fixed. All data; what the passes read and rewrite.
+
+    schedule ::= buffer* item*                 item  ::= nest | extern
+    nest     ::= name axis* block*             the axes are parallel; blocks run in order at each outer point
+    block    ::= axis* statement*              the statements run at every point of the block's own axes
+    statement::= read | write | compute | index_value | reduce
+
+A read or write names an element by coordinates (one index per dimension of the buffer) instead of an offset in
+memory; `loopir.freeze` multiplies them with the strides chosen for the buffer and gives stagewire's `LoopGraph`.
+Names of axes and values are unique in the whole schedule. A buffer may be written by several nests (the pieces of a
+concatenation; a copy, then a scatter); every read of it comes after all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.graph import Arg, Ref, SourceLine, references
+from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce
+from stagewire.types import DType
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """result = buffer[coordinates]; with a mask, `other` where it is false, and no access is made there."""
+
+    result: str
+    buffer: str
+    coordinates: tuple[Index, ...]
+    dtype: DType
+    mask: Ref | None = None
+    other: Operand = 0
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """buffer[coordinates] = value, or += where points may collide."""
+
+    buffer: str
+    coordinates: tuple[Index, ...]
+    value: Operand
+    mode: Literal["set", "atomic_add"] = "set"
+    mask: Ref | None = None
+
+
+Statement = Read | Write | Compute | IndexValue | Reduce
+
+
+class Block(msgspec.Struct, frozen=True):
+    axes: tuple[Axis, ...]
+    statements: tuple[Statement, ...]
+
+
+class Nest(msgspec.Struct, frozen=True):
+    """A loop kernel; `origins` are the prim values it computes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    blocks: tuple[Block, ...]
+    origins: tuple[str, ...] = ()
+    line: SourceLine | None = None
+
+
+Item = Nest | Extern
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """What the passes rewrite: buffers with their types, items in order of execution, and what was decided so far.
+
+    `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
+    (saved activations), which may share memory with each other.
+    """
+
+    buffers: dict[str, Buffer]
+    inputs: tuple[str, ...]
+    outputs: tuple[Arg, ...]
+    items: tuple[Item, ...]
+    decisions: tuple[Decision, ...] = ()
+    fresh: int = 0
+    private: frozenset[int] = frozenset()
+
+
+class Names:
+    """A supply of unused names; the one mutable thing a pass carries, dead when the pass returns."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def __call__(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count - 1}"
+
+
+def statements_of(nest: Nest) -> Iterator[Statement]:
+    """Every statement, in order."""
+    for block in nest.blocks:
+        yield from block.statements
+
+
+def reads_of(item: Item) -> Iterator[str]:
+    """Names of the buffers that an item reads, with repetitions."""
+    if isinstance(item, Extern):
+        for arg in (*item.args, *item.kwargs.values()):
+            yield from references(arg)
+        return
+    for statement in statements_of(item):
+        if isinstance(statement, Read):
+            yield statement.buffer
+
+
+def writes_of(item: Item) -> Iterator[str]:
+    """Names of the buffers that an item writes, with repetitions."""
+    if isinstance(item, Extern):
+        yield from (name for name in item.results if name)
+        return
+    for statement in statements_of(item):
+        if isinstance(statement, Write):
+            yield statement.buffer
+
+
+def axis_sizes(nest: Nest) -> dict[str, Dim]:
+    """The size of every axis of the nest, inner ones too."""
+    sizes = {axis.name: axis.size for axis in nest.axes}
+    for block in nest.blocks:
+        for axis in block.axes:
+            sizes[axis.name] = axis.size
+    return sizes
+
+
+def output_names(schedule: Schedule) -> frozenset[str]:
+    """Names of the buffers that the graph returns."""
+    return frozenset(name for arg in schedule.outputs for name in references(arg))
+
+
+def result_names(statement: Statement) -> tuple[str, ...]:
+    """The values that a statement defines."""
+    match statement:
+        case Write():
+            return ()
+        case Reduce(results=results):
+            return results
+        case _:
+            return (statement.result,)
+
+
+def is_reduction(nest: Nest) -> bool:
+    """Whether any block combines values over axes of its own."""
+    return any(isinstance(statement, Reduce) for statement in statements_of(nest))

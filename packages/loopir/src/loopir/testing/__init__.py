@@ -1,0 +1,1 @@
+"""Public test material of loopir: sample documents, strategies, numpy meanings."""
