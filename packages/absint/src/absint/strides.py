@@ -170,6 +170,12 @@ def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) ->
     """
     if len(operands) == 1:
         return _unary_stride(*operands[0])
+    first_shape, first = operands[0]
+    if first_shape == shape and 0 not in shape and 1 not in shape:
+        # The first operand alone decides the order of dimensions that are larger than one.
+        row_major = contiguous_stride(shape)
+        if first == row_major:
+            return row_major
     same_shape = all(op_shape == shape for op_shape, _ in operands)
     if same_shape:
         if all(is_contiguous(*op) for op in operands):

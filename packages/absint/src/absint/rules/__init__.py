@@ -6,6 +6,7 @@ from absint.rules import (
     activation,
     attention,
     conv,
+    copies,
     elementwise,
     factory,
     index,
@@ -37,6 +38,7 @@ FAMILIES: dict[str, RuleTable] = {
     "index": index.TABLE,
     "view": view.TABLE,
     "movement": movement.TABLE,
+    "copies": copies.TABLE,
     "factory": factory.TABLE,
     "rng": rng.TABLE,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
+from absint.promote import result_type
 from absint.rules.pointwise import pointwise
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
@@ -79,7 +80,7 @@ def _prelu_kernel_backward(grad_output: Meta, self: Meta, weight: Meta) -> tuple
 
 @TABLE.rule("native_dropout_backward")
 def _native_dropout_backward(grad_output: Meta, mask: Meta, scale: float) -> Meta:
-    return pointwise((grad_output, mask))
+    return pointwise((grad_output, mask), result_type((grad_output, mask, scale)))
 
 
 @TABLE.rule("_weight_norm_interface")

@@ -8,6 +8,7 @@ import torch
 
 from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
+from absint.rules.movement import like
 from absint.rules.table import RuleTable
 
 __all__ = ["TABLE"]
@@ -32,7 +33,7 @@ def _flash_cpu(
     logsumexp = Meta(
         (batch, heads, length), (stride[0], stride[2], stride[1]), statistics_dtype, query.device
     )
-    return _by_head(query, query.shape), logsumexp
+    return like(query, None), logsumexp
 
 
 @TABLE.rule("_scaled_dot_product_flash_attention_for_cpu_backward")

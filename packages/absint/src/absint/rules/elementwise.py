@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta
+from absint.meta import Meta, contiguous
 from absint.promote import complex_dtype, float_dtype, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
-from absint.rules.sizes import expand_stride
 from absint.rules.table import RuleTable
 from absint.strides import preserve_stride
 
@@ -96,9 +95,17 @@ for _names, _function in (
         TABLE.add(_name, _function)
 
 
-@TABLE.rule("abs angle")
+@TABLE.rule("abs")
 def _abs(self: Meta) -> Meta:
+    if self.dtype.is_complex:
+        stride = preserve_stride(self.shape, self.stride)
+        return Meta(self.shape, stride, real_dtype(self.dtype), self.device)
     return pointwise((self,), self.dtype, real_dtype(self.dtype))
+
+
+@TABLE.rule("angle")
+def _angle(self: Meta) -> Meta:
+    return pointwise((self,), self.dtype, real_dtype(float_dtype(self.dtype)))
 
 
 @TABLE.rule("div.Tensor_mode div.Scalar_mode")
@@ -172,14 +179,7 @@ def _where(condition: Meta, self: Any, other: Any) -> Meta:
 
 @TABLE.rule("masked_fill.Scalar masked_fill.Tensor")
 def _masked_fill(self: Meta, mask: Meta, value: Any) -> Meta:
-    shape = broadcast(self.shape, mask.shape)
-    return _expanded_clone(self, shape)
-
-
-def _expanded_clone(self: Meta, shape: tuple[int, ...]) -> Meta:
-    """`self.expand(shape).clone(preserve_format)`."""
-    stride = self.stride if shape == self.shape else expand_stride(self, shape)
-    return Meta(shape, preserve_stride(shape, stride), self.dtype, self.device)
+    return contiguous(broadcast(self.shape, mask.shape), self.dtype, self.device)
 
 
 @TABLE.rule("complex")

@@ -113,7 +113,10 @@ def _arange_step(
     return _made((count,), dtype, device)
 
 
-@TABLE.rule("linspace logspace")
+@TABLE.rule(
+    """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor
+    logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor"""
+)
 def _linspace(
     start: Any, end: Any, steps: int, *_: Any, dtype: DType = None, device: Any = None, **__: Any
 ) -> Meta:
@@ -128,6 +131,26 @@ def _eye(n: int, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
 @TABLE.rule("eye.m")
 def _eye_m(n: int, m: int, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return _made((n, m), dtype, device)
+
+
+def _triangle_count(row: int, col: int, offset: int) -> int:
+    """Elements on or below the diagonal `offset` of a row x col matrix."""
+    return sum(max(0, min(col, line + offset + 1)) for line in range(row))
+
+
+@TABLE.rule("tril_indices")
+def _tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    return _made((2, _triangle_count(row, col, offset)), dtype or torch.int64, device)
+
+
+@TABLE.rule("triu_indices")
+def _triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any
+) -> Meta:
+    count = row * col - _triangle_count(row, col, offset - 1)
+    return _made((2, count), dtype or torch.int64, device)
 
 
 @TABLE.rule("zeros_like ones_like empty_like rand_like randn_like")

@@ -164,3 +164,59 @@ def _embedding_backward(
 @TABLE.rule("nonzero masked_select")
 def _data_dependent(self: Meta, *_: Any, **__: Any) -> Meta:
     raise DataDependentError("the number of selected elements depends on data")
+
+
+@TABLE.rule("nonzero_static")
+def _nonzero_static(self: Meta, *, size: int, fill_value: int = -1) -> Meta:
+    return contiguous((size, self.ndim), torch.int64, self.device)
+
+
+@TABLE.rule("_embedding_bag _embedding_bag_forward_only")
+def _embedding_bag(
+    weight: Meta,
+    indices: Meta,
+    offsets: Meta,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Meta | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Meta, ...]:
+    bags = offsets.shape[0] - (1 if include_last_offset else 0)
+    output = contiguous((bags, weight.shape[1]), weight.dtype, weight.device)
+    dtype, device = offsets.dtype, weight.device
+    bag_size = contiguous((offsets.shape[0],), dtype, device)
+    largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else bag_size
+    fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
+    # The fast kernel of the CPU leaves offset2bag empty.
+    offset2bag = contiguous((0 if fast else indices.shape[0],), dtype, device)
+    return output, offset2bag, bag_size, largest
+
+
+_BAG_SUM, _BAG_MEAN, _BAG_MAX = 0, 1, 2
+
+
+def _bag_is_fast(weight: Meta, scale: Meta | None, mode: int, padding_idx: int) -> bool:
+    return (
+        weight.device.type == "cpu"
+        and mode == _BAG_SUM
+        and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+        and weight.stride[1] == 1
+        and (scale is None or scale.stride[0] == 1)
+        and padding_idx < 0
+    )
+
+
+@TABLE.rule("_embedding_bag_dense_backward")
+def _embedding_bag_backward(
+    grad: Meta,
+    indices: Meta,
+    offset2bag: Meta,
+    bag_size: Meta,
+    maximum_indices: Meta,
+    num_weights: int,
+    *_: Any,
+    **__: Any,
+) -> Meta:
+    return contiguous((num_weights, grad.shape[1]), grad.dtype, grad.device)

@@ -76,3 +76,26 @@ def _bce(self: Meta, target: Meta, weight: Meta | None = None, reduction: int = 
 @TABLE.rule("binary_cross_entropy_backward")
 def _bce_backward(grad_output: Meta, self: Meta, target: Meta, *_: Any, **__: Any) -> Meta:
     return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("binary_cross_entropy_with_logits")
+def _bce_logits(
+    self: Meta,
+    target: Meta,
+    weight: Meta | None = None,
+    pos_weight: Meta | None = None,
+    reduction: int = 1,
+) -> Meta:
+    operands = [m for m in (self, target, weight, pos_weight) if m is not None]
+    result = pointwise(operands)
+    return result if reduction == _NONE else _scalar(result)
+
+
+@TABLE.rule("soft_margin_loss")
+def _soft_margin(self: Meta, target: Meta, reduction: int = 1) -> Meta:
+    return _mse(self, target, reduction)
+
+
+@TABLE.rule("soft_margin_loss_backward")
+def _soft_margin_backward(grad_output: Meta, self: Meta, target: Meta, reduction: int) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)

@@ -55,7 +55,7 @@ def common_device(operands: Sequence[Operand]) -> torch.device:
                 f"and {operand.device}!"
             )
     if device is None:
-        raise TypeRuleError("a pointwise op needs a tensor operand")
+        raise TypeRuleError("an op on several tensors needs one")
     return device
 
 
@@ -88,6 +88,8 @@ def pointwise(
             stride = contiguous_stride(first.shape)
         return Meta(first.shape, stride, out or common, first.device)
     tensors = [operand for operand in operands if type(operand) is Meta]
+    if not tensors:
+        raise TypeRuleError("a pointwise op needs a tensor operand")
     shape = tensors[0].shape
     for tensor in tensors[1:]:
         if tensor.shape != shape:
@@ -101,6 +103,8 @@ def pointwise(
         )
         for t in tensors
     ]
+    if len(tensors) != len(operands):
+        strides.append(((), ()))  # a Python number takes part as a 0-dim tensor
     device = tensors[0].device
     for tensor in tensors:
         if tensor.device != device:

@@ -10,7 +10,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.table import RuleTable
-from absint.strides import stride_of_format, suggest_format
+from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
 
@@ -137,6 +137,8 @@ def _upsample(self: Meta, output_size: Sizes, *_: Any, **__: Any) -> Meta:
 def _upsample_backward(
     grad_output: Meta, output_size: Sizes, input_size: Sizes, *_: Any, **__: Any
 ) -> Meta:
+    if len(output_size) == 3:
+        return contiguous(input_size, grad_output.dtype, grad_output.device)
     return _formatted(grad_output, tuple(input_size))
 
 
@@ -160,7 +162,11 @@ def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
 
 @TABLE.rule("constant_pad_nd")
 def _constant_pad(self: Meta, pad: Sizes, value: Any = 0) -> Meta:
-    return _formatted(self, _padded(self, pad))
+    shape = _padded(self, pad)
+    if all(isinstance(n, int) and n <= 0 for n in pad):
+        # Cropping alone clones the narrowed view.
+        return Meta(shape, preserve_stride(shape, self.stride), self.dtype, self.device)
+    return _formatted(self, shape)
 
 
 @TABLE.rule("reflection_pad1d reflection_pad3d replication_pad1d")

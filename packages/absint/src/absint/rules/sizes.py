@@ -73,10 +73,13 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
 def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of `self` expanded to `shape` (already without -1).
 
-    A new leading dimension gets stride 0, or the stride a contiguous one would have where its size is 1.
+    A new leading dimension gets stride 0, or the stride a contiguous one would have where its size is 1;
+    all strides of an expanded 0-dim tensor are 0.
     """
     lead = len(shape) - self.ndim
     strides = [0] * len(shape)
+    if not self.shape:
+        return tuple(strides)
     for dim in range(len(shape) - 1, -1, -1):
         own = dim - lead
         if own >= 0:
