@@ -1,0 +1,406 @@
+"""One loop kernel as one Triton function.
+
+    @triton.jit
+    def kernel(buffer*, XBLOCK, RBLOCK):        one program: XBLOCK points of the flattened outer axes
+        section without inner axes -> statements on [XBLOCK, 1]
+        section with inner axes    -> statements on [XBLOCK, RBLOCK], in one tile (persistent) or a loop of tiles
+
+Values of the outer scope are [XBLOCK, 1], values of a section [XBLOCK, RBLOCK]; Triton broadcasts between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from codegen.errors import UnsupportedKernel
+from codegen.triton.expressions import FLOATS, TYPES, expression, literal
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    ModAtom,
+    Reduce,
+    Section,
+    Store,
+    ValueAtom,
+)
+from stagewire.types import TensorType
+
+PERSISTENT_LIMIT = 4096
+"""Rows up to this many elements are reduced in one tile."""
+
+LOOP_TILE = 2048
+POINTWISE_TILE = 1024
+INDEX_32_LIMIT = 2**31 - 1
+
+X = frozenset("x")
+XR = frozenset("xr")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """XBLOCK and RBLOCK of a kernel, both powers of two."""
+
+    outer: int
+    inner: int
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def points(axes: tuple[Axis, ...]) -> int:
+    """The number of points of a loop nest; symbolic sizes are refused."""
+    for axis in axes:
+        if not isinstance(axis.size, int):
+            raise UnsupportedKernel(f"axis {axis.name} has the symbolic size {axis.size}")
+    return prod(axis.size for axis in axes)  # type: ignore[misc]
+
+
+def choose_tile(kernel: Kernel) -> Tile:
+    """Wide tiles for pointwise kernels, whole rows for reductions that fit, else a looped tile."""
+    outer = points(kernel.axes)
+    inner = max((points(section.axes) for section in kernel.sections if section.axes), default=0)
+    if inner == 0:
+        return Tile(min(POINTWISE_TILE, power_of_two(outer)), 1)
+    if inner <= PERSISTENT_LIMIT:
+        row = power_of_two(inner)
+        return Tile(max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
+    return Tile(1, LOOP_TILE)
+
+
+def value_dtypes(kernel: Kernel) -> dict[str, str]:
+    """The dtype of every value of the kernel."""
+    dtypes: dict[str, str] = {}
+    for section in kernel.sections:
+        for statement in section.statements:
+            match statement:
+                case Load() | Compute() | IndexValue():
+                    dtypes[statement.result] = statement.dtype
+                case Reduce(results=results, dtype=dtype):
+                    dtypes.update((result, dtype) for result in results)
+    return dtypes
+
+
+def emit_kernel(kernel: Kernel, parameters: tuple[str, ...], types: dict[str, TensorType]) -> str:
+    """The text of the kernel; `parameters` are its buffers in order."""
+    return _Emitter(kernel, parameters, types).emit()
+
+
+@dataclass
+class _Emitter:
+    kernel: Kernel
+    parameters: tuple[str, ...]
+    types: dict[str, TensorType]
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    spread: dict[str, frozenset[str]] = field(default_factory=dict)  # which of "x" and "r" a value varies along
+    indent: str = "    "
+
+    def emit(self) -> str:
+        arguments = ", ".join(f"p{i}" for i in range(len(self.parameters)))
+        self.lines = [
+            "@triton.jit",
+            f"def {self.kernel.name}({arguments}, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):",
+        ]
+        self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
+        self.dtypes = value_dtypes(self.kernel)
+        self.tile = choose_tile(self.kernel)
+        self.wide = self.needs_64_bits()
+        outer = points(self.kernel.axes)
+        offset = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        self.put(f"x = {offset} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        self.put(f"xmask = x < {outer}")
+        self.split("x", self.kernel.axes)
+        stored: set[str] = set()
+        for number, section in enumerate(self.kernel.sections):
+            if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
+                self.put("tl.debug_barrier()")
+            self.section(number, section)
+            stored.update(s.buffer for s in section.statements if isinstance(s, Store))
+        return "\n".join(self.lines) + "\n"
+
+    def put(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def needs_64_bits(self) -> bool:
+        """True when some buffer or loop is too large for 32-bit indices."""
+        spans = [points(self.kernel.axes)]
+        for name in self.parameters:
+            kind = self.types[name]
+            extent = sum((size - 1) * abs(step) for size, step in zip(kind.shape, kind.stride, strict=True))  # type: ignore[operator]
+            spans.append(extent + 1)  # type: ignore[arg-type]
+        spans += [points(section.axes) * 1 for section in self.kernel.sections]
+        return max(spans) > INDEX_32_LIMIT - POINTWISE_TILE
+
+    def split(self, flat: str, axes: tuple[Axis, ...]) -> None:
+        """The value of each axis out of the flattened index, innermost fastest."""
+        step = 1
+        for position, axis in reversed(list(enumerate(axes))):
+            text = flat if step == 1 else f"{flat} // {step}"
+            if position > 0:
+                text = f"({text}) % {axis.size}"
+            self.names[axis.name] = name = f"{flat}{position}"
+            self.spread[axis.name] = frozenset(flat)
+            self.put(f"{name} = {text}")
+            step *= max(int(axis.size), 1)  # type: ignore[arg-type]
+
+    def section(self, number: int, section: Section) -> None:
+        if not section.axes:
+            self.statements(section, X)
+            return
+        count = points(section.axes)
+        reductions = [s for s in section.statements if isinstance(s, Reduce)]
+        if count <= self.tile.inner:
+            self.put("r = tl.arange(0, RBLOCK)[None, :]")
+            self.put(f"rmask = r < {count}")
+            self.split("r", section.axes)
+            self.statements(section, XR)
+            for reduction in reductions:
+                self.fold(reduction, self.masked(reduction, "xmask & rmask"))
+            return
+        accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
+        self.put(f"for base in range(0, {count}, RBLOCK):")
+        self.indent = "        "
+        self.put("r = base + tl.arange(0, RBLOCK)[None, :]" + (".to(tl.int64)" if self.wide else ""))
+        self.put(f"rmask = r < {count}")
+        self.split("r", section.axes)
+        self.statements(section, XR)
+        for reduction in reductions:
+            self.accumulate(reduction, accumulators[id(reduction)])
+        self.indent = "    "
+        for reduction in reductions:
+            self.fold(reduction, accumulators[id(reduction)])
+
+    # statements
+
+    def statements(self, section: Section, scope: frozenset[str]) -> None:
+        for statement in section.statements:
+            match statement:
+                case Load():
+                    self.load(statement)
+                case Store():
+                    self.store(statement, scope)
+                case Compute(result, op, operands, dtype):
+                    source = self.source_dtype(statement)
+                    texts = [
+                        self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
+                    ]
+                    along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
+                    self.define(result, expression(op, texts, source, dtype), along)
+                case IndexValue(result, index, dtype):
+                    text = f"({self.index(index)} + tl.zeros([1, 1], {TYPES[dtype]}))"
+                    self.define(result, text, self.index_spread(index))
+                case Reduce():
+                    pass  # folded after the section's points
+
+    def source_dtype(self, statement: Compute) -> str:
+        """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
+        considered = statement.operands[1:] if statement.op == "where" else statement.operands
+        return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
+
+    def define(self, result: str, text: str, along: frozenset[str]) -> None:
+        name = self.names[result] = f"v{len(self.names)}"
+        self.spread[result] = along
+        self.put(f"{name} = {text}")
+
+    def operand(self, operand: object, dtype: str) -> str:
+        return self.names[operand.name] if isinstance(operand, Ref) else literal(operand, dtype)
+
+    def load(self, statement: Load) -> None:
+        """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
+        along = self.index_spread(statement.index)
+        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        mask = _bounds(along)
+        if statement.mask is not None:
+            wanted = self.spread[statement.mask.name]
+            mask = " & ".join(filter(None, (_bounds(along | wanted), self.names[statement.mask.name])))
+            if not wanted <= along:
+                along |= wanted
+                pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
+        value = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
+        if self.types[statement.buffer].dtype == "bool":
+            value = f"({value} != 0)"
+        if statement.mask is not None and statement.other != 0:
+            other = self.operand(statement.other, statement.dtype)
+            value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
+        self.define(statement.result, value, along)
+
+    def store(self, statement: Store, scope: frozenset[str]) -> None:
+        shape, mask = _shape(scope), _bounds(scope)
+        if statement.mask is not None:
+            mask = f"{mask} & {self.names[statement.mask.name]}"
+        value = self.operand(statement.value, self.types[statement.buffer].dtype)
+        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        if self.index_spread(statement.index) != scope:
+            pointer += f" + tl.zeros({shape}, tl.int32)"
+        call = "atomic_add" if statement.mode == "atomic_add" else "store"
+        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
+
+    # indices
+
+    def index(self, index: Index) -> str:
+        parts = [str(index.constant)] if index.constant != 0 or not index.terms else []
+        for term in index.terms:
+            atom = self.atom(term.atom)
+            parts.append(atom if term.coefficient == 1 else f"{term.coefficient} * {atom}")
+        return " + ".join(parts)
+
+    def atom(self, atom: object) -> str:
+        match atom:
+            case AxisAtom(name) | ValueAtom(name):
+                return self.names[name]
+            case FloorDivAtom(numerator, divisor):
+                return f"(({self.index(numerator)}) // {divisor})"
+            case ModAtom(numerator, divisor):
+                return f"(({self.index(numerator)}) % {divisor})"
+        raise UnsupportedKernel(f"index atom {atom!r}")
+
+    def index_spread(self, index: Index) -> frozenset[str]:
+        """Which of "x" and "r" an index varies along."""
+        return frozenset().union(*(self.atom_spread(term.atom) for term in index.terms))
+
+    def atom_spread(self, atom: object) -> frozenset[str]:
+        match atom:
+            case AxisAtom(name) | ValueAtom(name):
+                return self.spread[name]
+            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+                return self.index_spread(numerator)
+        raise UnsupportedKernel(f"index atom {atom!r}")
+
+    # reductions
+
+    def neutral(self, reduction: Reduce) -> str:
+        dtype = self.working(reduction)
+        match reduction.reduction:
+            case "sum" | "any" | "xor_sum" | "welford":
+                return "0"
+            case "prod" | "all":
+                return "1"
+            case "max" | "argmax":
+                return "float('-inf')" if dtype in FLOATS else str(_lowest(dtype))
+            case "min" | "argmin":
+                return "float('inf')" if dtype in FLOATS else str(_highest(dtype))
+        raise UnsupportedKernel(f"reduction {reduction.reduction!r}")
+
+    def operand_dtype(self, reduction: Reduce) -> str:
+        operand = reduction.operand
+        return self.dtypes[operand.name] if isinstance(operand, Ref) else reduction.dtype
+
+    def working(self, reduction: Reduce) -> str:
+        """The dtype of accumulation."""
+        if reduction.reduction in ("argmax", "argmin"):
+            dtype = self.operand_dtype(reduction)
+            return "int32" if dtype == "bool" else dtype
+        if reduction.reduction in ("any", "all"):
+            return "int32"
+        return reduction.dtype
+
+    def masked(self, reduction: Reduce, mask: str) -> tuple[str, ...]:
+        """The operand over the tile, neutral outside the mask, in the dtype of accumulation."""
+        dtype = self.working(reduction)
+        value = self.operand(reduction.operand, reduction.dtype)
+        if reduction.reduction in ("any", "all"):
+            value = f"({value} != 0)"
+        value = f"tl.broadcast_to(({value}).to({TYPES[dtype]}), [XBLOCK, RBLOCK])"
+        neutral = f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[dtype]})"
+        tile = f"tl.where({mask}, {value}, {neutral})"
+        if reduction.reduction in ("argmax", "argmin"):
+            position = f"tl.where({mask}, r + tl.zeros([XBLOCK, RBLOCK], tl.int64), {2**62})"
+            return tile, position
+        if reduction.reduction == "welford":
+            zeros = f"tl.zeros([XBLOCK, RBLOCK], {TYPES[dtype]})"
+            return tile, zeros, f"tl.where({mask}, {zeros} + 1, 0.0)"
+        return (tile,)
+
+    def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:
+        """Define the running state of a looped reduction, at its neutral element."""
+        dtype = TYPES[self.working(reduction)]
+        kinds = [dtype] * _state_size(reduction)
+        starts = [self.neutral(reduction), *["0"] * (len(kinds) - 1)]
+        if reduction.reduction in ("argmax", "argmin"):
+            kinds[1], starts[1] = "tl.int64", str(2**62)
+        names = tuple(f"a{section}_{number}_{i}" for i in range(len(kinds)))
+        for name, start, kind in zip(names, starts, kinds, strict=True):
+            self.put(f"{name} = tl.full([XBLOCK, RBLOCK], {start}, {kind})")
+        return names
+
+    def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:
+        values = self.masked(reduction, "xmask & rmask")
+        match reduction.reduction:
+            case "sum":
+                self.put(f"{names[0]} += {values[0]}")
+            case "any" | "xor_sum" | "all" | "prod" | "max" | "min":
+                self.put(f"{names[0]} = {_COMBINE[reduction.reduction]}({names[0]}, {values[0]})")
+            case "argmax" | "argmin":
+                combine = _COMBINE[reduction.reduction]
+                self.put(f"{', '.join(names)} = {combine}({', '.join(names)}, {values[0]}, {values[1]})")
+            case "welford":
+                self.put(f"{', '.join(names)} = welford({', '.join(names)}, {', '.join(values)})")
+
+    def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
+        """Combine a tile along its inner direction into [XBLOCK, 1]."""
+        dtype = TYPES[reduction.dtype]
+        kind = reduction.reduction
+        if kind == "sum":
+            self.define(reduction.results[0], f"tl.sum({values[0]}, 1)[:, None].to({dtype})", X)
+        elif kind in ("any", "all"):
+            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
+            self.define(reduction.results[0], f"({folded} != 0)", X)
+        elif kind in ("prod", "max", "min", "xor_sum"):
+            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
+            self.define(reduction.results[0], f"{folded}.to({dtype})", X)
+        else:
+            spare = [f"f{len(self.names)}_{i}" for i in range(len(values))]
+            self.put(f"{', '.join(spare)} = tl.reduce(({', '.join(values)}), 1, {_COMBINE[kind]})")
+            kept = [spare[1]] if kind in ("argmax", "argmin") else spare
+            for result, name in zip(reduction.results, kept, strict=True):
+                self.define(result, f"{name}[:, None].to({dtype})", X)
+
+
+_COMBINE = {
+    "prod": "product",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "either",
+    "all": "both",
+    "xor_sum": "exclusive",
+    "argmax": "larger_first",
+    "argmin": "smaller_first",
+    "welford": "welford",
+}
+
+
+def _bounds(along: frozenset[str]) -> str:
+    """The mask of the points inside the loops, for a value that varies along these directions."""
+    return " & ".join(f"{direction}mask" for direction in sorted(along, reverse=True))
+
+
+def _shape(along: frozenset[str]) -> str:
+    return f"[{'XBLOCK' if 'x' in along else '1'}, {'RBLOCK' if 'r' in along else '1'}]"
+
+
+def _state_size(reduction: Reduce) -> int:
+    return {"argmax": 2, "argmin": 2, "welford": 3}.get(reduction.reduction, 1)
+
+
+def _bits(dtype: str) -> tuple[int, bool]:
+    return (1, False) if dtype == "bool" else (int(dtype.lstrip("uint")), not dtype.startswith("u"))
+
+
+def _lowest(dtype: str) -> int:
+    bits, signed = _bits(dtype)
+    return -(2 ** (bits - 1)) if signed else 0
+
+
+def _highest(dtype: str) -> int:
+    bits, signed = _bits(dtype)
+    return 2 ** (bits - 1) - 1 if signed else 2**bits - 1
