@@ -3,9 +3,10 @@
     grad     ::= binding forward:graph backward:graph? joint:graph?
     binding  ::= input* output* mutation* saved* tangent* input_gradient*
 
-Calling convention, for any executor of the two graphs:
-    forward(*inputs)               -> results        (fresh outputs, new values of mutated inputs, saved activations)
-    backward(*saved, *tangents)    -> input gradients
+Calling convention, for any executor of the graphs:
+    forward(*inputs, *constants)   -> results        (fresh outputs, new values of mutated inputs, saved activations)
+    backward(*saved, *tangents)    -> gradients      (`input_gradients` says whose)
+    joint(*inputs, *constants, *joint_saved, *tangents) -> gradients, computed from the inputs on, differentiable
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from stagewire.capture import InputRole, Symbol
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Graph
+from stagewire.tensors import Constant
 from stagewire.types import TensorType
 
 
@@ -75,7 +77,10 @@ class Mutation(msgspec.Struct, frozen=True):
 
 
 class SavedInput(msgspec.Struct, frozen=True, tag="saved_input", tag_field="kind"):
-    """The backward takes the caller's input number `input` itself (version-checked by autograd)."""
+    """The backward takes the caller's input number `input` itself (version-checked by autograd).
+
+    Numbers from `len(inputs)` on are constants.
+    """
 
     input: int
 
@@ -106,6 +111,15 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     tangents: tuple[Tangent, ...] = ()
     input_gradients: tuple[int | None, ...] = ()  # per input: which backward result is its gradient
     symbols: tuple[Symbol, ...] = ()
+    constants: tuple[BoundConstant, ...] = ()
+    joint_saved: tuple[int, ...] = ()  # forward results (random values) that the joint graph takes as inputs
+
+
+class BoundConstant(msgspec.Struct, frozen=True):
+    """A tensor that the program made from literals; it follows the inputs in the forward's arguments."""
+
+    name: str
+    value: Constant
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
@@ -123,5 +137,5 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     binding: Binding
     forward: Graph
     backward: Graph | None = None
-    joint: Graph | None = None  # kept for double backward: (inputs, tangents) -> (results, gradients)
+    joint: Graph | None = None  # kept on request, for double backward
     partition: PartitionReport = PartitionReport()

@@ -1,0 +1,23 @@
+"""aotgrad: captured torch programs as functional ATen graphs of both directions, and back to the caller's tensors."""
+
+from __future__ import annotations
+
+from aotgrad.bind import bind
+from aotgrad.interpret import bind_interpreted, executor, interpret
+from aotgrad.joint import Joint
+from aotgrad.partition import MinCut, Partition, save_everything, split
+from aotgrad.stage import AotGrad, Options
+
+__all__ = [
+    "AotGrad",
+    "Joint",
+    "MinCut",
+    "Options",
+    "Partition",
+    "bind",
+    "bind_interpreted",
+    "executor",
+    "interpret",
+    "save_everything",
+    "split",
+]

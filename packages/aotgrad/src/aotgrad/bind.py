@@ -1,0 +1,153 @@
+"""`bind`: compiled halves and a `Binding` become one callable over the caller's tensors.
+
+    call     ::= (check overlap)? run mutation* output*
+    run      ::= forward | Function.apply(forward, backward)
+
+The callable is straight-line Python, written per binding: see `epilogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from absint.wire import from_arg
+from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.tensors import Constant
+
+from aotgrad.errors import AliasedMutation
+from aotgrad.function import make_function
+from aotgrad.ops import overload
+
+__all__ = ["Executor", "bind", "epilogue", "read_constant"]
+
+Executor = Callable[..., Sequence[Any]]
+
+
+def bind(
+    binding: Binding,
+    forward: Executor,
+    backward: Executor | None = None,
+    *,
+    joint: Executor | None = None,
+) -> Callable[..., tuple[Any, ...]]:
+    """The program as a callable over its inputs.
+
+    forward, backward, joint: see the calling convention of `stagewire.grad`. Without `backward` no autograd function
+    is made. With `joint` the gradient can be differentiated again; without it that is a `DoubleBackward` error.
+    """
+    constants = tuple(read_constant(constant.value) for constant in binding.constants)
+    if backward is None:
+        run = _with_constants(forward, constants)
+    else:
+        run = make_function(binding, forward, backward, joint, constants)
+    names: dict[str, Any] = {"run": run, "copy_all": torch._foreach_copy_, "set_grad": torch._C._set_grad_enabled,
+                             "is_grad_enabled": torch.is_grad_enabled}  # fmt: skip
+    lines = epilogue(binding, names)
+    if binding.mutations and len(binding.inputs) > 1:
+        names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
+        lines.insert(1, "    check(inputs)")
+    exec(compile("\n".join(lines), "<aotgrad.bind>", "exec"), names)
+    return names["call"]
+
+
+def _with_constants(forward: Executor, constants: tuple[torch.Tensor, ...]) -> Executor:
+    if not constants:
+        return forward
+    return lambda *inputs: forward(*inputs, *constants)
+
+
+def epilogue(binding: Binding, names: dict[str, Any]) -> list[str]:
+    """The lines of the callable; objects that they use are put into `names`."""
+    lines = ["def call(*inputs):", "    results = run(*inputs)"]
+    lines += _mutation_lines(binding)
+    outputs = []
+    for number, output in enumerate(binding.outputs):
+        match output:
+            case Fresh(result=result):
+                outputs.append(f"results[{result}]")
+            case SameAsInput(input=index):
+                outputs.append(f"inputs[{index}]")
+            case ViewOf():
+                outputs.append(_view_expression(output, number, names))
+            case Literally(value=value):
+                names[f"literal{number}"] = value
+                outputs.append(f"literal{number}")
+    lines.append(f"    return ({''.join(text + ', ' for text in outputs)})")
+    return lines
+
+
+def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
+    text = f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
+    for position, (target, args) in enumerate(output.chain):
+        names[f"view{number}_{position}"] = overload(target)
+        values = [from_arg(arg, lambda ref: ref) for arg in args]
+        names[f"view{number}_{position}_args"] = tuple(values)
+        text = f"view{number}_{position}({text}, *view{number}_{position}_args)"
+    return text
+
+
+def _mutation_lines(binding: Binding) -> list[str]:
+    visible = [m for m in binding.mutations if m.under_grad]
+    hidden = [m for m in binding.mutations if not m.under_grad]
+    lines = [f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible]
+    if not hidden:
+        return lines
+    copies = _copy_lines(hidden)
+    if not any(binding.inputs[m.input].type.requires_grad for m in hidden):
+        return [*copies, *lines]
+    # A write that autograd did not see in the program must not be seen here.
+    return ["    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]
+
+
+def _copy_lines(mutations: list[Mutation]) -> list[str]:
+    if len(mutations) == 1:
+        return [f"    inputs[{mutations[0].input}].copy_(results[{mutations[0].result}])"]
+    targets = ", ".join(f"inputs[{m.input}]" for m in mutations)
+    values = ", ".join(f"results[{m.result}]" for m in mutations)
+    return [f"    copy_all(({targets}), ({values}))"]
+
+
+def _overlap_check(mutated: tuple[int, ...]) -> Callable[[tuple[torch.Tensor, ...]], None]:
+    """Refuses inputs of which a mutated one shares memory with another: the graph took them as separate.
+
+    The addresses of the last call that passed are remembered, so that a steady state pays for reading them only.
+    """
+    passed: list[tuple[int, ...]] = [()]
+
+    def check(inputs: tuple[torch.Tensor, ...]) -> None:
+        addresses = tuple([tensor.data_ptr() for tensor in inputs])
+        if addresses == passed[0]:
+            return
+        spans = sorted((start, start + _span(t), i) for i, (start, t) in enumerate(zip(addresses, inputs, strict=True)))
+        reach, owner = -1, -1
+        for start, end, index in spans:
+            if start == end:
+                continue
+            if start < reach and (index in written or owner in written):
+                raise AliasedMutation(f"inputs {owner} and {index} share memory, and the program writes into one")
+            if end > reach or index in written:
+                reach, owner = max(end, reach), index
+        passed[0] = addresses
+
+    written = frozenset(mutated)
+    return check
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the end of the last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def read_constant(constant: Constant) -> torch.Tensor:
+    """A constant of the document as a tensor."""
+    dtype = getattr(torch, constant.dtype)
+    if not constant.data:
+        return torch.empty(constant.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(constant.shape)
+
+

@@ -1,0 +1,112 @@
+"""Coded errors of aotgrad (prefix AG)."""
+
+from __future__ import annotations
+
+from stagewire.errors import StageError
+
+__all__ = [
+    "AliasedMutation",
+    "BackwardFailed",
+    "BadCapture",
+    "DoubleBackward",
+    "GeneratorArgument",
+    "MetadataMutation",
+    "NoFunctionalForm",
+    "NoInverse",
+    "PartitionError",
+    "ReplayFailed",
+    "UnliftedLeaf",
+    "UnsupportedOutput",
+    "UnwirableValue",
+]
+
+
+class ReplayFailed(StageError):
+    """A captured call raised while it ran on types; eager torch would raise as well."""
+
+    code = "AG001"
+    fix = "Run the line without compilation to see torch's own error, and correct the operands."
+
+
+class BackwardFailed(StageError):
+    """Autograd refused the backward of the captured program."""
+
+    code = "AG002"
+    fix = "Run the backward without compilation to see torch's own error; often a saved tensor was changed in place."
+
+
+class NoFunctionalForm(StageError):
+    """An op that writes into its arguments and has no functional form."""
+
+    code = "AG003"
+    fix = "Write the out-of-place form of the op, or let this line run outside the graph."
+
+
+class NoInverse(StageError):
+    """A write through a view that cannot be put back into its base."""
+
+    code = "AG004"
+    fix = "Clone the tensor before writing into it, or write through a slice, select, view or transpose."
+
+
+class MetadataMutation(StageError):
+    """An op that changes the sizes, strides or storage of an input in place."""
+
+    code = "AG005"
+    fix = "Use the out-of-place form (x = x.t()), or let this line run outside the graph."
+
+
+class UnliftedLeaf(StageError):
+    """A real tensor that requires grad appeared inside the trace; its gradient would be lost."""
+
+    code = "AG006"
+    fix = "Make the tensor an input of the graph (a parameter, an argument, an attribute)."
+
+
+class UnsupportedOutput(StageError):
+    """An output that no binding can rebuild."""
+
+    code = "AG007"
+    fix = "Return a clone of the tensor."
+
+
+class BadCapture(StageError):
+    """The Capture document does not say what its replay shows."""
+
+    code = "AG008"
+    fix = "The stage that wrote the Capture has a fault; report it with the document."
+
+
+class UnwirableValue(StageError):
+    """An argument of an op that has no form in a document."""
+
+    code = "AG009"
+    fix = "Pass numbers, dtypes, devices and tensors only, or let this line run outside the graph."
+
+
+class GeneratorArgument(StageError):
+    """A random op with a generator of its own."""
+
+    code = "AG010"
+    fix = "Use the default generator (torch.manual_seed), or let this line run outside the graph."
+
+
+class PartitionError(StageError):
+    """A partition from which the backward cannot be computed."""
+
+    code = "AG011"
+    fix = "Save the named value, or one from which it can be recomputed without random numbers."
+
+
+class AliasedMutation(StageError):
+    """A tensor that the graph writes shares memory with another input."""
+
+    code = "AG012"
+    fix = "Pass tensors that do not overlap, or clone one of them."
+
+
+class DoubleBackward(StageError):
+    """The gradient of the gradient was asked for, and this Grad document does not hold the joint graph."""
+
+    code = "AG013"
+    fix = "Compile with aotgrad Options(keep_joint=True)."

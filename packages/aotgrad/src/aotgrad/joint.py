@@ -1,0 +1,56 @@
+"""`Joint`: what passes and partitioners work on: one graph of both directions, and how it meets the caller.
+
+    joint ::= graph binding
+    graph ::= (inputs*, constants*, tangents*) node* (results*, gradients*)
+"""
+
+from __future__ import annotations
+
+import msgspec
+from stagewire.grad import Binding
+from stagewire.graph import Arg, Graph, Ref, Value
+
+__all__ = ["Joint"]
+
+
+class Joint(msgspec.Struct, frozen=True, eq=False):
+    """Forward and backward in one graph.
+
+    binding: complete but for what the partition decides (`saved`, `input_gradients`).
+    primals: how many graph inputs are the caller's inputs and constants; the others are tangents.
+    results: how many graph outputs are results of the forward; the others are gradients, one per input, or None.
+    """
+
+    graph: Graph
+    binding: Binding
+    primals: int
+    results: int
+
+    @property
+    def primal_values(self) -> tuple[Value, ...]:
+        """The caller's inputs, then constants."""
+        return self.graph.inputs[: self.primals]
+
+    @property
+    def tangent_values(self) -> tuple[Value, ...]:
+        """Gradients of results, given to the backward."""
+        return self.graph.inputs[self.primals :]
+
+    @property
+    def result_refs(self) -> tuple[Arg, ...]:
+        """What the forward returns before anything is saved."""
+        return self.graph.outputs[: self.results]
+
+    @property
+    def gradient_refs(self) -> tuple[Arg, ...]:
+        """For each input its gradient, or None."""
+        return self.graph.outputs[self.results :]
+
+    @property
+    def has_backward(self) -> bool:
+        """Is there any gradient to compute."""
+        return any(isinstance(ref, Ref) for ref in self.gradient_refs)
+
+    def with_graph(self, graph: Graph) -> Joint:
+        """The same binding round another graph with the same inputs and outputs in number and order."""
+        return Joint(graph, self.binding, self.primals, self.results)

@@ -1,0 +1,54 @@
+"""What passes ask about an op, by its name in a document ("aten.add.Tensor")."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from absint.schema import record_of
+from torch._ops import OpOverload
+
+from aotgrad.errors import BadCapture
+
+__all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "overload"]
+
+# Their contents are undefined: two of them are not the same value.
+_UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
+_ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg"))
+
+
+@cache
+def overload(target: str) -> OpOverload:
+    """The op named `target`.
+
+    >>> overload("aten.add.Tensor")
+    <OpOverload(op='aten.add', overload='Tensor')>
+    """
+    namespace, _, rest = target.partition(".")
+    packet, _, name = rest.rpartition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), packet), name)
+    except AttributeError:
+        raise BadCapture(f"{target!r} names no op of this torch {torch.__version__}") from None
+
+
+@cache
+def is_view(target: str) -> bool:
+    """Does its result share memory with its first argument."""
+    return record_of(overload(target)).is_view
+
+
+@cache
+def is_random(target: str) -> bool:
+    """Does it draw random numbers."""
+    return record_of(overload(target)).is_random
+
+
+def has_effect(target: str) -> bool:
+    """Must it run even if nobody uses its results: it advances the random stream, or may raise."""
+    return is_random(target) or target in _ASSERTIONS
+
+
+def is_repeatable(target: str) -> bool:
+    """Do two calls on equal arguments give equal results."""
+    return not is_random(target) and target.rpartition(".")[0] not in _UNDEFINED

@@ -1,0 +1,179 @@
+"""Cut a joint graph in two where a partition says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+from stagewire.expr import Dim
+from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult
+from stagewire.graph import Graph, Node, Ref, Value, definitions
+
+from aotgrad.errors import PartitionError
+from aotgrad.joint import Joint
+from aotgrad.ops import is_random
+from aotgrad.partition.needs import Needs, byte_size, needs_of, operands
+from aotgrad.passes.remove_dead_code import live_nodes
+from aotgrad.passes.separate_results import clone_node
+
+__all__ = ["Partition", "Partitioner", "split"]
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """saved: names of forward values and inputs that the backward is given; the rest it computes again from them."""
+
+    saved: tuple[str, ...]
+
+
+Partitioner = Callable[[Joint], Partition]
+
+
+def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Grad:
+    """The `Grad` document of a partition; raises `PartitionError` if the backward cannot be computed from it."""
+    if not joint.has_backward:
+        nodes = tuple(node for node in joint.graph.nodes if node.phase == "forward")
+        forward = _live(Graph(joint.primal_values, nodes, joint.result_refs))
+        return Grad(binding=replace(joint.binding, tangents=()), forward=forward)
+    needs = needs_of(joint)
+    random = _random_values(joint, needs) if keep_joint else ()
+    saved = tuple(dict.fromkeys((*partition.saved, *random)))
+    recomputed: list[Node] = []
+    backward_nodes = _backward_nodes(joint, needs, frozenset(saved), recomputed)
+    values = definitions(joint.graph)
+    forward, slots, joint_slots = _forward(joint, needs, saved, random, values)
+    starts = tuple(values[name] for name in saved) + joint.tangent_values
+    ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
+    backward = Graph(starts, backward_nodes, ends)
+    position = 0
+    gradients: list[int | None] = []
+    for ref in joint.gradient_refs:
+        gradients.append(position if isinstance(ref, Ref) else None)
+        position += isinstance(ref, Ref)
+    return Grad(
+        binding=replace(
+            joint.binding, saved=slots, input_gradients=tuple(gradients[: len(joint.binding.inputs)]),
+            joint_saved=joint_slots,
+        ),
+        forward=forward,
+        backward=backward,
+        joint=_whole(joint, random, values, ends) if keep_joint else None,
+        partition=_report(joint, needs, saved, recomputed, values),
+    )  # fmt: skip
+
+
+def _live(graph: Graph) -> Graph:
+    return Graph(graph.inputs, live_nodes(graph), graph.outputs)
+
+
+def _backward_nodes(
+    joint: Joint, needs: Needs, saved: frozenset[str], recomputed: list[Node]
+) -> tuple[Node, ...]:
+    """The backward's nodes; what is computed again stands right before its first use, so that it lives briefly."""
+    ready = set(saved) | {value.name for value in joint.tangent_values}
+    nodes: list[Node] = []
+    for node in joint.graph.nodes:
+        if node.phase == "forward":
+            continue
+        _recompute(operands(node), needs, ready, nodes, recomputed)
+        nodes.append(node)
+        ready.update(value.name for value in node.results)
+    ends = tuple(ref.name for ref in joint.gradient_refs if isinstance(ref, Ref))
+    _recompute(ends, needs, ready, nodes, recomputed)
+    return tuple(nodes)
+
+
+def _recompute(
+    names: tuple[str, ...], needs: Needs, ready: set[str], nodes: list[Node], recomputed: list[Node]
+) -> None:
+    stack = [name for name in reversed(names) if name not in ready]
+    while stack:
+        name = stack[-1]
+        if name in ready:
+            stack.pop()
+            continue
+        node = needs.producers.get(name)
+        if node is None:
+            raise PartitionError(f"the backward uses the input {name}, which is not among the saved values")
+        if is_random(node.target):
+            raise PartitionError(f"the backward uses {name}, made by {node.target}, which is not saved")
+        missing = [operand for operand in operands(node) if operand not in ready]
+        if missing:
+            stack.extend(missing)
+            continue
+        nodes.append(replace(node, phase="backward"))
+        recomputed.append(node)
+        ready.update(value.name for value in node.results)
+        stack.pop()
+
+
+def _forward(
+    joint: Joint, needs: Needs, saved: tuple[str, ...], random: tuple[str, ...], values: dict[str, Value]
+) -> tuple[Graph, tuple[Saved, ...], tuple[int, ...]]:
+    """The forward graph with the saved values among its results, and where each is found."""
+    inputs = {value.name: index for index, value in enumerate(joint.primal_values)}
+    results = list(joint.result_refs)
+    position = {ref.name: index for index, ref in reversed(list(enumerate(results))) if isinstance(ref, Ref)}
+    nodes = [node for node in joint.graph.nodes if node.phase == "forward"]
+    slots: list[Saved] = []
+    for name in saved:
+        if name in inputs and name not in needs.mutated:
+            slots.append(SavedInput(inputs[name]))
+            continue
+        if name not in position:
+            kept = name
+            if name in inputs:  # the program overwrites it: keep what it held
+                clone = clone_node(values[name], f"{name}_before")
+                nodes.append(clone)
+                kept = clone.results[0].name
+            elif name not in values:
+                raise PartitionError(f"there is no value {name} to save")
+            position[name] = len(results)
+            results.append(Ref(kept))
+        slots.append(SavedResult(position[name]))
+    graph = _live(Graph(joint.primal_values, tuple(nodes), tuple(results)))
+    return graph, tuple(slots), tuple(position[name] for name in random)
+
+
+def _random_values(joint: Joint, needs: Needs) -> tuple[str, ...]:
+    """Random forward values on which gradients depend: the joint graph is given them, it must not draw again."""
+    found: dict[str, None] = {}
+    pending = list(needs.direct)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        node = needs.producers.get(name)
+        if name in seen or node is None:
+            continue
+        seen.add(name)
+        if is_random(node.target):
+            found.update(dict.fromkeys(value.name for value in node.results))
+        else:
+            pending.extend(operands(node))
+    return tuple(found)
+
+
+def _whole(joint: Joint, random: tuple[str, ...], values: dict[str, Value], ends: tuple[Ref, ...]) -> Graph:
+    given = frozenset(random)
+    nodes = tuple(n for n in joint.graph.nodes if not any(value.name in given for value in n.results))
+    starts = joint.primal_values + tuple(values[name] for name in random) + joint.tangent_values
+    return _live(Graph(starts, nodes, ends))
+
+
+def _report(
+    joint: Joint, needs: Needs, saved: tuple[str, ...], recomputed: list[Node], values: dict[str, Value]
+) -> PartitionReport:
+    inputs = {value.name for value in joint.primal_values} - needs.mutated
+
+    def total(names: tuple[str, ...]) -> Dim:
+        size: Dim = 0
+        for name in names:
+            if name not in inputs:
+                size = size + byte_size(values[name].type)
+        return size
+
+    return PartitionReport(
+        saved_bytes=total(saved),
+        saved_bytes_without_recompute=total(needs.direct),
+        recomputed=tuple(value.name for node in recomputed for value in node.results),
+    )

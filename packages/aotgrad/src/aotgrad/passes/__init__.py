@@ -1,0 +1,30 @@
+"""Passes on the joint graph, one a file. Each is a frozen struct that is called with a `Joint` and returns one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aotgrad.joint import Joint
+from aotgrad.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from aotgrad.passes.remove_dead_code import RemoveDeadCode
+from aotgrad.passes.remove_identity_views import RemoveIdentityViews
+from aotgrad.passes.separate_results import SeparateResults
+
+__all__ = [
+    "DEFAULT_PASSES",
+    "MergeCommonSubexpressions",
+    "Pass",
+    "RemoveDeadCode",
+    "RemoveIdentityViews",
+    "SeparateResults",
+]
+
+Pass = Callable[[Joint], Joint]
+
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    RemoveDeadCode(),
+    RemoveIdentityViews(),
+    MergeCommonSubexpressions(),
+    RemoveDeadCode(),
+    SeparateResults(),
+)

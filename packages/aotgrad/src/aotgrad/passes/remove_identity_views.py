@@ -1,0 +1,64 @@
+"""Drop views that show their memory exactly as an earlier value does."""
+
+from __future__ import annotations
+
+import msgspec
+from stagewire.graph import Graph, Node, Ref, Value, rename
+from stagewire.types import TensorType
+
+from aotgrad.joint import Joint
+from aotgrad.ops import is_view
+from aotgrad.passes.merge_common_subexpressions import rename_node
+
+__all__ = ["RemoveIdentityViews"]
+
+# Views that change the meaning of the bytes without changing shape, strides or dtype.
+_REINTERPRETING = frozenset(("aten._conj.default", "aten._neg_view.default"))
+
+
+class RemoveIdentityViews(msgspec.Struct, frozen=True):
+    """After it, no view has the shape, strides, offset and dtype of a value that it is a view of.
+
+    `t(t(x))`, a `view` to the same shape and an `expand` to the same sizes all become `x`.
+    """
+
+    def __call__(self, joint: Joint) -> Joint:
+        names: dict[str, str] = {}
+        ancestors: dict[str, tuple[Value, ...]] = {value.name: (value,) for value in joint.graph.inputs}
+        nodes: list[Node] = []
+        for node in joint.graph.nodes:
+            node = rename_node(node, names)
+            same = _seen_before(node, ancestors)
+            if same is not None:
+                names[node.results[0].name] = same.name
+            else:
+                nodes.append(node)
+                _remember(node, ancestors)
+        outputs = tuple(rename(arg, names) for arg in joint.graph.outputs)
+        return joint.with_graph(Graph(joint.graph.inputs, tuple(nodes), outputs))
+
+
+def _is_plain_view(node: Node) -> bool:
+    return len(node.results) == 1 and node.target not in _REINTERPRETING and is_view(node.target)
+
+
+def _seen_before(node: Node, ancestors: dict[str, tuple[Value, ...]]) -> Value | None:
+    if not _is_plain_view(node) or not isinstance(node.args[0], Ref):
+        return None
+    layout = _layout(node.results[0])
+    return next((value for value in ancestors[node.args[0].name] if _layout(value) == layout), None)
+
+
+def _layout(value: Value) -> tuple[object, ...] | None:
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return None
+    return kind.dtype, kind.shape, kind.stride, kind.storage_offset
+
+
+def _remember(node: Node, ancestors: dict[str, tuple[Value, ...]]) -> None:
+    inherited: tuple[Value, ...] = ()
+    if _is_plain_view(node) and isinstance(node.args[0], Ref):
+        inherited = ancestors[node.args[0].name]
+    for value in node.results:
+        ancestors[value.name] = (value, *inherited)

@@ -1,0 +1,84 @@
+"""Give each result of the forward memory of its own."""
+
+from __future__ import annotations
+
+import msgspec
+from stagewire.graph import Arg, Graph, MemoryFormatArg, Node, Ref, Value, definitions
+from stagewire.types import TensorType, contiguous_stride
+
+from aotgrad.joint import Joint
+from aotgrad.ops import is_view
+
+__all__ = ["SeparateResults"]
+
+
+class SeparateResults(msgspec.Struct, frozen=True):
+    """After it, no two results of the forward share memory, and none is an input or a view of one.
+
+    Outputs that share memory in the program do so by the binding (`ViewOf`); those that share it here do so because
+    equal values were merged, or because a copy became the value that it copied.
+    """
+
+    def __call__(self, joint: Joint) -> Joint:
+        graph = joint.graph
+        roots = memory_roots(graph)
+        taken = {value.name for value in graph.inputs}
+        values = definitions(graph)
+        clones: list[Node] = []
+        outputs: list[Arg] = []
+        for position, arg in enumerate(graph.outputs):
+            if position < joint.results and isinstance(arg, Ref):
+                if roots[arg.name] in taken:
+                    clone = clone_node(values[arg.name], _unused(f"{arg.name}_copy", values))
+                    values[clone.results[0].name] = clone.results[0]
+                    clones.append(clone)
+                    arg = Ref(clone.results[0].name)
+                else:
+                    taken.add(roots[arg.name])
+            outputs.append(arg)
+        if not clones:
+            return joint
+        backward = next((i for i, node in enumerate(graph.nodes) if node.phase == "backward"), len(graph.nodes))
+        nodes = (*graph.nodes[:backward], *clones, *graph.nodes[backward:])
+        return joint.with_graph(Graph(graph.inputs, nodes, tuple(outputs)))
+
+
+def memory_roots(graph: Graph) -> dict[str, str]:
+    """For each value the value whose memory it looks at."""
+    roots = {value.name: value.name for value in graph.inputs}
+    for node in graph.nodes:
+        shares = node.target in _MAY_SHARE or is_view(node.target)
+        for value in node.results:
+            source = node.args[0] if node.args else None
+            roots[value.name] = roots[source.name] if shares and isinstance(source, Ref) else value.name
+    return roots
+
+
+# Not views by their schema, but they may return their argument's memory.
+_MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))
+
+
+def clone_node(value: Value, name: str) -> Node:
+    """A copy of `value` in dense memory."""
+    kind = value.type
+    kwargs: dict[str, Arg] = {}
+    if isinstance(kind, TensorType) and kind.stride == contiguous_stride(kind.shape):
+        kwargs["memory_format"] = MemoryFormatArg("contiguous_format")
+    if isinstance(kind, TensorType):
+        kind = TensorType(kind.dtype, kind.shape, _dense_stride(kind), 0, kind.device)
+    return Node("aten.clone.default", (Ref(value.name),), kwargs, (Value(name, kind),))
+
+
+def _dense_stride(kind: TensorType) -> tuple[int, ...]:
+    """The strides that `clone` keeps: those of a dense tensor, else row-major order of its dimensions."""
+    from absint import from_wire
+    from absint.strides import preserve_stride
+
+    meta = from_wire(kind)
+    return preserve_stride(meta.shape, meta.stride)
+
+
+def _unused(name: str, values: dict[str, Value]) -> str:
+    while name in values:
+        name += "_"
+    return name

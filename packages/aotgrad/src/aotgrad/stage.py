@@ -1,0 +1,58 @@
+"""The stage: `Capture` in, `Grad` out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from stagewire.capture import Capture
+from stagewire.grad import Grad
+
+from aotgrad.errors import BadCapture
+from aotgrad.joint import Joint
+from aotgrad.partition import MinCut, Partitioner, split
+from aotgrad.passes import DEFAULT_PASSES, Pass
+from aotgrad.tracer.joint import trace
+
+__all__ = ["AotGrad", "Options"]
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Choices of the stage.
+
+    training: "auto" traces the backward where the capture asks for it; False never does.
+    partitioner: decides what is saved for the backward; any callable from `Joint` to `Partition`.
+    passes: run on the joint graph, in order, before the partitioner.
+    keep_joint: keep the joint graph, so that gradients can be differentiated again (every input is then kept alive
+    until the backward).
+    """
+
+    training: Literal["auto", False] = "auto"
+    partitioner: Partitioner = MinCut()
+    passes: tuple[Pass, ...] = DEFAULT_PASSES
+    keep_joint: bool = False
+
+
+class AotGrad:
+    """Traces a captured program through autograd, and cuts the joint graph into forward and backward."""
+
+    name = "aotgrad"
+    version = "1"
+    consumes = "capture"
+    produces = "grad"
+
+    def run(self, document: Capture, options: Options | None = None) -> Grad:
+        """The `Grad` of a `Capture`."""
+        if not isinstance(document, Capture):
+            raise BadCapture(f"aotgrad reads a capture document, not {type(document).__name__}")
+        options = Options() if options is None else options
+        joint = self.joint(document, options)
+        return split(joint, options.partitioner(joint), keep_joint=options.keep_joint)
+
+    def joint(self, document: Capture, options: Options | None = None) -> Joint:
+        """The joint graph after the passes, as a partitioner sees it."""
+        options = Options() if options is None else options
+        joint = trace(document, training=options.training == "auto")
+        for run_pass in options.passes:
+            joint = run_pass(joint)
+        return joint

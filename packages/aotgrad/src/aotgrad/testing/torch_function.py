@@ -1,0 +1,141 @@
+"""`capture_by_torch_function`: a `Capture` of a Python function, by recording the torch calls it makes.
+
+It sees torch calls only: Python control flow is taken as it went, side effects on Python objects are lost. Tensors
+that the function reaches without being given them (module parameters, closed-over tensors) become inputs by identity.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from absint import from_tensor, to_wire
+from absint.errors import UnknownTarget
+from absint.targets import target_name
+from absint.wire import to_arg
+from stagewire.capture import Capture, Code, GlobalState, Guard, HandleSource, Input, InputRole, Item, Local, TensorIs
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
+from torch.overrides import TorchFunctionMode
+
+from aotgrad.tracer.replay import tensor_leaves
+
+__all__ = ["capture_by_torch_function"]
+
+
+def capture_by_torch_function(
+    function: Callable[..., Any], example_inputs: Sequence[torch.Tensor]
+) -> tuple[Capture, tuple[torch.Tensor, ...]]:
+    """The capture of `function(*example_inputs)`, and the tensors for its inputs, in order.
+
+    The function runs once, for real, on copies of nothing: what it mutates is mutated. Its outputs are the tensors in
+    its result, flattened in order.
+    """
+    mode = _Recording()
+    for index, tensor in enumerate(example_inputs):
+        mode.name_of(tensor, Item(Local("inputs"), index))
+    before = torch.is_grad_enabled()
+    with mode:
+        result = function(*example_inputs)
+    outputs = tuple(Ref(mode.name_of(tensor)) for tensor in tensor_leaves(_plain(result)))
+    graph = Graph(tuple(given.value for given in mode.inputs), tuple(mode.nodes), outputs)
+    code = getattr(function, "__code__", None)
+    capture = Capture(
+        code=Code(getattr(function, "__name__", type(function).__name__),
+                  code.co_filename if code else "", code.co_firstlineno if code else 0),
+        inputs=tuple(mode.inputs),
+        graph=graph,
+        guards=tuple(mode.guards),
+        state=GlobalState(grad_enabled=before, inference_mode=torch.is_inference_mode_enabled()),
+        portable=False,
+    )  # fmt: skip
+    return capture, tuple(mode.tensors)
+
+
+def _plain(result: Any) -> Any:
+    """Model outputs (transformers) behave like dicts that leave out what is None."""
+    return dict(result) if hasattr(result, "to_tuple") and hasattr(result, "keys") else result
+
+
+class _Recording(TorchFunctionMode):
+    """Writes a node for each torch call that takes or makes tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes: list[Node] = []
+        self.inputs: list[Input] = []
+        self.guards: list[Guard] = []
+        self.tensors: list[torch.Tensor] = []
+        self._names: dict[int, str] = {}
+        self._kept: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        encoded = self._encode(func, args, kwargs)
+        result = func(*args, **kwargs)
+        self._record(func, encoded, result)
+        return result
+
+    def _encode(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _is_query(func):
+            return None
+        return (
+            tuple(to_arg(a, self._leaf) for a in args),
+            {key: to_arg(value, self._leaf) for key, value in kwargs.items()},
+        )
+
+    def _record(self, func: Any, encoded: Any, result: Any) -> None:
+        leaves = list(tensor_leaves(result))
+        if encoded is None or (not leaves and result is not None):
+            return
+        values = []
+        for leaf in leaves:
+            name = f"v{len(self._kept)}"
+            self._kept.append(leaf)
+            self._names[id(leaf)] = name
+            values.append(Value(name, to_wire(from_tensor(leaf), requires_grad=leaf.requires_grad)))
+        args, kwargs = encoded
+        self.nodes.append(Node(_name(func), args, kwargs, tuple(values), _line()))
+
+    def _leaf(self, value: object) -> Arg:
+        return Ref(self.name_of(value)) if isinstance(value, torch.Tensor) else NotImplemented
+
+    def name_of(self, tensor: torch.Tensor, source: Any = None) -> str:
+        """The graph's name of a tensor; one that was not seen before becomes an input."""
+        name = self._names.get(id(tensor))
+        if name is not None:
+            return name
+        name = f"x{len(self.inputs)}"
+        self._names[id(tensor)] = name
+        self._kept.append(tensor)
+        self.tensors.append(tensor)
+        role: InputRole = "parameter" if isinstance(tensor, torch.nn.Parameter) else "tensor"
+        source = source or HandleSource(name)
+        kind = to_wire(from_tensor(tensor), requires_grad=tensor.requires_grad)
+        self.inputs.append(Input(Value(name, kind), source, role))
+        self.guards.append(TensorIs(source, kind, is_leaf=tensor.is_leaf))
+        return name
+
+
+def _is_query(func: Any) -> bool:
+    return getattr(func, "__name__", "") == "__get__" and func.__self__.__name__ in _PLAIN_GETTERS
+
+
+_PLAIN_GETTERS = frozenset(
+    ("shape", "dtype", "device", "requires_grad", "is_leaf", "ndim", "layout", "is_cuda", "grad", "grad_fn", "itemsize",
+     "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_nested", "nbytes", "is_mkldnn", "is_mps", "is_xpu", "names")
+)  # fmt: skip
+
+
+def _name(func: Any) -> str:
+    if getattr(func, "__name__", "") == "__get__":
+        raise UnknownTarget(f"the attribute {func.__self__.__name__} of a tensor has no name as a call")
+    return target_name(func)
+
+
+def _line() -> SourceLine | None:
+    frame = sys._getframe(3)
+    while frame is not None and "/torch/" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

@@ -1,0 +1,192 @@
+"""`trace`: a Capture as one joint graph of functional ATen ops, forward and backward."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from absint import Meta, from_wire, to_wire
+from absint.meta import contiguous
+from absint.strides import is_dense
+from stagewire.capture import Capture, GlobalState, Input, TensorIs
+from stagewire.errors import StageError
+from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
+from stagewire.graph import Graph, Ref, Value
+from stagewire.tensors import Constant
+from stagewire.types import TensorType
+
+from aotgrad.errors import BackwardFailed, BadCapture, NoFunctionalForm
+from aotgrad.joint import Joint
+from aotgrad.tracer.mode import TraceMode
+from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
+from aotgrad.tracer.replay import replay
+from aotgrad.tracer.values import Memory, Traced
+
+__all__ = ["trace"]
+
+
+def trace(capture: Capture, *, training: bool = True) -> Joint:
+    """Run `capture` on types under autograd and record both directions.
+
+    The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
+    differentiably; `training=False` never traces it.
+    """
+    mode = TraceMode()
+    with _quiet_collector(), ExitStack() as stack:
+        stack.callback(mode.release)
+        stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled and training))
+        stack.enter_context(mode)
+        return _trace(mode, capture)
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    # A collection during the trace walks every tensor and autograd node made so far: measured 5 times slower.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _trace(mode: TraceMode, capture: Capture) -> Joint:
+    inputs = [_placeholder(mode, capture, index, given) for index, given in enumerate(capture.inputs)]
+    recorder = mode.recorder
+
+    def on_line(line: Any) -> None:
+        recorder.line = line
+
+    with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
+        outputs = replay(capture.graph, tuple(given.tensor for given in inputs), on_line)
+    recorder.line = None
+    plan = plan_outputs(mode, inputs, outputs)
+    recorder.phase = "backward"
+    tangents, gradients = _backward(mode, inputs, plan)
+    _refuse_backward_writes(mode, inputs)
+    return _joint(mode, capture, inputs, plan, tangents, gradients)
+
+
+@contextmanager
+def _autocast(state: GlobalState) -> Iterator[None]:
+    with ExitStack() as stack:
+        for device, dtype in state.autocast:
+            stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype), cache_enabled=False))
+        yield
+
+
+def _placeholder(mode: TraceMode, capture: Capture, index: int, given: Input) -> Placeholder:
+    wire = given.value.type
+    if not isinstance(wire, TensorType):
+        raise BadCapture(f"input {given.value.name} is no tensor")
+    meta = from_wire(wire)
+    value = mode.recorder.define(given.value.name, meta)
+    memory = Memory(meta, value, input=index)
+    mode.memories.append(memory)
+    leaf = Traced(meta, memory, requires_grad=wire.requires_grad)
+    leaf.value, leaf.generation = value, 0
+    if not (wire.requires_grad and torch.is_grad_enabled()) or _is_leaf(capture, given):
+        return Placeholder(leaf, leaf, leaf.grad_fn)
+    return _not_a_leaf(mode, leaf, memory)
+
+
+def _not_a_leaf(mode: TraceMode, leaf: Traced, memory: Memory) -> Placeholder:
+    """Let the program work on a copy of `leaf` that counts as the input's own memory, so that it may be written."""
+    copy = leaf.clone()
+    mode.recorder.nodes.pop()
+    copy.value, copy.generation = memory.value, 0
+    copy.storage_record = memory
+    copy.meta = leaf.meta
+    memory.base = copy
+    return Placeholder(leaf, copy, copy.grad_fn)
+
+
+def _is_leaf(capture: Capture, given: Input) -> bool:
+    if given.role == "parameter":
+        return True
+    return any(isinstance(g, TensorIs) and g.source == given.source and g.is_leaf for g in capture.guards)
+
+
+def _backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[dict[int, Ref], list[Ref | None]]:
+    """Tangent values by result number, and the gradient value of each input."""
+    wanted = [given for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
+    numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
+    if not numbers or not wanted or not torch.is_grad_enabled():
+        plan.tensors[:] = [None] * len(plan.tensors)
+        return {}, [None] * len(inputs)
+    starts = {number: _tangent(mode, number, plan.tensors[number]) for number in numbers}
+    roots = tuple(plan.tensors[number] for number in numbers)
+    try:
+        # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
+        found = torch.autograd.Variable._execution_engine.run_backward(
+            roots, tuple(starts.values()), False, False, tuple(given.leaf for given in wanted),
+            allow_unreachable=True, accumulate_grad=False,
+        )  # fmt: skip
+    except StageError:
+        raise
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise BackwardFailed(str(error)) from error
+    by_leaf = {id(given.leaf): gradient for given, gradient in zip(wanted, found, strict=True)}
+    gradients = [by_leaf.get(id(given.leaf)) for given in inputs]
+    values = [None if g is None else mode.content(g) for g in gradients]
+    return {number: start.value for number, start in starts.items()}, values
+
+
+def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
+    meta = tensor.meta
+    if is_dense(meta.shape, meta.stride):
+        meta = Meta(meta.shape, meta.stride, meta.dtype, meta.device)
+    else:
+        meta = contiguous(meta.shape, meta.dtype, meta.device)
+    value = mode.recorder.define(mode.recorder.fresh_name(f"tangent_{number}"), meta)
+    memory = Memory(meta, value)
+    mode.memories.append(memory)
+    start = Traced(meta, memory)
+    start.value, start.generation = value, 0
+    return start
+
+
+def _refuse_backward_writes(mode: TraceMode, inputs: list[Placeholder]) -> None:
+    for index, given in enumerate(inputs):
+        if given.leaf.storage_record.written_in_backward:
+            raise NoFunctionalForm(f"the backward writes into input {index}")
+
+
+def _joint(
+    mode: TraceMode,
+    capture: Capture,
+    inputs: list[Placeholder],
+    plan: Plan,
+    tangents: dict[int, Ref],
+    gradients: list[Ref | None],
+) -> Joint:
+    metas = mode.recorder.metas
+    mutated = {mutation.input for mutation in plan.mutations}
+    constants = tuple(Value(name, to_wire(metas[name])) for name in mode.constants)
+    starts = tuple(Value(ref.name, to_wire(metas[ref.name])) for ref in tangents.values())
+    bound = tuple(
+        BoundInput(given.value.name, given.value.type, given.role, index in mutated)
+        for index, given in enumerate(capture.inputs)
+    )
+    binding = Binding(
+        inputs=bound,
+        outputs=tuple(plan.outputs),
+        mutations=tuple(plan.mutations),
+        tangents=tuple(Tangent(number, to_wire(metas[ref.name])) for number, ref in tangents.items()),
+        symbols=capture.symbols,
+        constants=tuple(BoundConstant(name, _constant(tensor)) for name, tensor in mode.constants.items()),
+    )
+    primals = tuple(given.value for given in capture.inputs) + constants
+    graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
+    return Joint(graph, binding, len(primals), len(plan.results))
+
+
+def _constant(tensor: torch.Tensor) -> Constant:
+    with torch.utils._python_dispatch._disable_current_modes():
+        flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+        data = bytes(flat.numpy().tobytes()) if flat.numel() else b""
+    return Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)

@@ -1,0 +1,125 @@
+"""Writing ops in functional form: compute what would be written, then let the memory have that value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from absint.meta import contiguous_stride
+from absint.schema import OpRecord, argument_value
+from stagewire.graph import Ref
+
+from aotgrad.errors import GeneratorArgument, NoFunctionalForm
+from aotgrad.tracer.values import Traced
+
+if TYPE_CHECKING:
+    from aotgrad.tracer.mode import TraceMode
+
+__all__ = ["HIDDEN_WRITERS", "write_arguments"]
+
+aten = torch.ops.aten
+
+
+def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record an op that writes into arguments, and return what the op returns."""
+    if kwargs.get("generator") is not None:
+        raise GeneratorArgument(f"{record.name} with a generator of its own")
+    kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
+    mode.result_types(record, args, kwargs)  # refuses what eager refuses
+    targets = [argument_value(write, args, kwargs) for write in record.writes]
+    special = _SPECIAL.get(record.name)
+    if special is not None:
+        results = special(mode, args, kwargs)
+    else:
+        if record.functional is None:
+            raise NoFunctionalForm(f"{record.name} writes into its arguments")
+        named = {k: mode.refs(v) for k, v in kwargs.items() if k not in record.out_names}
+        results = mode.emit(record.functional, tuple([mode.refs(a) for a in args]), named)
+    _assign_all(mode, targets, results)
+    return _returned(record, args, kwargs, targets)
+
+
+def _assign_all(mode: TraceMode, targets: list[Any], results: Any) -> None:
+    if len(targets) == 1:
+        results = (results,)
+    for target, result in zip(targets, results, strict=True):
+        if isinstance(target, (list, tuple)):
+            for one, value in zip(target, result, strict=True):
+                assign(mode, one, value)
+        elif target is not None:
+            assign(mode, target, result)
+
+
+def _returned(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]) -> Any:
+    if not record.func._schema.returns:
+        return None
+    sources = [
+        argument_value((at, name), args, kwargs)
+        for at, name in zip(record.aliases, record.alias_names, strict=True)
+        if name is not None
+    ]
+    if len(sources) != len(record.aliases):
+        raise NoFunctionalForm(f"{record.name} returns fresh tensors beside those it writes")
+    return sources[0] if len(sources) == 1 else tuple(sources)
+
+
+def assign(mode: TraceMode, target: Traced, value: Ref) -> None:
+    """Write `value` into `target`, cast to its dtype and device and broadcast to its shape."""
+    meta = mode.recorder.metas[value.name]
+    wanted = target.meta
+    options: dict[str, Any] = {}
+    if meta.dtype != wanted.dtype:
+        options["dtype"] = wanted.dtype
+    if meta.device != wanted.device:
+        options["device"] = wanted.device
+    if options:
+        value = mode.emit(aten._to_copy.default, (value,), options)
+    if meta.shape != wanted.shape:
+        value = mode.emit(aten.expand.default, (value, list(wanted.shape)), {})
+    mode.write(target, value)
+
+
+def _copy(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    return mode.refs(args[1])
+
+
+def _fill(mode: TraceMode, target: Traced, number: Any) -> Ref:
+    meta = target.meta
+    if meta.stride == contiguous_stride(meta.shape):
+        options = {"dtype": meta.dtype, "device": meta.device}
+        return mode.emit(aten.full.default, (list(meta.shape), number), options)
+    return mode.emit(aten.fill.Scalar, (mode.content(target), number), {})
+
+
+def _fill_scalar(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    return _fill(mode, args[0], args[1])
+
+
+def _zero(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    return _fill(mode, args[0], False if args[0].dtype is torch.bool else 0)
+
+
+_SPECIAL: dict[str, Any] = {
+    "aten.copy_.default": _copy,
+    "aten.fill_.Scalar": _fill_scalar,
+    "aten.zero_.default": _zero,
+}
+
+
+def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """native_batch_norm updates the running statistics, though its schema does not say so."""
+    mean, variance, training = args[3], args[4], args[5]
+    if not training or (mean is None and variance is None):
+        types = mode.result_types(record, args, kwargs)
+        refs = mode.recorder.record(record.name, tuple([mode.refs(a) for a in args]), {}, types)
+        return mode.fresh(refs, types)
+    refs = mode.emit(aten._native_batch_norm_legit_functional.default, tuple([mode.refs(a) for a in args]), {})
+    assign(mode, mean, refs[3])
+    assign(mode, variance, refs[4])
+    types = tuple([mode.recorder.metas[r.name] for r in refs[:3]])
+    return mode.fresh(refs[:3], types)
+
+
+HIDDEN_WRITERS: dict[str, Any] = {"aten.native_batch_norm.default": _batch_norm}
+
+

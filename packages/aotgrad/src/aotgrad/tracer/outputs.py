@@ -1,0 +1,146 @@
+"""What the caller gets back: fresh results, his own inputs, views to be rebuilt, new values of mutated inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+from absint import to_wire
+from absint.wire import to_arg
+from stagewire.grad import BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.graph import Ref
+
+from aotgrad.errors import BackwardFailed, MetadataMutation, UnsupportedOutput
+from aotgrad.tracer.mode import TraceMode
+from aotgrad.tracer.values import Memory, Step, Traced
+
+__all__ = ["Placeholder", "Plan", "plan_outputs"]
+
+_DETACH = ("aten.detach.default", ())
+
+
+class Placeholder(msgspec.Struct, eq=False):
+    """One input: `leaf` is what gradients are asked for, `tensor` what the program works on.
+
+    They differ for inputs that are not leaves: the program then works on a copy, so that it may write into it as
+    eager may. `start` is the autograd node of `tensor` before the program ran.
+    """
+
+    leaf: Traced
+    tensor: Traced
+    start: Any
+
+
+class Plan(msgspec.Struct, eq=False):
+    """The results of the forward and how outputs are made from them.
+
+    results: values to return. tensors: for each result the tensor that a tangent belongs to, or None.
+    """
+
+    results: list[Ref]
+    tensors: list[Traced | None]
+    outputs: list[BoundOutput]
+    mutations: list[Mutation]
+
+    def add(self, value: Ref, tensor: Traced) -> int:
+        """A new result; returns its number."""
+        self.results.append(value)
+        self.tensors.append(tensor if is_differentiable(tensor) else None)
+        return len(self.results) - 1
+
+
+def is_differentiable(tensor: Traced) -> bool:
+    """May a tangent come back for it."""
+    return tensor.requires_grad and tensor.grad_fn is not None
+
+
+def plan_outputs(mode: TraceMode, inputs: list[Placeholder], outputs: tuple[Any, ...]) -> Plan:
+    """Decide for each mutated input and each output of the program where it comes from."""
+    plan = Plan([], [], [], [])
+    for index, given in enumerate(inputs):
+        _plan_mutation(plan, index, given)
+    groups = _groups(inputs, outputs)
+    done: dict[int, int] = {}  # memory or tensor identity -> result number
+    for output in outputs:
+        plan.outputs.append(_plan_output(mode, plan, inputs, output, groups, done))
+    return plan
+
+
+def _plan_mutation(plan: Plan, index: int, given: Placeholder) -> None:
+    memory = given.tensor.storage_record
+    if given.tensor.steps:
+        raise MetadataMutation(f"input {index} changes its sizes in place")
+    if memory.generation == 0:
+        return
+    visible = given.tensor.grad_fn is not given.start and given.tensor.requires_grad
+    result = plan.add(memory.value, given.tensor)
+    if not visible:
+        plan.tensors[result] = None
+    plan.mutations.append(Mutation(index, result, visible))
+
+
+def _groups(inputs: list[Placeholder], outputs: tuple[Any, ...]) -> dict[int, int]:
+    """How many different tensors among the outputs stand on each memory."""
+    seen: dict[int, set[int]] = {}
+    for output in outputs:
+        if isinstance(output, Traced):
+            seen.setdefault(id(output.storage_record), set()).add(id(output))
+    return {memory: len(tensors) for memory, tensors in seen.items()}
+
+
+def _plan_output(
+    mode: TraceMode,
+    plan: Plan,
+    inputs: list[Placeholder],
+    output: Any,
+    groups: dict[int, int],
+    done: dict[int, int],
+) -> BoundOutput:
+    if isinstance(output, torch.Tensor) and not isinstance(output, Traced):
+        output = mode.lift(output)
+    if not isinstance(output, Traced):
+        return Literally(output)
+    memory = output.storage_record
+    if memory.input is not None:
+        given = inputs[memory.input]
+        if output is given.tensor:
+            return SameAsInput(memory.input)
+        return ViewOf("input", memory.input, _chain(output, given.tensor), to_wire(output.meta))
+    if groups[id(memory)] == 1:
+        return _fresh(mode, plan, output, output, done)
+    base = memory.base
+    if base is None:
+        raise UnsupportedOutput(f"several outputs share the memory of {output.meta}, whose base changed its sizes")
+    fresh = _fresh(mode, plan, base, memory, done)
+    if output is base:
+        return fresh
+    if output.requires_grad and not base.requires_grad:
+        raise UnsupportedOutput(f"an output that requires grad is a view of one that does not ({output.meta})")
+    return ViewOf("result", fresh.result, _chain(output, base), to_wire(output.meta))
+
+
+def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, done: dict[int, int]) -> Fresh:
+    result = done.get(id(key))
+    if result is None:
+        value = mode.content(tensor)
+        value = mode.with_stride(value, tensor.meta)
+        result = done[id(key)] = plan.add(value, tensor)
+    return Fresh(result, plan.tensors[result] is not None)
+
+
+def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
+    chain = [_link(step) for step in output.steps]
+    if base.requires_grad and not output.requires_grad and _DETACH not in chain:
+        chain.append(_DETACH)
+    if _DETACH in chain and output.requires_grad:
+        raise BackwardFailed(f"an output {output.meta} is detached from its base and requires grad itself")
+    return tuple(chain)
+
+
+def _link(step: Step) -> tuple[str, Any]:
+    if step.func is None:
+        return _DETACH
+    if step.kwargs:
+        raise UnsupportedOutput(f"a view output made with keyword arguments: {step.func}")
+    return str(step.func), tuple(to_arg(arg) for arg in step.args)

@@ -1,0 +1,83 @@
+"""`Recorder`: the growing list of recorded nodes, their names and types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from absint import Meta, to_wire
+from absint.wire import to_arg
+from stagewire.graph import Node, Phase, Ref, SourceLine, Value
+from stagewire.types import NoneType
+
+from aotgrad.errors import UnwirableValue
+
+__all__ = ["Recorder"]
+
+# Keyword arguments that say nothing about the result when they have these values.
+_SILENT = {"layout": (torch.strided, None), "pin_memory": (False, None), "generator": (None,), "device": (None,),
+           "dtype": (None,), "memory_format": (None,), "non_blocking": (False,)}  # fmt: skip
+
+
+class Recorder:
+    """Appends nodes in SSA form. `phase` and `line` go onto every node recorded while they stand.
+
+    metas: type of every value by name.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.metas: dict[str, Meta] = {}
+        self.phase: Phase = "forward"
+        self.line: SourceLine | None = None
+        self._count: dict[str, int] = {}
+
+    def fresh_name(self, stem: str) -> str:
+        """`stem`, or `stem_1`, `stem_2`... where it is taken."""
+        count = self._count.get(stem, 0)
+        name = f"{stem}_{count}" if count else stem
+        while name in self.metas:
+            count += 1
+            name = f"{stem}_{count}"
+        self._count[stem] = count + 1
+        return name
+
+    def define(self, name: str, meta: Meta) -> Ref:
+        """A value that no node makes: an input."""
+        self.metas[name] = meta
+        return Ref(name)
+
+    def record(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
+        """Append one node; returns `Ref`s in the structure of `types` (Metas, None, tuples and lists of them)."""
+        stem = target.split(".")[1]
+        results: list[Value] = []
+        refs = self._results(stem, types, results)
+        self.nodes.append(
+            Node(
+                target,
+                tuple([to_arg(a) for a in args]) if args else (),
+                {k: to_arg(v) for k, v in kwargs.items() if k not in _SILENT or v not in _SILENT[k]} if kwargs else {},
+                tuple(results),
+                self.line,
+                self.phase,
+            )
+        )
+        return refs
+
+    def _results(self, stem: str, types: Any, results: list[Value]) -> Any:
+        if type(types) is Meta:
+            name = self.fresh_name(stem)
+            self.metas[name] = types
+            results.append(Value(name, to_wire(types)))
+            return Ref(name)
+        if isinstance(types, (tuple, list)):
+            return type(types)([self._result_or_none(stem, item, results) for item in types])
+        if types is None:
+            return None
+        raise UnwirableValue(f"a result of type {type(types).__name__}")
+
+    def _result_or_none(self, stem: str, types: Any, results: list[Value]) -> Any:
+        if types is None:
+            results.append(Value(self.fresh_name(f"{stem}_none"), NoneType()))
+            return None
+        return self._results(stem, types, results)

@@ -1,0 +1,77 @@
+"""Runs the calls of a Capture graph, one after the other, on the tensors given for its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from absint.targets import resolve
+from absint.wire import from_arg
+from stagewire.errors import StageError
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine
+
+from aotgrad.errors import BadCapture, ReplayFailed, UnsupportedOutput
+
+__all__ = ["replay", "tensor_leaves"]
+
+
+def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine | None], None]) -> tuple[Any, ...]:
+    """The outputs of `graph` on `inputs`; `on_line` hears the user's line before each call.
+
+    Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture).
+    """
+    values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
+
+    def value_of(ref: Ref) -> Any:
+        return values[ref.name]
+
+    for node in graph.nodes:
+        on_line(node.line)
+        leaves = list(tensor_leaves(_call(node, value_of)))
+        if len(leaves) != len(node.results):
+            raise BadCapture(
+                f"{node.target} returned {len(leaves)} tensors, the Capture names {len(node.results)}",
+                where=_place(node),
+            )
+        for value, leaf in zip(node.results, leaves, strict=True):
+            values[value.name] = leaf
+    return tuple(_output(arg, values) for arg in graph.outputs)
+
+
+def _call(node: Node, value_of: Callable[[Ref], Any]) -> Any:
+    try:
+        function = resolve(node.target)
+        args = [from_arg(arg, value_of) for arg in node.args]
+        kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
+        return function(*args, **kwargs)
+    except StageError as error:
+        if error.where is None:
+            error.where = _place(node)
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        raise ReplayFailed(f"{node.target}: {error}", where=_place(node)) from error
+
+
+def _place(node: Node) -> str | None:
+    return None if node.line is None else str(node.line)
+
+
+def _output(arg: Arg, values: dict[str, Any]) -> Any:
+    if isinstance(arg, Ref):
+        return values[arg.name]
+    if arg is None or isinstance(arg, (bool, int, float, str)):
+        return arg
+    raise UnsupportedOutput(f"an output of kind {type(arg).__name__}")
+
+
+def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a returned value, flattened in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensor_leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensor_leaves(item)

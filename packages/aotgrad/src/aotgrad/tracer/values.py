@@ -1,0 +1,85 @@
+"""The tensors of a trace: what each one is a view of, and which recorded value holds its content.
+
+    memory  ::= base:Traced value generation          one per storage
+    traced  ::= type memory step*                     the steps lead from the memory's base to this view
+    step    ::= view op, arguments after the tensor   (or "the same", for detach)
+
+`generation` counts writes to a memory. A traced tensor whose own generation is older than that of its memory
+was written through an alias; its content is then read again by replaying its steps on the memory's value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+from absint import AbstractTensor, Meta
+from absint.tensor import Storage
+from stagewire.graph import Ref
+from torch._ops import OpOverload
+
+__all__ = ["Memory", "Step", "Traced"]
+
+
+class Step(msgspec.Struct, frozen=True, eq=False):
+    """One view op on the way from a base to a view. `func` is None where only autograd sees a difference (detach)."""
+
+    func: OpOverload | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    before: Meta
+    after: Meta
+
+
+class Memory(Storage):
+    """One storage of the program: its current content as a recorded value of the base's type.
+
+    input: position of the input that owns it, or None. base: the first tensor made on it (dropped after the trace,
+    so that tensors and autograd nodes form no cycles).
+    """
+
+    __slots__ = ("base", "generation", "input", "meta", "value", "written_in_backward")
+
+    def __init__(self, meta: Meta, value: Ref, input: int | None = None, constant: torch.Tensor | None = None) -> None:
+        super().__init__(constant)
+        self.meta = meta
+        self.value = value
+        self.generation = 0
+        self.input = input
+        self.base: Traced | None = None
+        self.written_in_backward = False
+
+    @property
+    def shift(self) -> int:
+        """What to take from storage offsets: a recorded value that replaced an input starts at offset zero."""
+        return self.meta.storage_offset if self.generation else 0
+
+
+class Traced(AbstractTensor):
+    """A tensor of the traced program."""
+
+    __slots__ = ("generation", "steps", "value")
+    storage_record: Memory
+    steps: tuple[Step, ...]
+    value: Ref | None
+    generation: int
+
+    @staticmethod
+    def __new__(
+        cls, meta: Meta, storage: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
+    ) -> Traced:
+        tensor = AbstractTensor.__new__(cls, meta, storage, requires_grad=requires_grad)
+        tensor.steps = steps
+        tensor.value = None
+        tensor.generation = -1
+        if storage.base is None:
+            storage.base = tensor
+        return tensor
+
+    def __init__(
+        self, meta: Meta, storage: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
+    ) -> None:
+        """All is done in `__new__`."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl

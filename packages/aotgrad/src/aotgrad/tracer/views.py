@@ -1,0 +1,157 @@
+"""Views and their inverses: how a write through a view reaches its base.
+
+Reading: apply the steps to the base's value. Writing: apply the inverse of the last step to the new content, then
+of the one before, until a new value of the base stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from absint import Meta
+from absint.meta import numel
+from absint.strides import is_contiguous, view_stride
+from stagewire.graph import Ref
+from torch._ops import OpOverload
+
+from aotgrad.errors import NoInverse
+from aotgrad.tracer.values import Step
+
+__all__ = ["SPLITTERS", "invert", "normalize_view", "reshape_value"]
+
+aten = torch.ops.aten
+Emit = Callable[..., Any]  # (func, args, kwargs) -> refs
+Call = tuple[OpOverload, tuple[Any, ...]]
+
+
+def _split(meta: Meta, size: int, dim: int = 0) -> list[Call]:
+    extent = meta.shape[dim]
+    count = max((extent + size - 1) // size, 1) if size else 1
+    return _slices(dim, [min(size, extent - i * size) for i in range(count)])
+
+
+def _split_with_sizes(meta: Meta, sizes: list[int], dim: int = 0) -> list[Call]:
+    return _slices(dim, sizes)
+
+
+def _slices(dim: int, sizes: list[int]) -> list[Call]:
+    calls: list[Call] = []
+    start = 0
+    for size in sizes:
+        calls.append((aten.slice.Tensor, (dim, start, start + size)))
+        start += size
+    return calls
+
+
+def _unbind(meta: Meta, dim: int = 0) -> list[Call]:
+    return [(aten.select.int, (dim, index)) for index in range(meta.shape[dim])]
+
+
+# Views with several results, as one single-result view for each.
+SPLITTERS: dict[str, Callable[..., list[Call]]] = {
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split_with_sizes,
+    "aten.unbind.int": _unbind,
+}
+
+
+def normalize_view(func: OpOverload, args: tuple[Any, ...], after: Meta) -> Call:
+    """The view op to record: `_reshape_alias` and `_unsafe_view` are what `view` is."""
+    if func in _AS_VIEW:
+        return aten.view.default, (list(after.shape),)
+    return func, args
+
+
+_AS_VIEW = frozenset((aten._reshape_alias.default, aten._unsafe_view.default))
+
+
+def reshape_value(emit: Emit, metas: dict[str, Meta], value: Ref, shape: tuple[int, ...]) -> Ref:
+    """`value` in another shape; copied first where its strides allow no view."""
+    meta = metas[value.name]
+    if meta.shape == shape:
+        return value
+    if view_stride(meta.shape, meta.stride, shape) is None:
+        value = emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+    return emit(aten.view.default, (value, list(shape)), {})
+
+
+def invert(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    """The value of a step's source once its view holds `content`; `base` is the source's value before."""
+    if step.func is None:
+        return content
+    inverse = _INVERSES.get(step.func)
+    if inverse is None:
+        raise NoInverse(f"a write through {step.func} of {step.before}")
+    return inverse(emit, metas, step, base, content)
+
+
+def _to_old_shape(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    return reshape_value(emit, metas, content, step.before.shape)
+
+
+def _unexpand(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    if numel(step.before.shape) != numel(step.after.shape):
+        raise NoInverse(f"a write into {step.after}, where several elements are one memory location")
+    return reshape_value(emit, metas, content, step.before.shape)
+
+
+def _unpermute(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    dims = [d % max(step.before.ndim, 1) for d in step.args[0]]
+    inverse = [0] * len(dims)
+    for position, dim in enumerate(dims):
+        inverse[dim] = position
+    return emit(aten.permute.default, (content, inverse), {})
+
+
+def _same_again(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    return emit(step.func, (content, *step.args), step.kwargs)
+
+
+def _scatter(func: OpOverload) -> Any:
+    def inverse(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+        return emit(func, (base, content, *step.args), step.kwargs)
+
+    return inverse
+
+
+def _as_strided_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    if step.before.storage_offset:
+        raise NoInverse(f"a write through as_strided of an input at storage offset {step.before.storage_offset}")
+    return emit(aten.as_strided_scatter.default, (base, content, *step.args), {})
+
+
+def _view_dtype_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    if not is_contiguous(metas[content.name].shape, metas[content.name].stride):
+        content = emit(aten.clone.default, (content,), {"memory_format": torch.contiguous_format})
+    return emit(aten.view.dtype, (content, step.before.dtype), {})
+
+
+def _other(func: OpOverload) -> Any:
+    def inverse(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+        return emit(func, (content,), {})
+
+    return inverse
+
+
+_INVERSES: dict[OpOverload, Any] = {
+    aten.view.default: _to_old_shape,
+    aten.squeeze.default: _to_old_shape,
+    aten.squeeze.dim: _to_old_shape,
+    aten.squeeze.dims: _to_old_shape,
+    aten.unsqueeze.default: _to_old_shape,
+    aten.expand.default: _unexpand,
+    aten.t.default: _same_again,
+    aten.transpose.int: _same_again,
+    aten.permute.default: _unpermute,
+    aten.select.int: _scatter(aten.select_scatter.default),
+    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
+    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
+    aten.as_strided.default: _as_strided_back,
+    aten.view.dtype: _view_dtype_back,
+    aten.view_as_real.default: _other(aten.view_as_complex.default),
+    aten.view_as_complex.default: _other(aten.view_as_real.default),
+    aten._conj.default: _same_again,
+    aten._neg_view.default: _same_again,
+}
