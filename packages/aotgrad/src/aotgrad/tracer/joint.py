@@ -99,7 +99,7 @@ def _not_a_leaf(mode: TraceMode, leaf: Traced, memory: Memory) -> Placeholder:
     copy = leaf.clone()
     mode.recorder.nodes.pop()
     copy.value, copy.generation = memory.value, 0
-    copy.storage_record = memory
+    copy.memory = memory
     copy.meta = leaf.meta
     memory.base = copy
     return Placeholder(leaf, copy, copy.grad_fn)
@@ -152,7 +152,7 @@ def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
 
 def _refuse_backward_writes(mode: TraceMode, inputs: list[Placeholder]) -> None:
     for index, given in enumerate(inputs):
-        if given.leaf.storage_record.written_in_backward:
+        if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {index}")
 
 

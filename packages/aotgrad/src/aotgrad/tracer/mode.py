@@ -118,7 +118,7 @@ class TraceMode(AbstractMode):
         return self._look(source, source.meta, step, self.content(source))
 
     def _look(self, source: Traced, meta: Meta, step: Step, value: Ref | None) -> Traced:
-        memory = source.storage_record
+        memory = source.memory
         tensor = Traced(meta, memory, (*source.steps, step))
         if value is not None:
             tensor.value = value
@@ -144,11 +144,11 @@ class TraceMode(AbstractMode):
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
         step = Step(func, args, kwargs, source.meta, after)
-        return self._look(source, after, step, self._apply(step, self.content(source), source.storage_record.shift))
+        return self._look(source, after, step, self._apply(step, self.content(source), source.memory.shift))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
         # as_strided addresses the memory, not the view: it starts again from the base.
-        memory = source.storage_record
+        memory = source.memory
         step = Step(aten.as_strided.default, (*args[:2], after.storage_offset), {}, memory.meta, after)
         tensor = Traced(after, memory, (step,))
         self.content(tensor)
@@ -169,7 +169,7 @@ class TraceMode(AbstractMode):
 
     def content(self, tensor: Traced) -> Ref:
         """The value that holds the tensor's content now."""
-        memory = tensor.storage_record
+        memory = tensor.memory
         if tensor.generation == memory.generation:
             return tensor.value
         value = memory.value
@@ -181,7 +181,7 @@ class TraceMode(AbstractMode):
 
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
-        memory = tensor.storage_record
+        memory = tensor.memory
         bases = [memory.value]
         for step in tensor.steps[:-1]:
             bases.append(self._apply(step, bases[-1], memory.shift))
@@ -226,16 +226,16 @@ class TraceMode(AbstractMode):
     def _retype_traced(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         target: Traced = args[0]
         functional = record.functional
-        if target.storage_record.input is not None or functional is None or record.writes[0][0] != 0:
+        if target.memory.input is not None or functional is None or record.writes[0][0] != 0:
             raise MetadataMutation(f"{record.name} on {target.meta}")
         before = target.meta
         value = self.content(target)
         self._retype(record, args, kwargs)
         step = Step(functional, args[1:], kwargs, before, target.meta)
-        if target is target.storage_record.base:
-            target.storage_record.base = None
-        target.value = self._apply(step, value, target.storage_record.shift)
-        target.generation = target.storage_record.generation
+        if target is target.memory.base:
+            target.memory.base = None
+        target.value = self._apply(step, value, target.memory.shift)
+        target.generation = target.memory.generation
         target.steps = (*target.steps, step)
         return target
 

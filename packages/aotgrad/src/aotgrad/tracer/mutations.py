@@ -34,9 +34,19 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
         if record.functional is None:
             raise NoFunctionalForm(f"{record.name} writes into its arguments")
         named = {k: mode.refs(v) for k, v in kwargs.items() if k not in record.out_names}
-        results = mode.emit(record.functional, tuple([mode.refs(a) for a in args]), named)
+        operands = tuple([mode.refs(a) for a in args])
+        results = mode.emit(record.functional, _with_defaults(record, operands, named), named)
     _assign_all(mode, targets, results)
     return _returned(record, args, kwargs, targets)
+
+
+def _with_defaults(record: OpRecord, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """Arguments left at the writing op's default that the functional op has no default for (bernoulli's p)."""
+    wanted = record.functional._schema.arguments[len(args) :]
+    if not any(not a.has_default_value() and not a.kwarg_only and a.name not in named for a in wanted):
+        return args
+    defaults = {a.name: a.default_value for a in record.func._schema.arguments if a.has_default_value()}
+    return args + tuple(defaults[a.name] for a in wanted if a.name in defaults and not a.kwarg_only)
 
 
 def _assign_all(mode: TraceMode, targets: list[Any], results: Any) -> None:

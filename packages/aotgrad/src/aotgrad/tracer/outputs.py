@@ -68,7 +68,7 @@ def plan_outputs(mode: TraceMode, inputs: list[Placeholder], outputs: tuple[Any,
 
 
 def _plan_mutation(plan: Plan, index: int, given: Placeholder) -> None:
-    memory = given.tensor.storage_record
+    memory = given.tensor.memory
     if given.tensor.steps:
         raise MetadataMutation(f"input {index} changes its sizes in place")
     if memory.generation == 0:
@@ -85,7 +85,7 @@ def _groups(inputs: list[Placeholder], outputs: tuple[Any, ...]) -> dict[int, in
     seen: dict[int, set[int]] = {}
     for output in outputs:
         if isinstance(output, Traced):
-            seen.setdefault(id(output.storage_record), set()).add(id(output))
+            seen.setdefault(id(output.memory), set()).add(id(output))
     return {memory: len(tensors) for memory, tensors in seen.items()}
 
 
@@ -101,7 +101,7 @@ def _plan_output(
         output = mode.lift(output)
     if not isinstance(output, Traced):
         return Literally(output)
-    memory = output.storage_record
+    memory = output.memory
     if memory.input is not None:
         given = inputs[memory.input]
         if output is given.tensor:

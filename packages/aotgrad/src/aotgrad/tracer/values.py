@@ -59,27 +59,23 @@ class Memory(Storage):
 class Traced(AbstractTensor):
     """A tensor of the traced program."""
 
-    __slots__ = ("generation", "steps", "value")
-    storage_record: Memory
+    __slots__ = ("generation", "memory", "steps", "value")
+    memory: Memory
     steps: tuple[Step, ...]
     value: Ref | None
     generation: int
 
     @staticmethod
     def __new__(
-        cls, meta: Meta, storage: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
+        cls, meta: Meta, memory: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
     ) -> Traced:
-        tensor = AbstractTensor.__new__(cls, meta, storage, requires_grad=requires_grad)
+        tensor = AbstractTensor.__new__(cls, meta, memory, requires_grad=requires_grad)
+        tensor.memory = memory
         tensor.steps = steps
         tensor.value = None
         tensor.generation = -1
-        if storage.base is None:
-            storage.base = tensor
+        if memory.base is None:
+            memory.base = tensor
         return tensor
-
-    def __init__(
-        self, meta: Meta, storage: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
-    ) -> None:
-        """All is done in `__new__`."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
