@@ -2,8 +2,10 @@
 
 An `Expr` is an integer expression over size symbols in a closed grammar:
 
-    expr ::= integer | symbol | expr + expr | expr - expr | expr * expr
-           | expr // expr | expr % expr | Min(expr, expr) | Max(expr, expr)
+    expr ::= integer | symbol | -expr | expr + expr | expr - expr | expr * expr | expr ** integer
+           | expr // expr | expr % expr | Min(expr, ...) | Max(expr, ...) | (expr)
+
+`//` and `%` are Python's: they round to minus infinity.
 
 It is stored as canonical text, so equality is text equality and the wire form is the text itself.
 Arithmetic goes through sympy, which is imported on first symbolic use only: a static program never pays for it.
@@ -12,16 +14,17 @@ Arithmetic goes through sympy, which is imported on first symbolic use only: a s
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import importlib
+import operator
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from stagewire.errors import ExprError
 
-if TYPE_CHECKING:
-    import sympy
+_MOST_ROUNDS = 8
 
 
 class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
@@ -37,35 +40,37 @@ class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
     text: str
 
     def __add__(self, other: Dim) -> Dim:
-        return _combine(_sympy(self) + _sympy(other))
+        return _binary("+", self, other)
 
-    __radd__ = __add__
+    def __radd__(self, other: Dim) -> Dim:
+        return _binary("+", other, self)
 
     def __sub__(self, other: Dim) -> Dim:
-        return _combine(_sympy(self) - _sympy(other))
+        return _binary("-", self, other)
 
     def __rsub__(self, other: Dim) -> Dim:
-        return _combine(_sympy(other) - _sympy(self))
+        return _binary("-", other, self)
 
     def __mul__(self, other: Dim) -> Dim:
-        return _combine(_sympy(self) * _sympy(other))
+        return _binary("*", self, other)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Dim) -> Dim:
+        return _binary("*", other, self)
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return _combine(_floor(_sympy(self), _sympy(other)))
+        return _binary("//", self, other)
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        return _combine(_floor(_sympy(other), _sympy(self)))
+        return _binary("//", other, self)
 
     def __mod__(self, other: Dim) -> Dim:
-        return _combine(_sympy(self) % _sympy(other))
+        return _binary("%", self, other)
 
     def __rmod__(self, other: Dim) -> Dim:
-        return _combine(_sympy(other) % _sympy(self))
+        return _binary("%", other, self)
 
     def __neg__(self) -> Dim:
-        return _combine(-_sympy(self))
+        return _binary("*", -1, self)
 
     def __str__(self) -> str:
         return self.text
@@ -102,7 +107,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
 def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
     match node:
-        case ast.Constant(value=int() as number):
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return number
         case ast.Name(id=name):
             if name not in values:
@@ -110,105 +115,136 @@ def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
             return values[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_evaluate(operand, values, text)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _INTEGER_MEANING:
             a, b = _evaluate(left, values, text), _evaluate(right, values, text)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return a // b
-                case ast.Mod():
-                    return a % b
-                case ast.Pow():
-                    return a**b
-        case ast.Call(func=ast.Name(id="Min"), args=args):
-            return min(_evaluate(a, values, text) for a in args)
-        case ast.Call(func=ast.Name(id="Max"), args=args):
-            return max(_evaluate(a, values, text) for a in args)
-    raise ExprError(f"{ast.unparse(node)!r} in {text!r} is outside the grammar")
+            if b == 0 and isinstance(op, ast.FloorDiv | ast.Mod):
+                raise ExprError(f"{text!r} divides by zero for {dict(values)}")
+            return _INTEGER_MEANING[type(op)](a, b)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
+            return _evaluate(left, values, text) ** exponent
+        case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=args, keywords=[]) if args:
+            return (min if name == "Min" else max)(_evaluate(a, values, text) for a in args)
+        case _:
+            raise _outside(node, text)
+
+
+_INTEGER_MEANING: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: operator.mod,
+}
+
+
+def _outside(node: ast.expr, text: str) -> ExprError:
+    return ExprError(f"{ast.unparse(node)!r} in {text!r} is outside the grammar")
 
 
 @lru_cache(maxsize=4096)
 def _tree(text: str) -> ast.expr:
     try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ExprError(f"{text!r} does not parse: {error.msg}") from None
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExprError(f"{text!r} does not parse: {error}") from None
+
+
+# sympy ships no type stubs: its values are `Any` from here on.
+
+
+def _sympy() -> Any:
+    return importlib.import_module("sympy")  # only symbolic programs pay for the import
+
+
+def _sympy_floor(a: Any, b: Any) -> Any:
+    if b == 0:
+        raise ExprError(f"{a} divided by zero")
+    return _sympy().floor(a / b)
+
+
+def _sympy_mod(a: Any, b: Any) -> Any:
+    """sympy's Mod goes wrong on symbolic divisors (Mod(-x, 2*x) is -x), so there the definition stands in its place."""
+    if b == 0:
+        raise ExprError(f"{a} modulo zero")
+    return a % b if b.is_Integer and b > 0 else a - b * _sympy_floor(a, b)
+
+
+_SYMBOLIC_MEANING: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": _sympy_floor,
+    "%": _sympy_mod,
+}
+_TEXT_OF: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=16384)
+def _binary(operation: str, left: Dim, right: Dim) -> Dim:
+    return _combine(_SYMBOLIC_MEANING[operation](_symbolic(left), _symbolic(right)))
+
+
+def _symbolic(dim: Dim) -> Any:
+    return _sympy().Integer(dim) if isinstance(dim, int) else _parse(dim.text)
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> sympy.Expr:
+def _parse(text: str) -> Any:
     return _build(_tree(text), text)
 
 
-def _build(node: ast.expr, text: str) -> sympy.Expr:
-    import sympy  # only symbolic programs pay for the import
-
+def _build(node: ast.expr, text: str) -> Any:
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            return sympy.Integer(number)
+            return _sympy().Integer(number)
         case ast.Name(id=name):
-            return sympy.Symbol(name, integer=True)
+            return _sympy().Symbol(name, integer=True)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_build(operand, text)
-        case ast.BinOp(left=left, op=op, right=right):
-            a, b = _build(left, text), _build(right, text)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return _floor(a, b)
-                case ast.Mod():
-                    return a % b
-                case ast.Pow() if b.is_Integer and b >= 0:
-                    return a**b
-        case ast.Call(func=ast.Name(id="Min"), args=args):
-            return sympy.Min(*(_build(a, text) for a in args))
-        case ast.Call(func=ast.Name(id="Max"), args=args):
-            return sympy.Max(*(_build(a, text) for a in args))
-    raise ExprError(f"{ast.unparse(node)!r} in {text!r} is outside the grammar")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _TEXT_OF:
+            return _SYMBOLIC_MEANING[_TEXT_OF[type(op)]](_build(left, text), _build(right, text))
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
+            return _build(left, text) ** exponent
+        case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=args, keywords=[]) if args:
+            return getattr(_sympy(), name)(*(_build(a, text) for a in args))
+        case _:
+            raise _outside(node, text)
 
 
-def _sympy(dim: Dim) -> sympy.Expr:
-    import sympy
+def _combine(value: Any) -> Dim:
+    """Canonical: expanded, and printed again until reading the text back changes nothing."""
+    text = ""
+    for _ in range(_MOST_ROUNDS):
+        value = value.expand()
+        if value.is_Integer:
+            return int(value)
+        again = _print(value)
+        if again == text:
+            break
+        text = again
+        value = _parse(text)
+    return Expr(text)
 
-    return sympy.Integer(dim) if isinstance(dim, int) else _parse(dim.text)
 
-
-def _floor(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
-    import sympy
-
-    return sympy.floor(a / b)
-
-
-def _combine(value: sympy.Expr) -> Dim:
-    return int(value) if value.is_Integer else Expr(_print(value))
-
-
-def _print(value: sympy.Expr) -> str:
-    """Canonical text, with floor(a/b) as a//b; sympy orders the arguments canonically."""
-    import sympy
-
+def _print(value: Any) -> str:
+    """Canonical text, with floor(a/b) as (a)//(b); sympy orders the arguments canonically."""
+    sympy = _sympy()
     if value.is_Integer or value.is_Symbol:
         return str(value)
     if value.is_Add:
-        terms = [_print(arg) for arg in value.as_ordered_terms()]
-        return " + ".join(terms).replace("+ -", "- ")
+        return _print_sum(value)
     if value.is_Mul:
-        return "*".join(_factor(arg) for arg in value.as_ordered_factors())
+        return _print_product(value)
     if value.is_Pow and value.exp.is_Integer and value.exp > 0:
         return f"{_factor(value.base)}**{value.exp}"
     if isinstance(value, sympy.floor):
         numerator, denominator = sympy.fraction(sympy.together(value.args[0]))
         return f"({_print(numerator)})//({_print(denominator)})"
+    if isinstance(value, sympy.ceiling):  # sympy's form of -floor(-x)
+        numerator, denominator = sympy.fraction(sympy.together(-value.args[0]))
+        return f"-(({_print(numerator)})//({_print(denominator)}))"
     if isinstance(value, sympy.Mod):
         return f"({_print(value.args[0])})%({_print(value.args[1])})"
     if isinstance(value, sympy.Min | sympy.Max):
@@ -217,8 +253,20 @@ def _print(value: sympy.Expr) -> str:
     raise ExprError(f"{value} has no form in the grammar of sizes")
 
 
-def _factor(value: sympy.Expr) -> str:
+def _print_sum(value: Any) -> str:
+    terms = [_print(arg) for arg in value.as_ordered_terms()]
+    return terms[0] + "".join(f" - {term[1:]}" if term[0] == "-" else f" + {term}" for term in terms[1:])
+
+
+def _print_product(value: Any) -> str:
+    coefficient, rest = value.as_coeff_Mul()
+    if not coefficient.is_Integer:
+        raise ExprError(f"{value} has no form in the grammar of sizes")
+    factors = [_factor(arg) for arg in rest.as_ordered_factors()]
+    sign = "-" if coefficient < 0 else ""
+    return sign + "*".join([str(abs(coefficient))] * (abs(coefficient) != 1) + factors)
+
+
+def _factor(value: Any) -> str:
     text = _print(value)
-    simple = value.is_Symbol or (value.is_Integer and value >= 0) or value.is_Pow
-    negative = value.is_Integer and value < 0
-    return text if simple or negative else f"({text})"
+    return text if value.is_Symbol or (value.is_Integer and value >= 0) or value.is_Pow else f"({text})"

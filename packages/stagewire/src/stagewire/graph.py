@@ -180,6 +180,8 @@ def references(arg: Arg) -> Iterator[str]:
         case Slice(start, stop, step):
             for item in (start, stop, step):
                 yield from references(item)
+        case _:
+            return
 
 
 def node_references(node: Node) -> Iterator[str]:

@@ -34,10 +34,31 @@ LEAF_CALLS: dict[str, str] = {
 }  # fmt: skip
 """Arguments of one string, printed `dtype(float32)`."""
 
-KEYWORDS = frozenset({"input", "return", "kernel", "section", "free", "load", "store", "reduce", "index", "call"})
+KEYWORDS = frozenset(
+    [
+        "input",
+        "return",
+        "kernel",
+        "section",
+        "free",
+        "load",
+        "store",
+        "reduce",
+        "index",
+        "call",
+        "launch",
+        "release",
+        "with",
+        "grad",
+        "of",
+        "reuse",
+        "if",
+        "else",
+    ]
+)
 """Words that begin a line or an operation: a target of this name is quoted."""
 
-RESERVED = frozenset({"None", "True", "False", "inf", "nan"})
+RESERVED = frozenset({"None", "True", "False", "inf", "nan", "Expr"})
 
 BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
 DEVICE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[0-9]+)?")

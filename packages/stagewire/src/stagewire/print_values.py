@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Collection
 from functools import lru_cache
@@ -26,7 +27,7 @@ from stagewire.notation import (
     quote,
 )
 from stagewire.scanner import Scanner
-from stagewire.types import NoneType, ScalarType, TensorType, contiguous_stride
+from stagewire.types import NoneType, ScalarType, TensorType, ValueType, contiguous_stride
 
 _PLAIN_FILE = re.compile(r'[^\s"]\S*')
 
@@ -53,7 +54,7 @@ def print_dims(dims: tuple[Dim, ...]) -> str:
     return ", ".join(print_dim(dim) for dim in dims)
 
 
-def print_type(type: graph.ValueType) -> str:
+def print_type(type: ValueType) -> str:
     """`f32[2, 3]{1, 2}+4@cuda:0 grad`: strides, offset, device and requires_grad only where they are not the default.
 
     >>> print_type(TensorType("bool", (2, 3), (1, 2), device="cuda:0"))
@@ -102,6 +103,8 @@ def print_value(value: object) -> str:
             return repr(value) if value - value == 0 else f'float("{value}")'
         case str():
             return quote(value)
+        case bytes():
+            return f'bytes("{base64.b64encode(value).decode()}")'
         case tuple():
             return _enclose("(", [print_value(item) for item in cast("tuple[Any, ...]", value)], ")", comma=True)
         case dict():

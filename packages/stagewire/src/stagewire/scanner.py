@@ -119,9 +119,13 @@ class Scanner:
 
     def _sum(self, depth: int) -> None:
         self._unary(depth)
-        while (operator := self.match(_OPERATOR)) is not None:
+        while not self._line_ended() and (operator := self.match(_OPERATOR)) is not None:
             self.advance(len(operator))
             self._unary(depth)
+
+    def _line_ended(self) -> bool:
+        """True where a new line began after the last token: its `%` or `-` is no operator."""
+        return "\n" in self.text[self.before_space : self.position]
 
     def _unary(self, depth: int) -> None:
         if depth > _MAXIMUM_DEPTH:
