@@ -1,0 +1,465 @@
+/* Reading the value of a source, without running user code. */
+#include "guards.h"
+
+const char *const fetch_names[FETCH_KINDS] = {
+    "local", "global", "builtin", "cell", "attribute", "item",
+    "dict_key", "dict_value", "type_of", "object", "frame",
+};
+
+static PyObject *module_getattr; /* torch.nn.Module.__getattr__, or NULL without torch */
+
+void
+fetch_set_module_type(PyObject *getattr_function)
+{
+    Py_XSETREF(module_getattr, Py_NewRef(getattr_function));
+}
+
+static PyObject *
+interned(PyObject **slot, const char *text)
+{
+    if (*slot == NULL) {
+        *slot = PyUnicode_InternFromString(text);
+    }
+    return *slot;
+}
+#define INTERNED(text) ({ static PyObject *slot_; interned(&slot_, text); })
+
+/* ---- dictionaries ---------------------------------------------------------------------- */
+
+uint64_t
+dict_tag(PyObject *dict)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    /* Attributes that 3.13 stores inline in the object change without a new tag. */
+    if (((PyDictObject *)dict)->ma_values != NULL) {
+        return 0;
+    }
+#endif
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    return ((PyDictObject *)dict)->ma_version_tag;
+    _Py_COMP_DIAG_POP
+}
+
+/* A borrowed value of a real dict (also of a subclass: its own __getitem__ is not asked). */
+static PyObject *
+dict_get(PyObject *dict, PyObject *key)
+{
+    PyObject *value = PyDict_GetItemWithError(dict, key);
+    if (value == NULL && PyErr_Occurred()) {
+        PyErr_Clear();
+    }
+    return value;
+}
+
+static PyObject *
+dict_get_memo(PyObject *dict, PyObject *key, Memo *memo)
+{
+    uint64_t tag = dict_tag(dict);
+    if (memo->value != NULL && memo->dict[0] == dict && tag != 0 && memo->tag[0] == tag) {
+        return memo->value;
+    }
+    PyObject *value = dict_get(dict, key);
+    memo->value = value;
+    memo->dict[0] = dict;
+    memo->tag[0] = tag;
+    return value;
+}
+
+/* ---- attributes ------------------------------------------------------------------------ */
+
+static inline unsigned
+type_version(PyTypeObject *type)
+{
+    return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+/* Descriptors whose __get__ is C code that only wraps or reads a slot. */
+static int
+is_native_descriptor(PyObject *descriptor)
+{
+    PyTypeObject *type = Py_TYPE(descriptor);
+    return type == &PyFunction_Type || type == &PyGetSetDescr_Type ||
+           type == &PyMemberDescr_Type || type == &PyMethodDescr_Type ||
+           type == &PyWrapperDescr_Type || type == &PyClassMethodDescr_Type ||
+           type == &PyClassMethod_Type || type == &PyStaticMethod_Type ||
+           (type != &PyProperty_Type && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE));
+}
+
+static int
+take_new(PyObject *result, PyObject **value, int *owned)
+{
+    if (result == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    *value = result;
+    *owned = 1;
+    return 1;
+}
+
+static int
+take_borrowed(PyObject *result, PyObject **value)
+{
+    *value = result;
+    return result != NULL;
+}
+
+/* An attribute of a class, as type.__getattribute__ finds it. */
+static int
+class_attribute(PyTypeObject *base, PyObject *name, PyObject **value, int *owned)
+{
+    PyTypeObject *metatype = Py_TYPE(base);
+    PyObject *of_metatype = _PyType_Lookup(metatype, name);
+    if (of_metatype != NULL && Py_TYPE(of_metatype)->tp_descr_set != NULL) {
+        descrgetfunc get = Py_TYPE(of_metatype)->tp_descr_get;
+        if (get == NULL || !is_native_descriptor(of_metatype)) {
+            return 0;
+        }
+        return take_new(get(of_metatype, (PyObject *)base, (PyObject *)metatype), value, owned);
+    }
+    PyObject *found = _PyType_Lookup(base, name);
+    if (found != NULL) {
+        descrgetfunc get = Py_TYPE(found)->tp_descr_get;
+        if (get == NULL || Py_TYPE(found) == &PyProperty_Type ||
+            Py_TYPE(found) == &PyFunction_Type) {
+            return take_borrowed(found, value);
+        }
+        if (is_native_descriptor(found)) {
+            return take_new(get(found, NULL, (PyObject *)base), value, owned);
+        }
+        /* Members of an Enum may hide behind a descriptor written in Python. */
+        PyObject *members = _PyType_Lookup(base, INTERNED("_member_map_"));
+        return members != NULL && PyDict_Check(members)
+                   ? take_borrowed(dict_get(members, name), value)
+                   : 0;
+    }
+    if (of_metatype != NULL && is_native_descriptor(of_metatype)) {
+        descrgetfunc get = Py_TYPE(of_metatype)->tp_descr_get;
+        return get == NULL
+                   ? take_borrowed(of_metatype, value)
+                   : take_new(get(of_metatype, (PyObject *)base, (PyObject *)metatype), value,
+                              owned);
+    }
+    return 0;
+}
+
+/* Who answers obj.name: the generic rule of object, some other C code, or Python code. */
+typedef enum { ANSWER_GENERIC, ANSWER_NATIVE, ANSWER_PYTHON } Answer;
+
+static Answer
+who_answers(PyTypeObject *type)
+{
+    if (type->tp_getattro == PyObject_GenericGetAttr) {
+        return ANSWER_GENERIC;
+    }
+    PyObject *method = _PyType_Lookup(type, INTERNED("__getattribute__"));
+    if (method == NULL || Py_TYPE(method) != &PyWrapperDescr_Type) {
+        return ANSWER_PYTHON;
+    }
+    PyTypeObject *where = PyDescr_TYPE(method);
+    if (where == &PyBaseObject_Type || where == &PyModule_Type) {
+        return ANSWER_GENERIC;
+    }
+    return _PyType_Lookup(type, INTERNED("__getattr__")) == NULL ? ANSWER_NATIVE : ANSWER_PYTHON;
+}
+
+static void
+remember_dict(Memo *memo, PyObject *dict)
+{
+    memo->dict[memo->dict_count] = dict;
+    memo->tag[memo->dict_count] = dict_tag(dict);
+    memo->dict_count++;
+}
+
+/* nn.Module.__getattr__: _parameters, then _buffers, then _modules. */
+static PyObject *
+module_member(PyObject *dict, PyObject *name, Memo *memo)
+{
+    PyObject *registries[3] = {
+        INTERNED("_parameters"), INTERNED("_buffers"), INTERNED("_modules"),
+    };
+    for (int i = 0; i < 3; i++) {
+        PyObject *registry = dict_get(dict, registries[i]);
+        if (registry == NULL || !PyDict_Check(registry)) {
+            continue;
+        }
+        PyObject *value = dict_get(registry, name);
+        remember_dict(memo, registry);
+        if (value != NULL) {
+            return value;
+        }
+    }
+    return NULL;
+}
+
+/* The remembered value, when everything that the lookup went through is unchanged. */
+static PyObject *
+recall(Memo *memo, PyTypeObject *type, PyObject *dict)
+{
+    if (memo->value == NULL || memo->type != type || memo->type_version == 0 ||
+        memo->type_version != type_version(type) || memo->dict[0] != dict) {
+        return NULL;
+    }
+    /* dict[0] is alive; unchanged, it holds the others. */
+    for (int i = 0; i < memo->dict_count; i++) {
+        uint64_t tag = dict_tag(memo->dict[i]);
+        if (tag == 0 || tag != memo->tag[i]) {
+            return NULL;
+        }
+    }
+    return memo->value;
+}
+
+/* Attributes held in the instance's dict, or in the registries of an nn.Module. */
+static PyObject *
+instance_attribute(PyObject *base, PyObject *dict, PyObject *name, int is_module, Memo *memo)
+{
+    PyTypeObject *type = Py_TYPE(base);
+    memo->type = type;
+    memo->type_version = type_version(type);
+    memo->dict_count = 0;
+    memo->value = NULL;
+    remember_dict(memo, dict);
+    PyObject *value = dict_get(dict, name);
+    if (value == NULL && is_module) {
+        value = module_member(dict, name, memo);
+    }
+    memo->value = value;
+    return value;
+}
+
+static int
+generic_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned)
+{
+    PyTypeObject *type = Py_TYPE(base);
+    PyObject *dict = instance_dict(base);
+    Py_XDECREF(dict); /* the object holds it */
+    if (dict != NULL) {
+        PyObject *known = recall(memo, type, dict);
+        if (known != NULL) {
+            return take_borrowed(known, value);
+        }
+    }
+    Answer answer = who_answers(type);
+    if (answer == ANSWER_PYTHON) {
+        return 0;
+    }
+    if (answer == ANSWER_NATIVE) {
+        return take_new(PyObject_GetAttr(base, name), value, owned);
+    }
+    PyObject *of_type = _PyType_Lookup(type, name);
+    descrgetfunc get = of_type != NULL ? Py_TYPE(of_type)->tp_descr_get : NULL;
+    if (get != NULL && Py_TYPE(of_type)->tp_descr_set != NULL) {
+        return is_native_descriptor(of_type)
+                   ? take_new(get(of_type, base, (PyObject *)type), value, owned)
+                   : 0;
+    }
+    if (dict != NULL) {
+        int is_module = of_type == NULL && module_getattr != NULL &&
+                        _PyType_Lookup(type, INTERNED("__getattr__")) == module_getattr;
+        PyObject *found = instance_attribute(base, dict, name, is_module, memo);
+        if (found != NULL) {
+            return take_borrowed(found, value);
+        }
+    }
+    if (of_type == NULL) {
+        return 0;
+    }
+    if (get == NULL) {
+        return take_borrowed(of_type, value);
+    }
+    return is_native_descriptor(of_type)
+               ? take_new(get(of_type, base, (PyObject *)type), value, owned)
+               : 0;
+}
+
+int
+fetch_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned)
+{
+    *owned = 0;
+    if (!PyType_Check(base)) {
+        return generic_attribute(base, name, memo, value, owned);
+    }
+    Answer answer = who_answers(Py_TYPE(base));
+    if (answer == ANSWER_PYTHON) {
+        /* EnumType of 3.11 has a __getattr__ for members; everything else is refused. */
+        PyObject *members = _PyType_Lookup((PyTypeObject *)base, INTERNED("_member_map_"));
+        return members != NULL && PyDict_Check(members)
+                   ? take_borrowed(dict_get(members, name), value)
+                   : 0;
+    }
+    return class_attribute((PyTypeObject *)base, name, value, owned);
+}
+
+int
+fetch_may_hide(PyObject *base, PyObject *name)
+{
+    PyTypeObject *type = Py_TYPE(base);
+    if (PyType_Check(base)) {
+        return who_answers(type) == ANSWER_PYTHON ||
+               _PyType_Lookup((PyTypeObject *)base, name) != NULL;
+    }
+    PyObject *hook = _PyType_Lookup(type, INTERNED("__getattr__"));
+    PyObject *of_type = _PyType_Lookup(type, name);
+    return who_answers(type) == ANSWER_PYTHON || (hook != NULL && hook != module_getattr) ||
+           (of_type != NULL && !is_native_descriptor(of_type));
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+static int
+fetch_item(Node *node, PyObject *base, PyObject **value, int *owned)
+{
+    if (PyDict_Check(base)) {
+        return take_borrowed(dict_get_memo(base, node->name, &node->memo), value);
+    }
+    if (!node->is_index) {
+        return 0;
+    }
+    if (PyTuple_Check(base) || PyList_Check(base)) {
+        Py_ssize_t size = Py_SIZE(base);
+        Py_ssize_t index = node->index < 0 ? node->index + size : node->index;
+        if (index < 0 || index >= size) {
+            return 0;
+        }
+        return take_borrowed(PyTuple_Check(base) ? PyTuple_GET_ITEM(base, index)
+                                                 : PyList_GET_ITEM(base, index),
+                             value);
+    }
+    if (Py_TYPE(base) == &PyRange_Type || PyUnicode_CheckExact(base) ||
+        PyBytes_CheckExact(base)) {
+        return take_new(PyObject_GetItem(base, node->name), value, owned);
+    }
+    return 0;
+}
+
+static int
+fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
+{
+    if (!PyDict_Check(base)) {
+        return 0;
+    }
+    uint64_t tag = dict_tag(base);
+    Memo *memo = &node->memo;
+    if (memo->value != NULL && memo->dict[0] == base && tag != 0 && memo->tag[0] == tag) {
+        return take_borrowed(memo->value, value);
+    }
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    memo->value = NULL;
+    for (Py_ssize_t i = 0; PyDict_Next(base, &position, &key, &item); i++) {
+        if (i == node->index) {
+            memo->value = want_key ? key : item;
+            memo->dict[0] = base;
+            memo->tag[0] = tag;
+            return take_borrowed(memo->value, value);
+        }
+    }
+    return 0;
+}
+
+/* ---- roots ----------------------------------------------------------------------------- */
+
+static int
+fetch_local(const Node *node, const Scope *scope, PyObject **value)
+{
+    if (scope->slots == NULL) {
+        return scope->named_locals != NULL &&
+               take_borrowed(dict_get(scope->named_locals, node->name), value);
+    }
+    if (node->slot < 0 || node->slot >= scope->slot_count) {
+        return 0;
+    }
+    return take_borrowed(scope->slots[node->slot], value);
+}
+
+static int
+fetch_global(Node *node, const Scope *scope, PyObject **value)
+{
+    PyObject *dict = node->object != NULL ? node->object : scope->globals;
+    return dict != NULL && PyDict_Check(dict) &&
+           take_borrowed(dict_get_memo(dict, node->name, &node->memo), value);
+}
+
+/* A builtin is what the name means only while no global hides it. `object`: the globals of the
+ * function that was inlined, when it was not the frame's own. */
+static int
+fetch_builtin(Node *node, const Scope *scope, PyObject **value)
+{
+    PyObject *globals = node->object != NULL ? node->object : scope->globals;
+    if (globals == NULL || scope->builtins == NULL || !PyDict_Check(scope->builtins)) {
+        return 0;
+    }
+    Memo *memo = &node->memo;
+    uint64_t tag = dict_tag(globals);
+    if (memo->value == NULL || memo->dict[0] != globals || tag == 0 || memo->tag[0] != tag) {
+        if (dict_get(globals, node->name) != NULL) {
+            return 0;
+        }
+        memo->dict[0] = globals;
+        memo->tag[0] = tag;
+        memo->value = globals; /* any mark: "not hidden" */
+    }
+    return take_borrowed(dict_get(scope->builtins, node->name), value);
+}
+
+static int
+cell_content(PyObject *cell, PyObject **value)
+{
+    return cell != NULL && PyCell_Check(cell) && take_borrowed(PyCell_GET(cell), value);
+}
+
+static int
+fetch_cell(const Node *node, PyObject *parent, const Scope *scope, PyObject **value)
+{
+    if (parent == NULL && scope->slots == NULL) {
+        return scope->cells != NULL && cell_content(dict_get(scope->cells, node->name), value);
+    }
+    PyObject *function = parent != NULL ? parent : scope->function;
+    if (function != NULL && PyMethod_Check(function)) {
+        function = PyMethod_GET_FUNCTION(function);
+    }
+    if (function == NULL || !PyFunction_Check(function)) {
+        return 0;
+    }
+    PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)function)->func_code;
+    PyObject *closure = ((PyFunctionObject *)function)->func_closure;
+    for (int i = 0; closure != NULL && i < code->co_nfreevars; i++) {
+        PyObject *name = code_freevar_name(code, i);
+        if (name == node->name || PyUnicode_Compare(name, node->name) == 0) {
+            return cell_content(PyTuple_GET_ITEM(closure, i), value);
+        }
+    }
+    return 0;
+}
+
+int
+fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, int *owned)
+{
+    *owned = 0;
+    switch (node->kind) {
+    case FETCH_LOCAL:
+        return fetch_local(node, scope, value);
+    case FETCH_GLOBAL:
+        return fetch_global(node, scope, value);
+    case FETCH_BUILTIN:
+        return fetch_builtin(node, scope, value);
+    case FETCH_CELL:
+        return fetch_cell(node, parent, scope, value);
+    case FETCH_ATTRIBUTE:
+        return fetch_attribute(parent, node->name, &node->memo, value, owned);
+    case FETCH_ITEM:
+        return fetch_item(node, parent, value, owned);
+    case FETCH_DICT_KEY:
+        return fetch_nth(node, parent, 1, value);
+    case FETCH_DICT_VALUE:
+        return fetch_nth(node, parent, 0, value);
+    case FETCH_TYPE_OF:
+        return take_borrowed((PyObject *)Py_TYPE(parent), value);
+    case FETCH_OBJECT:
+        return take_borrowed(node->object, value);
+    default: /* FETCH_FRAME: a place for checks that read no value */
+        return take_borrowed(Py_None, value);
+    }
+}

@@ -1,0 +1,128 @@
+/* The guard evaluator: a flat program over a tree of sources.
+ *
+ *   program  ::= node* relation*        a node's parent comes before it
+ *   node     ::= fetch check*           one Python value, read once for all guards that use it
+ *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
+ *              | type_of | object | frame
+ *   check    ::= type_is | identity | equals | length | keys | has_key | lacks_key
+ *              | has_attribute | lacks_attribute | tensor | same | not_same | symbol | state
+ *   relation ::= postfix expression over size symbols, right while it is not zero
+ *
+ * Rule for side effects: no user code runs. A value that only user code could give (a property, a
+ * __getattr__ other than nn.Module's, a __getitem__ or __len__ written in Python, a foreign
+ * descriptor) counts as missing, and a guard that reads a missing value fails.
+ */
+#ifndef BYTECAP_GUARDS_H
+#define BYTECAP_GUARDS_H
+
+#include "evalframe.h"
+
+/* ---- sources --------------------------------------------------------------------------- */
+
+typedef enum {
+    FETCH_LOCAL, FETCH_GLOBAL, FETCH_BUILTIN, FETCH_CELL, FETCH_ATTRIBUTE, FETCH_ITEM,
+    FETCH_DICT_KEY, FETCH_DICT_VALUE, FETCH_TYPE_OF, FETCH_OBJECT, FETCH_FRAME, FETCH_KINDS
+} FetchKind;
+extern const char *const fetch_names[FETCH_KINDS];
+
+#define MEMO_DICTS 4
+
+/* What the last lookup went through. While the type and the dicts are unchanged (version tags),
+ * its result stands, so the value may be borrowed from the dict or type that holds it. */
+typedef struct {
+    PyTypeObject *type;
+    unsigned type_version;
+    int dict_count;
+    PyObject *dict[MEMO_DICTS];
+    uint64_t tag[MEMO_DICTS];
+    PyObject *value; /* NULL: nothing remembered */
+} Memo;
+
+typedef struct {
+    FetchKind kind;
+    int parent;         /* node index; -1: the frame */
+    int slot;           /* local: its slot in the frame, or -1 */
+    Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
+    int is_index;       /* item: the key is an int that fits */
+    PyObject *name;     /* name or key, or NULL */
+    PyObject *object;   /* object: the value; global: the module's dict, or NULL */
+    Memo memo;
+    int first_check, check_count;
+    int guard;          /* which guard to blame when the value is missing */
+} Node;
+
+/* Reads the node's value out of its parent's. 1: found; 0: missing. No error is left set.
+ * *owned says whether *value is a new reference. */
+int fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, int *owned);
+int fetch_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned);
+/* Could user code give an attribute that fetch_attribute calls missing? */
+int fetch_may_hide(PyObject *base, PyObject *name);
+void fetch_set_module_type(PyObject *getattr_function);
+
+/* The version tag of a dict, or 0 when changes might not show in it. */
+uint64_t dict_tag(PyObject *dict);
+
+/* ---- tensors --------------------------------------------------------------------------- */
+
+#define TENSOR_MAX_RANK 64
+
+typedef struct {
+    PyTypeObject *type;
+    int rank;
+    int dtype;             /* at::ScalarType */
+    int device_type, device_index;
+    int requires_grad;
+    int is_leaf;           /* -1: does not matter */
+    uint64_t key_set;      /* 0: does not matter */
+    /* A negative entry -1-k is bound to symbol k. */
+    int64_t sizes[TENSOR_MAX_RANK];
+    int64_t strides[TENSOR_MAX_RANK];
+    PyObject *dtype_object, *device_object; /* for reading by attributes */
+} TensorSpec;
+
+typedef struct {
+    int64_t *value;
+    char *bound;
+} Symbols;
+
+int tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols);
+int tensor_init(PyObject *module);
+
+/* ---- torch's own state ----------------------------------------------------------------- */
+
+typedef struct {
+    int grad_enabled, inference_mode, default_dtype, deterministic;
+    int function_modes;              /* length of the torch function mode stack */
+    uint64_t included, excluded;     /* dispatch keys of the thread: autocast, modes, transforms */
+    int autocast_cpu_dtype, autocast_cuda_dtype; /* -1: not enabled */
+} TorchState;
+
+int torch_state_read(TorchState *state); /* 0, or -1 with an error set */
+int torch_state_matches(const TorchState *expected); /* 1 or 0 */
+int torch_state_init(PyObject *module);
+int torch_symbols_load(void); /* 0 when libtorch is not in the process */
+void *torch_symbol(const char *name);
+
+/* ---- checks ---------------------------------------------------------------------------- */
+
+typedef enum {
+    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS, CHECK_HAS_KEY,
+    CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
+    CHECK_NOT_SAME, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
+} CheckKind;
+extern const char *const check_names[CHECK_KINDS];
+
+typedef struct {
+    CheckKind kind;
+    PyObject *argument;
+    Py_ssize_t number;     /* length; node index of same; symbol index */
+    TensorSpec *tensor;
+    TorchState *state;
+    Memo memo;
+    int guard;
+} Check;
+
+/* `values` are the nodes' values so far (for same and not_same). */
+int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols);
+
+#endif

@@ -1,0 +1,155 @@
+"""Teaches the C evaluator how this build of torch lays out its tensors and modes.
+
+`READING` says what it found: tensors are read at verified offsets, or through the stable C ABI,
+or through Python attributes; the modes natively or through Python. Every way gives the same
+answers, only the cost differs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+import torch
+from stagewire.types import DTYPES
+
+from bytecap import _evalframe
+
+DTYPE_CODES: dict[str, int] = {
+    "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6,
+    "float64": 7, "complex32": 8, "complex64": 9, "complex128": 10, "bool": 11, "bfloat16": 15,
+    "float8_e5m2": 23, "float8_e4m3fn": 24, "float8_e5m2fnuz": 25, "float8_e4m3fnuz": 26,
+    "uint16": 27, "uint32": 28, "uint64": 29,
+}  # fmt: skip
+"""c10/core/ScalarType.h."""
+
+DEVICE_CODES: dict[str, int] = {
+    "cpu": 0, "cuda": 1, "mkldnn": 2, "hip": 6, "xla": 9, "vulkan": 10, "xpu": 12, "mps": 13,
+    "meta": 14, "hpu": 15, "lazy": 17, "mtia": 19, "privateuseone": 20,
+}  # fmt: skip
+"""c10/core/DeviceType.h."""
+
+DTYPES_BY_NAME: dict[str, torch.dtype] = {
+    name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)
+}
+NAMES_BY_DTYPE: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES_BY_NAME.items()}
+
+
+class Reading(NamedTuple):
+    """How the C evaluator reads torch: `tensors` is offsets, stable_abi or attributes."""
+
+    tensors: str
+    native_state: bool
+
+
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The tensor's dispatch key set as an integer: backend, autograd, conjugate, negative..."""
+    return torch._C._dispatch_keys(tensor).raw_repr()
+
+
+def device_code(device: torch.device) -> tuple[int, int]:
+    """(type, index) as c10::Device holds them; no index is -1."""
+    index = -1 if device.index is None else device.index
+    return DEVICE_CODES.get(device.type, -1), index
+
+
+def read_state() -> tuple[object, ...]:
+    """The modes of torch by its Python functions, in the order of the C TorchState."""
+    keys = torch._C
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        DTYPE_CODES[NAMES_BY_DTYPE[torch.get_default_dtype()]],
+        torch.are_deterministic_algorithms_enabled(),
+        keys._len_torch_function_stack(),
+        keys._dispatch_tls_local_include_set().raw_repr(),
+        keys._dispatch_tls_local_exclude_set().raw_repr(),
+        _autocast_code("cpu"),
+        _autocast_code("cuda"),
+    )
+
+
+def _autocast_code(device: str) -> int:
+    if not torch.is_autocast_enabled(device):
+        return -1
+    return DTYPE_CODES[NAMES_BY_DTYPE[torch.get_autocast_dtype(device)]]
+
+
+def _probe(tensor: torch.Tensor) -> tuple[object, ...]:
+    kind, index = device_code(tensor.device)
+    return (
+        tensor, tensor._cdata, DTYPE_CODES[NAMES_BY_DTYPE[tensor.dtype]], kind, index,
+        tuple(tensor.shape), tuple(tensor.stride()), dispatch_keys(tensor),
+        tensor.requires_grad, tensor.is_leaf,
+    )  # fmt: skip
+
+
+def _probes() -> tuple[tuple[object, ...], ...]:
+    """Tensors that differ in every field that is searched for; high ranks come last."""
+    meta, cpu = torch.device("meta"), torch.device("cpu")
+    sizes = (3, 5, 7, 11, 13, 17, 19)
+    strides = (100003, 30011, 7001, 1009, 211, 23, 1)
+    tensors = [
+        torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=dtype)
+        for rank, dtype in zip((2, 3, 5, 1, 0, 4), _probe_dtypes(), strict=True)
+    ]
+    tensors += [torch.empty(2, 4, device=cpu, dtype=dtype) for dtype in _probe_dtypes()]
+    leaf = torch.nn.Parameter(torch.zeros(3, 2, device=cpu, dtype=torch.float32))
+    tensors += [leaf, leaf.t(), leaf[0], leaf.detach()]
+    tensors.append(torch.zeros(2, device=cpu, dtype=torch.complex64).conj())
+    with torch.inference_mode():
+        tensors.append(torch.zeros(2, device=cpu, dtype=torch.float64))
+    tensors += [
+        torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=torch.float16)
+        for rank in (6, 7)
+    ]
+    with torch.enable_grad():
+        tensors.append(leaf * 2)
+    return tuple(_probe(tensor) for tensor in tensors)
+
+
+def _probe_dtypes() -> tuple[torch.dtype, ...]:
+    return (
+        torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.complex64
+    )  # fmt: skip
+
+
+def _library_paths() -> tuple[str, ...]:
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    return tuple(os.path.join(folder, f"lib{name}.{suffix}") for name in ("c10", "torch_cpu"))
+
+
+def _state_agrees() -> bool:
+    return tuple(_evalframe.read_state()) == tuple(read_state())
+
+
+def _native_state_verifies() -> bool:
+    """The native reading follows grad mode, inference mode and autocast."""
+    if not _evalframe.configure_state(read_state):
+        return False
+    agreed = _state_agrees()
+    for mode in (torch.no_grad(), torch.enable_grad(), torch.inference_mode()):
+        with mode:
+            agreed = agreed and _state_agrees()
+    before = torch.is_autocast_enabled("cpu")
+    for flag in (True, False):
+        torch.set_autocast_enabled("cpu", flag)
+        agreed = agreed and _state_agrees()
+    torch.set_autocast_enabled("cpu", before)
+    return agreed
+
+
+def configure() -> Reading:
+    """Searches and verifies; safe to call again."""
+    _evalframe.configure_libraries(_library_paths())
+    tensors = _evalframe.configure_tensors(
+        _probes(), dispatch_keys, torch.nn.Module.__getattr__
+    )
+    native = _native_state_verifies()
+    _evalframe.use_native_state(native)
+    return Reading(tensors, native)
+
+
+READING = configure()
