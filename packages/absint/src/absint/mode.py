@@ -25,7 +25,7 @@ from absint.errors import (
 from absint.fallback import Fallback
 from absint.meta import Meta, from_tensor
 from absint.promote import can_cast
-from absint.schema import OpRecord, argument_value, record_of
+from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.tensor import AbstractTensor, Storage
 
 __all__ = ["AbstractMode", "abstract_call"]
@@ -43,9 +43,7 @@ _RETYPING = frozenset(
         ("swapaxes_", "default"), ("detach_", "default"),
     )
 )  # fmt: skip
-_VALUE_IDENTITY = frozenset(
-    ("aten.lift_fresh.default", "aten.lift.default", "aten.detach.default", "aten.alias.default")
-)
+_FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
 
 
 class AbstractMode(TorchDispatchMode):
@@ -60,6 +58,8 @@ class AbstractMode(TorchDispatchMode):
     def __init__(self, *, fallback: Fallback | None = None) -> None:
         super().__init__()
         self.fallback = Fallback() if fallback is None else fallback
+        # By id, because hashing an overload runs Python; the records keep the overloads alive.
+        self._records: dict[int, OpRecord] = {}
         self._lifted: dict[int, tuple[torch.Tensor, AbstractTensor]] = {}
         self._storages: dict[int, Storage] = {}
 
@@ -77,17 +77,29 @@ class AbstractMode(TorchDispatchMode):
 
     def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one op; `args` and `kwargs` hold abstract tensors and, where they appear, real ones."""
-        record = record_of(func)
+        record = self._records.get(id(func)) or self.record(func)
         rule = record.rule
-        if rule is not None and record.simple:
-            result = (
-                rule(*[self._type(a) for a in args], **{k: self._type(v) for k, v in kwargs.items()})
-                if kwargs
-                else rule(*[self._type(a) for a in args])
-            )
-            if type(result) is Meta:
-                return self.tensor_class(result)
-            return self._wrap_tree(result)
+        if rule is not None and (answers := record.answers) is not _OTHER:
+            type_of = self._type
+            metas = [
+                a.meta
+                if type(a) is AbstractTensor
+                else a
+                if type(a) in _PLAIN
+                else type_of(a)
+                for a in args
+            ]
+            if kwargs:
+                result = rule(*metas, **{k: type_of(v) for k, v in kwargs.items()})
+            else:
+                result = rule(*metas)
+            if answers is _FRESH:
+                return self.tensor_class(result) if type(result) is Meta else self._wrap_tree(result)
+            if answers is _VIEW:
+                storage = self._abstract(args[0]).storage_record
+                if type(result) is Meta:
+                    return self.tensor_class(result, storage)
+                return [self.tensor_class(part, storage) for part in result]
         if record.is_composite and rule is None:
             return self.decompose(func, args, kwargs)
         if record.name == "aten._local_scalar_dense.default":
@@ -96,6 +108,13 @@ class AbstractMode(TorchDispatchMode):
         kwargs = {k: self._abstract_tree(v) for k, v in kwargs.items()}
         types = self.result_types(record, args, kwargs)
         return self.finish(record, args, kwargs, types)
+
+    def record(self, func: OpOverload) -> OpRecord:
+        """What the schema says about an op, looked up once per mode."""
+        record = self._records.get(id(func))
+        if record is None:
+            record = self._records[id(func)] = record_of(func)
+        return record
 
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""

@@ -6,6 +6,7 @@ silent. One `OpRecord` per overload, made once per process (`record_of` is a pur
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch._ops import OpOverload
 
 from absint.rules import RULES, Rule
 
-__all__ = ["HIDDEN_WRITES", "OpRecord", "functional_of", "record_of"]
+__all__ = ["Answers", "HIDDEN_WRITES", "OpRecord", "functional_of", "record_of"]
 
 # Arguments that an op writes although its schema does not say so: (position, name).
 # native_batch_norm and its kin update the running statistics when `training` is true.
@@ -34,6 +35,15 @@ _FUNCTIONAL_EXCEPTIONS = {
 }
 
 
+class Answers(Enum):
+    """How the results of an op come about, from the cheapest to answer."""
+
+    FRESH = "every result is new memory"
+    VIEW = "the one result is a view of the first argument"
+    SELF = "the first argument, written, is the result"
+    OTHER = "anything else"
+
+
 class OpRecord(msgspec.Struct, frozen=True, eq=False):
     """An overload with what the abstract interpreter asks about it.
 
@@ -43,6 +53,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     aliases: for each result, the position of the argument it aliases, or -1 where it is fresh.
     is_view: some result is a view of an argument that is not written.
     functional: for in-place and out= overloads the overload that computes the same, if any.
+    answers: the shape of this record, for the fast paths.
     changes_type: writes sizes or strides of its argument (t_, squeeze_, resize_, set_).
     """
 
@@ -61,7 +72,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     is_data_dependent: bool
     changes_type: bool
     out_names: tuple[str, ...]
-    simple: bool
+    answers: Answers
 
 
 @cache
@@ -106,8 +117,21 @@ def record_of(func: OpOverload) -> OpRecord:
         or torch.Tag.dynamic_output_shape in tags,
         changes_type=torch.Tag.inplace_view in tags,
         out_names=tuple(a.name for a in arguments if a.is_out),
-        simple=not writes and all(s is None for s in sources),
+        answers=_answers(func, writes, sources),
     )
+
+
+def _answers(
+    func: OpOverload, writes: tuple[tuple[int, str], ...], sources: list[str | None]
+) -> Answers:
+    if str(func) in HIDDEN_WRITES:
+        return Answers.OTHER
+    if not writes and all(source is None for source in sources):
+        return Answers.FRESH
+    first = func._schema.arguments[0].name
+    if sources != [first] or torch.Tag.inplace_view in func.tags:
+        return Answers.OTHER
+    return Answers.SELF if writes == ((0, first),) else Answers.VIEW if not writes else Answers.OTHER
 
 
 def _is_composite(func: OpOverload) -> bool:

@@ -81,7 +81,7 @@ def channels_last_stride(shape: Shape) -> Shape:
     step = 1
     for dim in order:
         strides[dim] = step
-        step = step * (shape[dim] if shape[dim] != 0 else 1)
+        step = step * shape[dim]
     return tuple(strides)
 
 

@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 import torch
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import Meta
+from absint.meta import CPU, Meta
 
 __all__ = ["AbstractTensor", "Storage"]
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
 
 
 class Storage:
@@ -43,31 +45,34 @@ class AbstractTensor(torch.Tensor):
     (torch.Size([2, 3]), True)
     """
 
-    __slots__ = ("meta", "storage_record")
+    __slots__ = ("_storage", "meta")
     meta: Meta
-    storage_record: Storage
+    _storage: Storage | None
 
     @staticmethod
     def __new__(
         cls, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False
     ) -> AbstractTensor:
-        tensor = torch.Tensor._make_wrapper_subclass(
+        tensor = _make_wrapper(
             cls,
             meta.shape,
             strides=meta.stride,
             storage_offset=meta.storage_offset,
             dtype=meta.dtype,
-            device="cpu",
+            device=CPU,
             requires_grad=requires_grad,
         )
         tensor.meta = meta
-        tensor.storage_record = Storage() if storage is None else storage
+        tensor._storage = storage
         return tensor
 
-    def __init__(
-        self, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False
-    ) -> None:
-        """All is done in `__new__`."""
+    @property
+    def storage_record(self) -> Storage:
+        """The memory this tensor stands on, shared with its views."""
+        storage = self._storage
+        if storage is None:
+            storage = self._storage = Storage()
+        return storage
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
-from absint.promote import result_type
 from absint.rules.pointwise import pointwise
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
@@ -20,15 +19,15 @@ TABLE = RuleTable()
 # The operands of TensorIterator are (grad_output, self) in the order given; scalars follow.
 @TABLE.rule(
     """gelu_backward silu_backward mish_backward hardswish_backward hardsigmoid_backward
-    hardshrink_backward softshrink_backward softplus_backward leaky_relu_backward hardtanh_backward
+    hardshrink_backward softshrink_backward softplus_backward hardtanh_backward
     tanh_backward sigmoid_backward logit_backward"""
 )
 def _grad_then_self(grad_output: Meta, self: Meta, *_: Any, **__: Any) -> Meta:
     return pointwise((grad_output, self))
 
 
-@TABLE.rule("threshold_backward")
-def _threshold_backward(grad_output: Meta, self: Meta, threshold: Any) -> Meta:
+@TABLE.rule("threshold_backward leaky_relu_backward")
+def _self_then_grad(grad_output: Meta, self: Meta, *_: Any) -> Meta:
     return pointwise((self, grad_output))
 
 
@@ -80,7 +79,7 @@ def _prelu_kernel_backward(grad_output: Meta, self: Meta, weight: Meta) -> tuple
 
 @TABLE.rule("native_dropout_backward")
 def _native_dropout_backward(grad_output: Meta, mask: Meta, scale: float) -> Meta:
-    return pointwise((grad_output, mask), result_type((grad_output, mask, scale)))
+    return pointwise((pointwise((grad_output, mask)), scale))
 
 
 @TABLE.rule("_weight_norm_interface")

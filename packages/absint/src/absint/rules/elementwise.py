@@ -6,13 +6,14 @@ comparisons; ternary.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta, contiguous
-from absint.promote import complex_dtype, float_dtype, real_dtype, result_type
+from absint.meta import Meta, contiguous, contiguous_stride
+from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
 from absint.rules.table import RuleTable
 from absint.strides import preserve_stride
@@ -22,7 +23,7 @@ __all__ = ["TABLE"]
 TABLE = RuleTable()
 
 _UNARY_SAME = """
-    neg sign sgn floor ceil round round.decimals trunc frac bitwise_not nan_to_num
+    neg sign sgn floor ceil round round.decimals trunc frac bitwise_not
     _conj_physical relu threshold hardtanh hardswish hardsigmoid elu celu leaky_relu softplus
     softshrink hardshrink silu mish gelu
 """
@@ -35,7 +36,7 @@ _UNARY_FLOAT = """
     special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_airy_ai logit
     deg2rad rad2deg
 """
-_UNARY_BOOL = "isnan isinf isposinf isneginf signbit logical_not"
+_UNARY_BOOL = "isposinf isneginf signbit logical_not"
 _BINARY = """
     add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Tensor rsub.Scalar maximum
     minimum fmax fmin remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar
@@ -72,6 +73,9 @@ def _unary_bool(self: Meta) -> Meta:
 
 
 def _binary(self: Any, other: Any, *_: Any, **__: Any) -> Meta:
+    if self == other and type(self) is Meta and self.stride == contiguous_stride(self.shape):
+        # The common case, answered without a new object.
+        return self if self.storage_offset == 0 else pointwise((self,), self.dtype)
     return pointwise((self, other))
 
 
@@ -103,9 +107,30 @@ def _abs(self: Meta) -> Meta:
     return pointwise((self,), self.dtype, real_dtype(self.dtype))
 
 
+@TABLE.rule("nan_to_num")
+def _nan_to_num(self: Meta, *_: Any, **__: Any) -> Meta:
+    return Meta(self.shape, preserve_stride(self.shape, self.stride), self.dtype, self.device)
+
+
+@TABLE.rule("isinf")
+def _isinf(self: Meta) -> Meta:
+    if is_integral(self.dtype):
+        stride = preserve_stride(self.shape, self.stride)
+        return Meta(self.shape, stride, torch.bool, self.device)
+    # Eager computes abs(x) == inf.
+    return pointwise((_abs(self), math.inf), None, torch.bool)
+
+
+@TABLE.rule("isnan")
+def _isnan(self: Meta) -> Meta:
+    # Eager computes x != x.
+    return pointwise((self, self), None, torch.bool)
+
+
 @TABLE.rule("angle")
 def _angle(self: Meta) -> Meta:
-    return pointwise((self,), self.dtype, real_dtype(float_dtype(self.dtype)))
+    common = float_dtype(self.dtype)
+    return pointwise((self,), common, real_dtype(common))
 
 
 @TABLE.rule("div.Tensor_mode div.Scalar_mode")

@@ -103,10 +103,16 @@ def _index_select(self: Meta, dim: int, index: Meta) -> Meta:
     return contiguous(shape, self.dtype, self.device)
 
 
-@TABLE.rule("index_add index_copy index_fill.int_Scalar index_fill.int_Tensor index_reduce")
-def _index_written(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
+@TABLE.rule("index_fill.int_Scalar index_fill.int_Tensor")
+def _index_fill(self: Meta, dim: int, index: Meta, value: Any) -> Meta:
     wrap_dim(dim, self.ndim)
     return _preserved(self)
+
+
+@TABLE.rule("index_add index_copy index_reduce")
+def _index_written(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
+    wrap_dim(dim, self.ndim)
+    return contiguous(self.shape, self.dtype, self.device)
 
 
 @TABLE.rule("gather")

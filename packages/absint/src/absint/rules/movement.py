@@ -69,7 +69,9 @@ def _copy(self: Meta, src: Meta, non_blocking: bool = False) -> Meta:
         raise TypeRuleError(
             f"The size of tensor a {list(self.shape)} must match the size of tensor b {list(src.shape)}"
         )
-    return like(self, None)
+    overlaps = any(n > 1 and step == 0 for n, step in zip(self.shape, self.stride, strict=True))
+    # Without overlap eager copies the whole span of memory and restores strides and offset.
+    return like(self, None) if overlaps else self
 
 
 @TABLE.rule("cat")
@@ -125,6 +127,8 @@ def _flip(self: Meta, dims: Sizes) -> Meta:
 
 @TABLE.rule("roll")
 def _roll(self: Meta, shifts: Sizes, dims: Sizes = ()) -> Meta:
+    if 0 in self.shape:
+        return like(self, None)
     return contiguous(self.shape, self.dtype, self.device)
 
 

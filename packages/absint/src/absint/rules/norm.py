@@ -10,7 +10,13 @@ import torch
 from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
 from absint.rules.table import RuleTable
-from absint.strides import stride_of_format, suggest_format
+from absint.strides import (
+    channels_last_stride,
+    is_channels_last,
+    is_contiguous,
+    stride_of_format,
+    suggest_format,
+)
 
 __all__ = ["TABLE"]
 
@@ -20,6 +26,16 @@ TABLE = RuleTable()
 def _suggested(like: Meta) -> Meta:
     """`at::empty_like(x, x.suggest_memory_format())`."""
     return Meta(like.shape, stride_of_format(like.shape, suggest_format(like)), like.dtype, like.device)
+
+
+def _contiguous_or_suggested(like: Meta) -> Meta:
+    """Batch norm keeps the format a tensor is contiguous in, and falls back to the suggested one."""
+    shape, stride = like.shape, like.stride
+    if is_contiguous(shape, stride):
+        return contiguous(shape, like.dtype, like.device)
+    if is_channels_last(shape, stride):
+        return Meta(shape, channels_last_stride(shape), like.dtype, like.device)
+    return _suggested(like)
 
 
 def _statistics_dtype(input: Meta, weight: Meta | None) -> torch.dtype:
@@ -88,7 +104,7 @@ def _batch_norm(
     eps: float,
 ) -> tuple[Meta, Meta, Meta]:
     statistics = _batch_statistics(input, weight if weight is not None else running_mean, training)
-    return _suggested(input), statistics, statistics
+    return _contiguous_or_suggested(input), statistics, statistics
 
 
 @TABLE.rule("_native_batch_norm_legit")
@@ -134,7 +150,7 @@ def _batch_norm_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Meta | None, ...]:
     grads = contiguous((input.shape[1],), _statistics_dtype(input, weight), input.device)
-    wanted = zip((_suggested(input), grads, grads), output_mask, strict=True)
+    wanted = zip((_contiguous_or_suggested(input), grads, grads), output_mask, strict=True)
     return tuple([grad if keep else None for grad, keep in wanted])
 
 

@@ -13,7 +13,6 @@ import torch
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.promote import float_dtype, is_integral, real_dtype
-from absint.rules.pointwise import pointwise
 from absint.rules.sizes import reduced_shape, wrap_dim, wrap_dims
 from absint.rules.table import RuleTable
 from absint.strides import preserve_stride
@@ -88,7 +87,7 @@ def _any_dim(self: Meta, dim: int, keepdim: bool = False) -> Meta:
 @TABLE.rule("any.dims all.dims")
 def _any_dims(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:
     if dim is not None and len(dim) == 0:
-        return pointwise((self,), self.dtype, _bool_dtype(self))
+        return contiguous(self.shape, _bool_dtype(self), self.device)
     return _reduced(self, dim, keepdim, _bool_dtype(self))
 
 
@@ -216,7 +215,8 @@ def _logcumsumexp(self: Meta, dim: int) -> Meta:
 
 @TABLE.rule("cummax cummin")
 def _cummax(self: Meta, dim: int) -> tuple[Meta, Meta]:
-    wrap_dim(dim, self.ndim)
+    if 0 not in self.shape:
+        wrap_dim(dim, self.ndim)
     values = contiguous(self.shape, self.dtype, self.device)
     return values, contiguous(self.shape, torch.int64, self.device)
 

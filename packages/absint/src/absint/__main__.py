@@ -1,0 +1,56 @@
+"""`python -m absint`: print the ops that have a result-type rule, by family.
+
+    python -m absint              the table
+    python -m absint NAME...      the op record of each overload ("aten.add_.Tensor")
+"""
+
+from __future__ import annotations
+
+import sys
+
+from absint.rules import FAMILIES, RULES
+from absint.schema import record_of
+from absint.targets import resolve
+
+_WIDTH = 100
+
+
+def coverage() -> str:
+    """The table of rules: families, and the overloads of each."""
+    lines = []
+    for family, table in FAMILIES.items():
+        lines.append(f"{family} ({len(table)})")
+        line = "   "
+        for name in sorted(table):
+            short = name.removeprefix("aten.").removesuffix(".default")
+            if len(line) + len(short) + 1 > _WIDTH:
+                lines.append(line)
+                line = "   "
+            line += f" {short}"
+        lines.append(line)
+    lines.append(f"{len(RULES)} overloads")
+    return "\n".join(lines)
+
+
+def describe(name: str) -> str:
+    """One overload: its schema, rule, writes and aliases."""
+    record = record_of(resolve(name))
+    rule = record.rule or record.functional_rule
+    return "\n".join(
+        (
+            str(record.func._schema),
+            f"  rule     {'none' if rule is None else f'{rule.__module__}.{rule.__name__}'}",
+            f"  writes   {[argument for _, argument in record.writes + record.hidden_writes]}",
+            f"  aliases  {list(record.alias_names)}",
+            f"  becomes  {record.functional}",
+        )
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Entry point."""
+    print("\n".join(map(describe, arguments)) if arguments else coverage())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

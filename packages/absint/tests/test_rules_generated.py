@@ -1,0 +1,218 @@
+"""Every family of rules against eager, on generated operands of awkward layouts."""
+
+import pytest
+import torch
+from absint.testing import OracleMode
+from absint.testing.strategies import broadcastable, laid_out, tensors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+RUNS = settings(max_examples=60, deadline=None)
+FLOATS = (torch.float32, torch.bfloat16, torch.float64)
+aten = torch.ops.aten
+
+
+def holds(call, *args, **kwargs):
+    """Run the call; every rule that it passes must agree with eager. A refused call says nothing."""
+    oracle = OracleMode()
+    try:
+        with oracle:
+            call(*args, **kwargs)
+    except (RuntimeError, IndexError, NotImplementedError, ValueError):
+        return
+    assert not oracle.mismatches, "\n".join(map(str, oracle.mismatches))
+
+
+UNARY = (
+    "neg abs sign floor sqrt exp log sin cos tanh sigmoid relu gelu silu erf rsqrt reciprocal isnan logical_not "
+    "clone zeros_like ones_like empty_like full_like_2 sum mean max argmax any all amax square_ sgn trunc "
+    "bitwise_not isinf hardswish hardsigmoid leaky_relu elu softplus mish nan_to_num log_sigmoid_forward "
+    "signbit frac round angle sort bernoulli nansum prod min squeeze"
+)
+
+
+@pytest.mark.parametrize("name", [n for n in UNARY.split() if not n.endswith(("_2", "square_"))])
+@RUNS
+@given(tensor=tensors())
+def test_unary(name, tensor):
+    holds(getattr(aten, name), tensor)
+
+
+BINARY = (
+    "add sub mul div eq lt ge logical_and logical_xor maximum minimum fmax remainder fmod atan2 pow floor_divide "
+    "bitwise_and bitwise_or copysign hypot xlogy where_ masked_fill_ heaviside nextafter logaddexp gcd"
+)
+
+
+@pytest.mark.parametrize("name", [n for n in BINARY.split() if not n.endswith("_")])
+@RUNS
+@given(operands=broadcastable(2))
+def test_binary(name, operands):
+    holds(getattr(aten, name), *operands)
+
+
+@pytest.mark.parametrize("name", "add sub mul div eq lt remainder pow floor_divide rsub fmod".split())
+@RUNS
+@given(tensor=tensors(), number=st.sampled_from((0, 2, 2.5, True)))
+def test_tensor_and_number(name, tensor, number):
+    holds(getattr(aten, name), tensor, number)
+
+
+@RUNS
+@given(operands=broadcastable(3))
+def test_ternary(operands):
+    first, second, third = operands
+    holds(aten.where, first.bool(), second, third)
+    holds(aten.addcmul, first, second, third, value=2)
+    holds(aten.addcdiv, first, second, third)
+    holds(aten.lerp, first, second, third)
+    holds(aten.clamp, first, second, third)
+    holds(aten.masked_fill, first, second.bool(), 3)
+
+
+@RUNS
+@given(operands=broadcastable(2, FLOATS, same_dtype=True))
+def test_activation_backwards(operands):
+    grad, value = operands
+    for call in (aten.gelu_backward, aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward):
+        holds(call, grad, value)
+    holds(aten.threshold_backward, grad, value, 0)
+    holds(aten.hardtanh_backward, grad, value, -1, 1)
+    holds(aten.leaky_relu_backward, grad, value, 0.1, False)
+    holds(aten.elu_backward, grad, 1.0, 1.0, 1.0, False, value)
+    holds(aten.softplus_backward, grad, value, 1, 20)
+    holds(aten.native_dropout_backward, grad, value.bool(), 2.0)
+
+
+@RUNS
+@given(tensor=tensors(), data=st.data())
+def test_reductions(tensor, data):
+    dims = data.draw(st.lists(st.integers(-4, 3), max_size=3))
+    keepdim = data.draw(st.booleans())
+    for call in (aten.sum.dim_IntList, aten.mean.dim, aten.amax, aten.any.dims, aten.logsumexp):
+        holds(call, tensor, dims, keepdim)
+    holds(aten.var.correction, tensor, dims, correction=1, keepdim=keepdim)
+    holds(aten.var_mean.correction, tensor, dims, correction=1, keepdim=keepdim)
+    holds(aten.linalg_vector_norm, tensor, 2, dims, keepdim)
+    dim = dims[0] if dims else 0
+    for call in (aten.max.dim, aten.argmax, aten.prod.dim_int, aten.median.dim, aten.all.dim):
+        holds(call, tensor, dim, keepdim)
+    holds(aten.cumsum, tensor, dim)
+    holds(aten.cummax, tensor, dim)
+    holds(aten._softmax, tensor, dim, False)
+    holds(aten._log_softmax, tensor, dim, False)
+    holds(aten.sort.stable, tensor, stable=True, dim=dim)
+    holds(aten.topk, tensor, 1, dim)
+
+
+@RUNS
+@given(tensor=tensors(), data=st.data())
+def test_views(tensor, data):
+    rank = tensor.dim()
+    dims = st.integers(-rank - 1, rank)
+    first, second = data.draw(dims), data.draw(dims)
+    start, stop = data.draw(st.integers(-6, 6)), data.draw(st.integers(-6, 6))
+    with_step = data.draw(st.integers(1, 3))
+    holds(aten.transpose.int, tensor, first, second)
+    holds(aten.t, tensor)
+    holds(aten.permute, tensor, data.draw(st.permutations(range(rank))))
+    holds(aten.select.int, tensor, first, start)
+    holds(aten.slice.Tensor, tensor, first, start, stop, with_step)
+    holds(aten.squeeze.dim, tensor, first)
+    holds(aten.squeeze.dims, tensor, [first])
+    holds(aten.unsqueeze, tensor, first)
+    holds(aten.unbind.int, tensor, first)
+    holds(aten.split.Tensor, tensor, with_step, first)
+    holds(aten.diagonal, tensor, start, first, second)
+    holds(aten.unfold, tensor, first, with_step, with_step)
+    holds(aten.expand, tensor, [2, *tensor.shape])
+    holds(aten.expand, tensor, [3 if size == 1 else -1 for size in tensor.shape])
+    holds(aten.view, tensor, [-1])
+    holds(aten.view, tensor, [*tensor.shape, 1])
+    holds(aten.view.dtype, tensor, torch.uint8)
+    holds(aten.view.dtype, tensor, torch.float32)
+
+
+@RUNS
+@given(tensor=tensors(), data=st.data())
+def test_movement(tensor, data):
+    rank = tensor.dim()
+    dim = data.draw(st.integers(-rank, max(rank - 1, 0)))
+    holds(aten.flip, tensor, [dim])
+    holds(aten.roll, tensor, [1], [dim])
+    holds(aten.repeat, tensor, [2] * rank)
+    holds(aten.tril, tensor)
+    holds(aten.cat, [tensor, tensor], dim)
+    holds(aten.stack, [tensor, tensor], dim)
+    holds(aten._to_copy, tensor, dtype=torch.float64)
+    holds(aten._to_copy, tensor, memory_format=torch.channels_last)
+    holds(aten.clone, tensor, memory_format=torch.contiguous_format)
+    holds(aten.constant_pad_nd, tensor, [1, 2])
+    holds(aten.constant_pad_nd, tensor, [-1, 0])
+    holds(aten.new_zeros, tensor, [2, 3])
+    holds(aten.slice_scatter, tensor, tensor, dim)
+    holds(aten.index_select, tensor, dim, torch.zeros(2, dtype=torch.int64))
+    holds(aten.index_add, tensor, dim, torch.zeros(1, dtype=torch.int64), tensor.narrow(dim, 0, 1)
+          if rank and tensor.shape[dim] else tensor)
+    holds(aten.slice_backward, tensor, list(tensor.shape), dim, 0, 100, 1)
+
+
+@RUNS
+@given(operands=broadcastable(2))
+def test_copy(operands):
+    holds(aten.copy, *operands)
+    holds(aten.cat, operands)
+
+
+@RUNS
+@given(tensor=tensors((torch.float32, torch.int64)), data=st.data())
+def test_index(tensor, data):
+    rank = tensor.dim()
+    shapes = broadcastable(rank, (torch.int64, torch.int32), max_rank=3) if rank else st.just([])
+    used = data.draw(st.lists(st.booleans(), min_size=rank, max_size=rank))
+    drawn = [i - 1 for i in data.draw(shapes)]
+    indices = [i if keep else None for i, keep in zip(drawn, used, strict=True)]
+    holds(aten.index.Tensor, tensor, indices)
+    holds(aten.gather, tensor, 0, torch.zeros(tensor.shape, dtype=torch.int64))
+    holds(aten.scatter.value, tensor, 0, torch.zeros(tensor.shape, dtype=torch.int64), 1)
+
+
+@RUNS
+@given(st.data())
+def test_products(data):
+    n, k, m, b = (data.draw(st.integers(0, 3)) for _ in range(4))
+    dtype = data.draw(st.sampled_from(FLOATS))
+    left, right = data.draw(laid_out((n, k), dtype)), data.draw(laid_out((k, m), dtype))
+    holds(aten.mm, left, right)
+    holds(aten.addmm, data.draw(laid_out((m,), dtype)), left, right)
+    holds(aten.mv, left, data.draw(laid_out((k,), dtype)))
+    batched = data.draw(laid_out((b, n, k), dtype)), data.draw(laid_out((b, k, m), dtype))
+    holds(aten.bmm, *batched)
+    holds(aten.baddbmm, data.draw(laid_out((n, m), dtype)), *batched)
+
+
+@RUNS
+@given(st.data())
+def test_images(data):
+    shape = tuple(data.draw(st.integers(1, 3)) for _ in range(2)) + (6, 5)
+    image = data.draw(laid_out(shape, torch.float32))
+    channels = shape[1]
+    weight = data.draw(laid_out((2, channels, 3, 3), torch.float32))
+    spec = ([1, 2], [1, 0], [1, 1], False, [0, 0], 1)
+    holds(aten.convolution, image, weight, None, *spec)
+    result = aten.convolution(image, weight, None, *spec)
+    grad = data.draw(laid_out(tuple(result.shape), torch.float32))
+    holds(aten.convolution_backward, grad, image, weight, [2], *spec, [True, True, True])
+    holds(aten.max_pool2d_with_indices, image, [2, 2])
+    holds(aten.avg_pool2d, image, [2, 2], [1, 2], [1, 0], True)
+    holds(aten._adaptive_avg_pool2d, image, [2, 3])
+    holds(aten.upsample_bilinear2d, image, [7, 9], False)
+    holds(aten.upsample_nearest2d, image, [7, 9])
+    ones = torch.ones(channels)
+    norm = aten.native_batch_norm(image, ones, ones, ones.clone(), ones.clone(), True, 0.1, 1e-5)
+    holds(aten.native_batch_norm, image, ones, ones, ones.clone(), ones.clone(), True, 0.1, 1e-5)
+    holds(aten.native_batch_norm_backward, image, image, ones, ones, ones, *norm[1:], True, 1e-5, [True] * 3)
+    holds(aten.native_group_norm, image, ones, ones, shape[0], channels, 30, 1, 1e-5)
+    holds(aten.native_layer_norm, image, [5], None, None, 1e-5)
+    holds(aten.reflection_pad2d, image, [1, 1, 1, 1])
+    holds(aten.constant_pad_nd, image, [1, 1, 1, 1])
