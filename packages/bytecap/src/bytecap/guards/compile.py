@@ -11,10 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from stagewire import capture
-from stagewire.capture import Guard, Source, Symbol
-from stagewire.expr import Dim, Expr
-from stagewire.types import TensorType
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
@@ -22,6 +18,10 @@ from bytecap.guards.errors import GuardDoesNotHold, GuardError
 from bytecap.guards.literals import to_python
 from bytecap.guards.printing import print_source
 from bytecap.guards.relations import postfix, relation_program
+from stagewire import capture
+from stagewire.capture import Guard, Source, Symbol
+from stagewire.expr import Dim, Expr
+from stagewire.types import TensorType
 
 Scope = FrameView | Mapping[str, object]
 

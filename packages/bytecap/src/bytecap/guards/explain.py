@@ -6,13 +6,13 @@ import reprlib
 from collections.abc import Iterator, Mapping
 
 import torch
-from stagewire import capture
-from stagewire.capture import Guard
-from stagewire.expr import Dim
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
 from bytecap.guards.printing import print_guard, print_literal, print_source
+from stagewire import capture
+from stagewire.capture import Guard
+from stagewire.expr import Dim
 
 
 def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from stagewire import graph
 
 from bytecap.guards.errors import GuardError
+from stagewire import graph
 
 
 def to_python(value: graph.Arg) -> object:

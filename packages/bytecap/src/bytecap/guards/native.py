@@ -12,9 +12,9 @@ import sys
 from typing import NamedTuple
 
 import torch
-from stagewire.types import DTYPES
 
 from bytecap import _evalframe
+from stagewire.types import DTYPES
 
 DTYPE_CODES: dict[str, int] = {
     "uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
+from bytecap.guards.errors import GuardError
 from stagewire.capture import Relation
 from stagewire.expr import Dim
-
-from bytecap.guards.errors import GuardError
 
 Op = tuple[str, int]
 

@@ -1,0 +1,146 @@
+"""Instructions of replacement code, one vocabulary for all versions of CPython, and their assembly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from bytecode import Bytecode, FreeVar, Instr
+
+from bytecap.rebuild import HELPERS
+
+_V312 = sys.version_info >= (3, 12)
+_V313 = sys.version_info >= (3, 13)
+
+
+class Assembler:
+    """A growing list of instructions."""
+
+    def __init__(self, line: int) -> None:
+        self.instructions: list[Instr] = []
+        self._line = line
+
+    def emit(self, name: str, *arg: Any) -> None:
+        """Append one instruction."""
+        self.instructions.append(Instr(name, *arg, lineno=self._line))
+
+    def constant(self, value: Any) -> None:
+        """Push an object."""
+        self.emit("LOAD_CONST", value)
+
+    def load_local(self, name: str) -> None:
+        """Push a local variable."""
+        self.emit("LOAD_FAST", name)
+
+    def store_local(self, name: str) -> None:
+        """Pop into a local variable."""
+        self.emit("STORE_FAST", name)
+
+    def load_free(self, name: str) -> None:
+        """Push the content of a free variable."""
+        self.emit("LOAD_DEREF", FreeVar(name))
+
+    def store_free(self, name: str) -> None:
+        """Pop into a free variable."""
+        self.emit("STORE_DEREF", FreeVar(name))
+
+    def load_free_cell(self, name: str) -> None:
+        """Push the cell of a free variable."""
+        self.emit("LOAD_FAST" if _V313 else "LOAD_CLOSURE", name if _V313 else FreeVar(name))
+
+    def load_global(self, name: str) -> None:
+        """Push a module-level name of the frame."""
+        self.emit("LOAD_GLOBAL", (False, name))
+
+    def load_attribute(self, name: str) -> None:
+        """Replace the object on top by its attribute."""
+        self.emit("LOAD_ATTR", (False, name) if _V312 else name)
+
+    def store_attribute(self, name: str) -> None:
+        """Pop the object, pop the value, store the attribute."""
+        self.emit("STORE_ATTR", name)
+
+    def subscript(self) -> None:
+        """container key -> container[key]."""
+        self.emit("BINARY_SUBSCR")
+
+    def copy(self) -> None:
+        """Duplicate the top."""
+        self.emit("COPY", 1)
+
+    def pop(self) -> None:
+        """Drop the top."""
+        self.emit("POP_TOP")
+
+    def build(self, what: str, count: int) -> None:
+        """BUILD_TUPLE, BUILD_LIST, BUILD_MAP..."""
+        self.emit(f"BUILD_{what}", count)
+
+    def push_callable(self, function: Callable[..., Any]) -> None:
+        """Push a callable and the NULL beside it; arguments follow, then `call`."""
+        if _V313:
+            self.constant(function)
+            self.emit("PUSH_NULL")
+        else:
+            self.emit("PUSH_NULL")
+            self.constant(function)
+
+    def call(self, count: int) -> None:
+        """Call what `push_callable` pushed with `count` positional arguments."""
+        if not _V312:
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
+
+    def call_top(self) -> None:
+        """Call the callable on top without arguments."""
+        self.emit("PUSH_NULL")
+        if not _V313:
+            self.emit("SWAP", 2)
+        self.call(0)
+
+    def call_helper(self, name: str, *constants: Any, arguments: int = 0) -> None:
+        """Call a function of `rebuild` with the top `arguments` entries, then `constants`."""
+        for constant in constants:
+            self.constant(constant)
+        self.build("TUPLE", arguments + len(constants))
+        if _V313:
+            self.constant(HELPERS[name])
+            self.emit("SWAP", 2)
+            self.emit("PUSH_NULL")
+            self.emit("SWAP", 2)
+        else:
+            self.emit("PUSH_NULL")
+            self.emit("SWAP", 2)
+            self.constant(HELPERS[name])
+            self.emit("SWAP", 2)
+        self.emit("CALL_FUNCTION_EX", 0)
+
+    def unpack(self, count: int) -> None:
+        """Pop a sequence, push its items so that the first is on top."""
+        self.emit("UNPACK_SEQUENCE", count)
+
+    def return_top(self) -> None:
+        """Return the top."""
+        self.emit("RETURN_VALUE")
+
+
+def assemble(code: CodeType, instructions: list[Instr]) -> CodeType:
+    """A code object with the arguments and free variables of `code` and this body."""
+    made = Bytecode()
+    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
+    made.qualname = code.co_qualname
+    made.argcount = code.co_argcount
+    made.posonlyargcount = code.co_posonlyargcount
+    made.kwonlyargcount = code.co_kwonlyargcount
+    flags = code.co_flags
+    count = code.co_argcount + code.co_kwonlyargcount + bool(flags & 4) + bool(flags & 8)
+    made.argnames = list(code.co_varnames[:count])
+    made.freevars = list(code.co_freevars)
+    made.flags = flags
+    if code.co_freevars:
+        made.append(Instr("COPY_FREE_VARS", len(code.co_freevars), lineno=code.co_firstlineno))
+    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+    made.extend(instructions)
+    return made.to_code()

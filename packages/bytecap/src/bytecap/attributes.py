@@ -1,0 +1,291 @@
+"""Attribute lookup as CPython does it: data descriptors, the instance, other class attributes, `__getattr__`."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall, UnsupportedMutation
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+    from bytecap.values.classes import ClassValue
+    from bytecap.values.functions import SuperValue
+    from bytecap.values.objects import ObjectValue
+
+MISSING: Any = object()
+
+# Descriptors written in C that make a method of the receiver's own (C) type.
+_C_METHODS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+)
+_C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | None]:
+    """(raw attribute, class that holds it) along a method resolution order, without running descriptors."""
+    for cls in classes:
+        found = cls.__dict__.get(name, MISSING)
+        if found is not MISSING:
+            return found, cls
+    return MISSING, None
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether the class was made by a class statement, so that its instances are modelled attribute by attribute."""
+    return any(
+        base is not object and base.__flags__ & _HEAP_TYPE and not _PYTHON_MARKS.isdisjoint(base.__dict__)
+        for base in cls.__mro__
+    )
+
+
+# Py_TPFLAGS_HEAPTYPE, and names that a class statement leaves in the class.
+_HEAP_TYPE = 1 << 9
+_PYTHON_MARKS = frozenset({"__dict__", "__weakref__", "__slots__"})
+
+
+def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
+    """The AttributeError of the evaluated program."""
+    return tracer.raises(
+        AttributeError, f"'{value.python_type().__name__}' object has no attribute '{name}'"
+    )
+
+
+def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: type, name: str) -> Value:
+    """What a class attribute becomes when read through `receiver` (None: through the class itself)."""
+    from bytecap.values.classes import ClassValue
+    from bytecap.values.functions import BuiltinMethod, MethodValue
+
+    source = tracer.class_source(owner, name)
+    match raw:
+        case types.FunctionType():
+            function = tracer.wrap(raw, source)
+            return function if receiver is None else MethodValue(function, receiver)
+        case staticmethod():
+            return tracer.wrap_function_of(raw.__func__, owner, name)
+        case classmethod():
+            return MethodValue(tracer.wrap_function_of(raw.__func__, owner, name), ClassValue(cls))
+        case types.ClassMethodDescriptorType():
+            return BuiltinMethod(ClassValue(cls), name)
+        case property() if receiver is not None:
+            if raw.fget is None:
+                raise no_attribute(tracer, receiver, name)
+            return tracer.wrap(raw.fget, None).call(tracer, [receiver], {})
+        case functools.cached_property() if receiver is not None:
+            return _cached_property(tracer, raw, receiver)
+    if isinstance(raw, _C_METHODS):
+        return tracer.wrap(raw, None) if receiver is None else BuiltinMethod(receiver, name)
+    if isinstance(raw, _C_MEMBERS) and receiver is not None:
+        return _c_member(tracer, raw, receiver, name)
+    get = static_lookup(type(raw).__mro__, "__get__")[0]
+    if isinstance(get, types.FunctionType):
+        descriptor = tracer.wrap(raw, source)
+        instance = Constant(None) if receiver is None else receiver
+        return MethodValue(tracer.wrap(get, None), descriptor).call(tracer, [instance, ClassValue(cls)], {})
+    return tracer.wrap(raw, source)
+
+
+def _cached_property(tracer: Tracer, raw: Any, receiver: Value) -> Value:
+    made = tracer.wrap(raw.func, None).call(tracer, [receiver], {})
+    attributes = getattr(receiver, "attributes", None)
+    if attributes is not None:
+        attributes.set_item(tracer, Constant(raw.attrname), made)
+    return made
+
+
+def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
+    from bytecap.fold import run
+    from bytecap.values.objects import ObjectValue
+
+    if isinstance(receiver, ObjectValue):
+        if name in receiver.slots:
+            return receiver.slots[name]
+        if receiver.real is None:
+            raise no_attribute(tracer, receiver, name)
+        value = tracer.wrap(
+            run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name)
+        )
+        receiver.slots[name] = value
+        return value
+    return tracer.fresh(run(tracer, getattr, (receiver.concrete(), name)))
+
+
+def generic_get_attribute(tracer: Tracer, value: Value, name: str) -> Value:
+    """`value.name` for values without instance attributes."""
+    cls = value.python_type()
+    if name == "__class__":
+        return tracer.wrap(cls, None)
+    raw, owner = static_lookup(cls.__mro__, name)
+    if owner is None:
+        raise no_attribute(tracer, value, name)
+    return bind(tracer, raw, owner, value, cls, name)
+
+
+def _is_data_descriptor(raw: Any) -> bool:
+    kind = type(raw)
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
+    """`value.name` by the full protocol."""
+    custom, owner = static_lookup(value.cls.__mro__, "__getattribute__")
+    if isinstance(custom, types.FunctionType):
+        method = bind(tracer, custom, owner or object, value, value.cls, "__getattribute__")
+        return method.call(tracer, [Constant(name)], {})
+    return default_get_attribute(tracer, value, name)
+
+
+def default_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
+    """object.__getattribute__, then `__getattr__`."""
+    found = find_attribute(tracer, value, name)
+    if found is not None:
+        return found
+    fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
+    if owner is None:
+        raise no_attribute(tracer, value, name)
+    return value_fallback(tracer, value, fallback, owner, name)
+
+
+def value_fallback(tracer: Tracer, value: ObjectValue, fallback: Any, owner: type, name: str) -> Value:
+    """Call the class's `__getattr__`; nn.Module's own is looked up in its three registries directly."""
+    from bytecap.values.nn_modules import NNModuleValue, registry_attribute
+
+    if isinstance(value, NNModuleValue) and owner.__module__ == "torch.nn.modules.module":
+        return registry_attribute(tracer, value, name)
+    method = bind(tracer, fallback, owner, value, value.cls, "__getattr__")
+    return method.call(tracer, [Constant(name)], {})
+
+
+def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | None:
+    """object.__getattribute__ without its AttributeError."""
+    if name == "__dict__":
+        return value.attributes
+    if name == "__class__":
+        return tracer.wrap(value.cls, None)
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    if owner is not None and _is_data_descriptor(raw):
+        return bind(tracer, raw, owner, value, value.cls, name)
+    found = value.attributes.lookup(tracer, Constant(name))
+    if found is not None:
+        return found
+    if owner is None:
+        return None
+    return bind(tracer, raw, owner, value, value.cls, name)
+
+
+def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+    """`value.name = item` by the full protocol."""
+    custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
+    if isinstance(custom, types.FunctionType):
+        if value.plain_setattr(tracer, owner, name, item):
+            return
+        method = bind(tracer, custom, owner or object, value, value.cls, "__setattr__")
+        method.call(tracer, [Constant(name), item], {})
+        return
+    default_set_attribute(tracer, value, name, item)
+
+
+def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+    """object.__setattr__."""
+    from bytecap.values.functions import MethodValue
+
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    if isinstance(raw, property):
+        if raw.fset is None:
+            raise tracer.raises(AttributeError, f"property '{name}' has no setter")
+        tracer.wrap(raw.fset, None).call(tracer, [value, item], {})
+        return
+    if isinstance(raw, types.MemberDescriptorType):
+        _set_slot(tracer, value, name, item)
+        return
+    if name == "__class__" or isinstance(raw, types.GetSetDescriptorType):
+        raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
+    if owner is not None and _is_data_descriptor(raw):
+        setter = static_lookup(type(raw).__mro__, "__set__")[0]
+        if not isinstance(setter, types.FunctionType):
+            raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
+        descriptor = tracer.wrap(raw, tracer.class_source(owner, name))
+        MethodValue(tracer.wrap(setter, None), descriptor).call(tracer, [value, item], {})
+        return
+    value.attributes.set_item(tracer, Constant(name), item)
+
+
+def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+    if value.real is not None:
+        raise UnsupportedMutation(f"cannot set slot {name!r} of an outside {value.describe()}")
+    value.slots[name] = item
+
+
+def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
+    """`del value.name`."""
+    custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
+    if isinstance(custom, types.FunctionType):
+        method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
+        method.call(tracer, [Constant(name)], {})
+        return
+    if value.attributes.lookup(tracer, Constant(name)) is None:
+        raise no_attribute(tracer, value, name)
+    value.attributes.delete_item(tracer, Constant(name))
+
+
+def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
+    """`cls.name`: metaclass data descriptors, the class's own, then the metaclass's."""
+    from bytecap.fold import run
+
+    real = value.real
+    if name == "__mro__" or name == "__bases__":
+        return tracer.fresh(getattr(real, name))
+    if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        return Constant(run(tracer, getattr, (real, name)))
+    if name == "__dict__":
+        return tracer.wrap(real.__dict__, None)
+    meta_raw, meta_owner = static_lookup(type(real).__mro__, name)
+    if isinstance(meta_raw, property) and meta_owner is not None:
+        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    raw, owner = static_lookup(real.__mro__, name)
+    if owner is not None:
+        return bind(tracer, raw, owner, None, real, name)
+    if meta_owner is not None:
+        return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    # Enum members and the like: the metaclass's __getattr__ is pure.
+    return tracer.wrap(run(tracer, getattr, (real, name)), None)
+
+
+def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
+    """`super(cls, receiver).name`."""
+    from bytecap.values.classes import ClassValue
+
+    receiver = value.receiver
+    is_class = isinstance(receiver, ClassValue)
+    mro = receiver.real.__mro__ if is_class else receiver.python_type().__mro__  # type: ignore[attr-defined]
+    if value.cls not in mro:
+        raise tracer.raises(TypeError, "super(type, obj): obj must be an instance or subtype of type")
+    raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
+    if owner is None:
+        raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
+    if is_class:
+        if name == "__new__":
+            return tracer.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
+        return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
+    if isinstance(raw, _C_METHODS):
+        from bytecap.values.functions import BuiltinFunction, MethodValue
+
+        return MethodValue(BuiltinFunction(raw), receiver)
+    return bind(tracer, raw, owner, receiver, receiver.python_type(), name)
+
+
+def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """A dunder method written in Python, bound, or None when the class has none (or only C's)."""
+    cls = value.python_type()
+    raw, owner = static_lookup(cls.__mro__, name)
+    if owner is None or raw is None or isinstance(raw, _C_METHODS):
+        return None
+    if name == "__hash__" and raw is None:
+        raise UnsupportedCall(f"unhashable {value.describe()}")
+    return bind(tracer, raw, owner, value, cls, name)

@@ -1,0 +1,209 @@
+"""Calls: which function is a table entry, which a torch node, which is inlined."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.fold import fold_call, run
+from bytecap.handlers import handler_of, is_pure
+from bytecap.signals import NotConcrete
+from bytecap.torch_calls import call_torch
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.functions import FunctionValue
+from bytecap.values.sequences import TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+# Python functions of these modules are one node each; every other Python function is inlined.
+LEAF_MODULES = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"}
+)
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_TENSOR_BASE = torch.Tensor.__mro__[1]
+
+
+def call_function(
+    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a Python function."""
+    real = function.real
+    if real is not None:
+        handler = handler_of(real)
+        if handler is not None:
+            return call_handler(tracer, handler, real, args, kwargs)
+        if real.__module__ in LEAF_MODULES and "<locals>" not in real.__qualname__:
+            try:
+                return call_torch(tracer, real, args, kwargs)
+            except UnsupportedValue:
+                # An argument that a node cannot hold (a function, an object): inline instead.
+                return inline(tracer, function, args, kwargs)
+        if is_pure(real):
+            return fold_call(tracer, real, args, kwargs)
+    return inline(tracer, function, args, kwargs)
+
+
+def call_handler(
+    tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a table entry; a wrong argument list raises TypeError in the evaluated program."""
+    try:
+        inspect.signature(handler).bind(tracer, *args, **kwargs)
+    except TypeError as error:
+        name = getattr(real, "__name__", str(real))
+        raise tracer.raises(TypeError, f"{name}(): {error}") from None
+    return handler(tracer, *args, **kwargs)
+
+
+def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a function written in C."""
+    handler = handler_of(real)
+    if handler is not None:
+        return handler(tracer, *args, **kwargs)
+    if isinstance(real, _C_METHODS):
+        return _call_descriptor(tracer, real, args, kwargs)
+    if isinstance(real, _LRU_CACHE):
+        return _call_cached(tracer, real, args, kwargs)
+    if is_torch_function(real):
+        return call_torch(tracer, real, args, kwargs)
+    if is_pure(real):
+        return fold_call(tracer, real, args, kwargs)
+    name = getattr(real, "__qualname__", None) or repr(real)
+    raise UnsupportedCall(f"call of {getattr(real, '__module__', None)}.{name}, which has no known meaning")
+
+
+def is_torch_function(real: Any) -> bool:
+    """Whether a callable is an operation of torch on tensors."""
+    if isinstance(real, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    module = getattr(real, "__module__", None) or ""
+    owner = getattr(real, "__self__", None)
+    if isinstance(owner, types.ModuleType):
+        module = owner.__name__
+    return (
+        module.split(".")[0] == "torch"
+        or getattr(owner, "__name__", "") == "_VariableFunctionsClass"
+        or (isinstance(owner, type) and owner.__module__.split(".")[0] == "torch")
+    )
+
+
+def _call_descriptor(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args:
+        raise tracer.raises(TypeError, f"unbound method {real.__name__}() needs an argument")
+    if isinstance(args[0], TensorValue) or issubclass(_TENSOR_BASE, real.__objclass__):
+        if real.__objclass__ is not object:
+            return call_torch(tracer, real, args, kwargs)
+    return args[0].call_method(tracer, real.__name__, args[1:], kwargs)
+
+
+def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """functools.lru_cache: the cached function is taken to be pure."""
+    try:
+        concrete = [arg.concrete() for arg in args]
+        named = {key: value.concrete() for key, value in kwargs.items()}
+    except NotConcrete:
+        return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
+    return tracer.wrap(run(tracer, real, tuple(concrete), named), None)
+
+
+def inline(
+    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Evaluate the function's body in a new frame."""
+    from bytecap.frame import Frame
+    from bytecap.values.iterators import GeneratorValue
+
+    code = function.code
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise UnsupportedCall(f"async function {code.co_qualname}")
+    frame = Frame(tracer, function, bind_arguments(tracer, function, args, kwargs))
+    if code.co_flags & inspect.CO_GENERATOR:
+        return GeneratorValue(frame)
+    with tracer.entering(frame):
+        return frame.run()
+
+
+def bind_arguments(
+    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> dict[str, Any]:
+    """Local variables at the start of a call; raises the TypeErrors that CPython raises."""
+    code = function.code
+    count, names = code.co_argcount, code.co_varnames
+    bound: dict[str, Any] = dict(zip(names[:count], args, strict=False))
+    has_varargs = bool(code.co_flags & inspect.CO_VARARGS)
+    if len(args) > count and not has_varargs:
+        raise tracer.raises(
+            TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given"
+        )
+    total = count + code.co_kwonlyargcount
+    slot = total
+    if has_varargs:
+        bound[names[slot]] = TupleValue(list(args[count:]))
+        slot += 1
+    extra = _bind_keywords(tracer, function, bound, kwargs)
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        bound[names[slot]] = tracer.new_dict(extra)
+    elif extra:
+        raise tracer.raises(
+            TypeError, f"{function.name}() got an unexpected keyword argument '{next(iter(extra))}'"
+        )
+    _fill_defaults(tracer, function, bound)
+    return bound
+
+
+def _bind_keywords(
+    tracer: Tracer, function: FunctionValue, bound: dict[str, Any], kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    code = function.code
+    total = code.co_argcount + code.co_kwonlyargcount
+    accepted = code.co_varnames[code.co_posonlyargcount : total]
+    extra: dict[str, Value] = {}
+    for name, value in kwargs.items():
+        if name not in accepted:
+            extra[name] = value
+        elif name in bound:
+            raise tracer.raises(TypeError, f"{function.name}() got multiple values for argument '{name}'")
+        else:
+            bound[name] = value
+    return extra
+
+
+def _fill_defaults(tracer: Tracer, function: FunctionValue, bound: dict[str, Any]) -> None:
+    code = function.code
+    count = code.co_argcount
+    first = count - len(function.defaults)
+    for index, name in enumerate(code.co_varnames[:count]):
+        if name not in bound:
+            if index < first:
+                raise tracer.raises(
+                    TypeError, f"{function.name}() missing required positional argument: '{name}'"
+                )
+            bound[name] = function.defaults[index - first]
+    for name in code.co_varnames[count : count + code.co_kwonlyargcount]:
+        if name not in bound:
+            if name not in function.kwdefaults:
+                raise tracer.raises(
+                    TypeError, f"{function.name}() missing required keyword-only argument: '{name}'"
+                )
+            bound[name] = function.kwdefaults[name]
+
+
+def expand_mapping(tracer: Tracer, value: Value) -> dict[str, Value]:
+    """The keyword arguments of `**value`."""
+    from bytecap.methods import pairs_of
+
+    result: dict[str, Value] = {}
+    for key, item in pairs_of(tracer, value):
+        if not isinstance(key, Constant) or not isinstance(key.value, str):
+            raise tracer.raises(TypeError, "keywords must be strings")
+        result[key.value] = item
+    return result

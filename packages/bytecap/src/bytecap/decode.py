@@ -1,0 +1,165 @@
+"""Code objects as immutable instruction tables.
+
+    program     ::= instruction* handler*
+    instruction ::= opname arg argval target line      # target: index of the instruction a jump goes to
+    handler     ::= start end target depth push_lasti  # instruction indices, end exclusive
+
+Caches, EXTENDED_ARG and specialised forms are gone: what remains is what `dis` documents.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+
+_EXTENDED_ARG = opcode.EXTENDED_ARG
+_HAS_CONST = frozenset(opcode.hasconst)
+_HAS_NAME = frozenset(opcode.hasname)
+_HAS_LOCAL = frozenset(opcode.haslocal)
+_HAS_FREE = frozenset(opcode.hasfree)
+_HAS_JUMP = frozenset(opcode.hasjrel)
+_NAMES = tuple(opcode.opname)
+
+
+def _cache_sizes() -> tuple[int, ...]:
+    """Inline cache entries after each opcode (a list in 3.11 and 3.12, a dict by name in 3.13)."""
+    entries = opcode._inline_cache_entries  # type: ignore[attr-defined]
+    if isinstance(entries, dict):
+        return tuple(entries.get(name, 0) for name in _NAMES)
+    return tuple(entries)
+
+
+_CACHES = _cache_sizes()
+
+# The names whose argument carries a flag beside the index of a name.
+_NAME_SHIFT = {"LOAD_GLOBAL": 1}
+if sys.version_info >= (3, 12):
+    _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: `argval` is the name, constant or local that `arg` stands for."""
+
+    opname: str
+    arg: int
+    argval: object
+    target: int
+    line: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One entry of the exception table, in instruction indices."""
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A code object, ready to evaluate."""
+
+    code: CodeType
+    instructions: tuple[Instruction, ...]
+    handlers: tuple[Handler, ...]
+    local_names: tuple[str, ...]
+
+    def handler_at(self, index: int) -> Handler | None:
+        """The innermost handler that covers the instruction."""
+        for handler in self.handlers:
+            if handler.start <= index < handler.end:
+                return handler
+        return None
+
+
+def _local_names(code: CodeType) -> tuple[str, ...]:
+    """Names of fast locals, cells and free variables in the order of the frame's slots."""
+    cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
+    return code.co_varnames + cells + code.co_freevars
+
+
+def _lines(code: CodeType) -> dict[int, int]:
+    lines: dict[int, int] = {}
+    for start, end, line in code.co_lines():
+        for offset in range(start, end, 2):
+            lines[offset] = line or code.co_firstlineno
+    return lines
+
+
+def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object:
+    if op in _HAS_CONST:
+        return code.co_consts[arg]
+    if op in _HAS_NAME:
+        return code.co_names[arg >> _NAME_SHIFT.get(_NAMES[op], 0)]
+    if op in _HAS_LOCAL:
+        return names[arg] if arg < len(names) else (names[arg >> 4], names[arg & 15])
+    if op in _HAS_FREE:
+        return names[arg]
+    return arg
+
+
+# Two-in-one forms of 3.13 hold two local indices in one argument, whatever its size.
+_PAIRED = frozenset(
+    {"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"}
+)
+
+
+@lru_cache(maxsize=4096)
+def decode(code: CodeType) -> Program:
+    """The instruction table of `code`.
+
+    >>> [i.opname for i in decode((lambda x: x).__code__).instructions][-1]
+    'RETURN_VALUE'
+    """
+    raw, names, lines = code.co_code, _local_names(code), _lines(code)
+    rows: list[tuple[str, int, object, int, int]] = []
+    index_of: dict[int, int] = {}
+    position, arg, start = 0, 0, 0
+    while position < len(raw):
+        op = raw[position]
+        arg = (arg << 8) | raw[position + 1]
+        if op == _EXTENDED_ARG:
+            index_of[position] = len(rows)
+            position += 2
+            continue
+        after = position + 2 + 2 * _CACHES[op]
+        name = _NAMES[op]
+        jump = -1
+        if op in _HAS_JUMP:
+            jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
+        value = (
+            (names[arg >> 4], names[arg & 15])
+            if name in _PAIRED
+            else _argval(code, names, op, arg)
+        )
+        index_of[position] = len(rows)
+        rows.append((name, arg, value, jump, position))
+        start, arg, position = after, 0, after
+    index_of[start] = len(rows)
+    instructions = tuple(
+        Instruction(name, arg, value, index_of.get(jump, -1), lines.get(offset, 0), offset)
+        for name, arg, value, jump, offset in rows
+    )
+    return Program(code, instructions, _handlers(code, index_of, raw), names)
+
+
+def _handlers(code: CodeType, index_of: dict[int, int], raw: bytes) -> tuple[Handler, ...]:
+    def index_at(offset: int) -> int:
+        while offset not in index_of and offset < len(raw):
+            offset += 2
+        return index_of[offset]
+
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return tuple(
+        Handler(index_at(e.start), index_at(e.end), index_at(e.target), e.depth, e.lasti)
+        for e in entries
+    )

@@ -1,0 +1,120 @@
+"""Side effects: what the captured code changed outside its frame, replayed after the graph.
+
+Each changed object appears once, in the order of the first change, with its final state. All values are made
+before the first store, so that nothing is read from an object that a store has changed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedMutation
+from bytecap.operations import same_object
+from bytecap.values.base import Value
+from bytecap.values.cells import CellValue
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.sequences import ListValue
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+
+Store = Callable[[], None]
+
+
+def emit_effects(emitter: Emitter, result: Value) -> None:
+    """Emit every side effect; `result` is made ready first if there is any."""
+    stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
+    if not stores:
+        return
+    emitter.prepare(result)
+    for store in stores:
+        store()
+
+
+def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
+    items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else list(effect.members.values())
+    emitter.prepare(effect)
+    for item in items:
+        emitter.prepare(item)
+
+    def store() -> None:
+        for item in items:
+            emitter.load(item)
+        emitter.build_tuple(len(items))
+        emitter.load(effect)
+        emitter.call_helper("replace_items", arguments=2)
+        emitter.pop()
+
+    return [store]
+
+
+def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Store]:
+    content = effect.content
+    if content is None:
+        raise UnsupportedMutation("deleting a variable of an outer function")
+    emitter.prepare(content)
+
+    def store() -> None:
+        emitter.load(content)
+        if effect.frame_name is not None:
+            emitter.store_free(effect.frame_name)
+        else:
+            emitter.constant(effect.real)
+            emitter.store_attribute("cell_contents")
+
+    return [store]
+
+
+def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
+    assert effect.real is not None
+    owner: Value = effect if effect.owner is None else effect.owner
+    by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key in effect.real}
+    stores: list[Store] = []
+    emitter.prepare(owner)
+    for code in effect.written:
+        pair = effect.new.get(code)
+        if pair is None:
+            if code in by_code:
+                stores.append(_delete(emitter, effect, owner, by_code[code]))
+        elif code not in by_code or not _unchanged(pair[1], effect.real[by_code[code]]):
+            emitter.prepare(pair[0])
+            emitter.prepare(pair[1])
+            stores.append(_store(emitter, effect, owner, *pair))
+    return stores
+
+
+def _unchanged(value: Value, real: Any) -> bool:
+    if isinstance(value, Constant):
+        return same_object(value, Constant(real))
+    return getattr(value, "real", None) is real
+
+
+def _store(emitter: Emitter, effect: DictValue, owner: Value, key: Value, value: Value) -> Store:
+    def store() -> None:
+        emitter.load(owner)
+        emitter.load(key)
+        emitter.load(value)
+        emitter.call_helper("set_item" if effect.owner is None else "set_attribute", arguments=3)
+        emitter.pop()
+
+    return store
+
+
+def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Store:
+    def store() -> None:
+        emitter.load(owner)
+        emitter.constant(key)
+        emitter.call_helper("delete_item" if effect.owner is None else "delete_attribute", arguments=2)
+        emitter.pop()
+
+    return store
+
+
+_PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
+    ListValue: _plan_list,
+    SetValue: _plan_list,
+    CellValue: _plan_cell,
+    DictValue: _plan_dict,
+}

@@ -1,0 +1,241 @@
+"""Values back to bytecode: read inputs from their sources, rebuild outputs, replay side effects."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import (
+    Attribute,
+    Builtin,
+    Cell,
+    DictKey,
+    Global,
+    HandleSource,
+    Item,
+    Local,
+    Source,
+)
+from stagewire.capture import DictValue as ValueAt
+
+from bytecap.assembler import Assembler, assemble
+from bytecap.effects import emit_effects
+from bytecap.errors import CannotRebuild
+from bytecap.values.base import Value
+from bytecap.values.cells import CellValue
+from bytecap.values.constant import Constant
+from bytecap.values.functions import FunctionValue
+from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.objects import ObjectValue
+from bytecap.values.sequences import ListValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+# Values with identity: built once, then loaded from a local.
+_SHARED = (ListValue, DictValue, SetValue, ObjectValue, FunctionValue, CellValue)
+_LIMIT = 150
+
+
+class Emitter(Assembler):
+    """Emits the part of the replacement code that follows the graph call."""
+
+    def __init__(self, tracer: Tracer, code: CodeType) -> None:
+        super().__init__(code.co_firstlineno)
+        self.tracer = tracer
+        self.code = code
+        self.outputs: dict[str, TensorValue] = {}
+        self._locals: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._alive: list[Value] = []
+        self._depth = 0
+
+    # -- values
+
+    def load(self, value: Value) -> None:
+        """Push the object that `value` stands for."""
+        known = self._locals.get(id(value))
+        if known is not None:
+            self.load_local(known)
+            return
+        if isinstance(value, Constant):
+            self.constant(value.value)
+        elif value.source is not None:
+            emit_source(self, value.source, self.tracer.names.objects)
+        elif getattr(value, "real", None) is not None and not isinstance(value, (CellValue, TensorValue)):
+            self.constant(value.real)  # type: ignore[attr-defined]
+        else:
+            self._build(value)
+
+    def _build(self, value: Value) -> None:
+        if id(value) in self._open or self._depth > _LIMIT:
+            raise CannotRebuild(f"a {value.describe()} that contains itself")
+        self._open.add(id(value))
+        self._depth += 1
+        value.reconstruct(self)
+        self._depth -= 1
+        self._open.discard(id(value))
+        if isinstance(value, _SHARED) and id(value) not in self._locals:
+            self.keep(value)
+            self.load(value)
+
+    def keep(self, value: Value) -> None:
+        """Pop the object of `value` into a local, from which later loads take it."""
+        name = f".kept{len(self._locals)}"
+        self._locals[id(value)] = name
+        self._alive.append(value)
+        self._open.discard(id(value))
+        self.store_local(name)
+
+    def prepare(self, value: Value) -> None:
+        """Have the object of `value` ready in a local before side effects start."""
+        if not isinstance(value, Constant) and id(value) not in self._locals:
+            self.load(value)
+            if id(value) in self._locals:
+                self.pop()
+            else:
+                self.keep(value)
+
+    def graph_output(self, value: TensorValue) -> None:
+        """Push a result of the graph."""
+        self.outputs.setdefault(value.name, value)
+        self.load_local(f".out_{value.name}")
+
+    def build_tuple(self, count: int) -> None:
+        """Pop `count` items, push a tuple."""
+        self.build("TUPLE", count)
+
+    def build_list(self, count: int) -> None:
+        """Pop `count` items, push a list."""
+        self.build("LIST", count)
+
+    def build_map(self, count: int) -> None:
+        """Pop `count` pairs, push a dict."""
+        self.build("MAP", count)
+
+    def build_slice(self) -> None:
+        """Pop start, stop, step, push a slice."""
+        self.build("SLICE", 3)
+
+
+# -- sources
+
+
+def _emit_cell(emitter: Assembler, source: Cell, objects: Mapping[str, Any]) -> None:
+    if source.function is None:
+        emitter.load_free(source.name)
+        return
+    if not isinstance(source.function, HandleSource):
+        raise CannotRebuild(f"cell {source.name!r} of an unknown function")
+    function = objects[source.function.name]
+    index = function.__code__.co_freevars.index(source.name)
+    emitter.constant(function.__closure__[index])
+    emitter.load_attribute("cell_contents")
+
+
+def emit_source(
+    emitter: Assembler,
+    source: Source,
+    objects: Mapping[str, Any],
+    base: Callable[[Source], None] | None = None,
+) -> None:
+    """Push the object at `source`; `base` pushes what an attribute or item is read from."""
+
+    def inner(prefix: Source) -> None:
+        (base or (lambda s: emit_source(emitter, s, objects)))(prefix)
+
+    match source:
+        case Local(name):
+            emitter.load_local(name)
+        case Global(name, None):
+            emitter.load_global(name)
+        case Global(name, module):
+            emitter.constant(sys.modules[str(module)].__dict__)
+            emitter.constant(name)
+            emitter.subscript()
+        case Builtin(name):
+            emitter.load_global(name)
+        case Cell():
+            _emit_cell(emitter, source, objects)
+        case Attribute(prefix, name):
+            inner(prefix)
+            emitter.load_attribute(name)
+        case Item(prefix, key):
+            inner(prefix)
+            emitter.constant(key)
+            emitter.subscript()
+        case ValueAt(prefix, index):
+            inner(prefix)
+            emitter.call_helper("dict_value", index, arguments=1)
+        case HandleSource(name):
+            emitter.constant(objects[name])
+        case DictKey():
+            raise CannotRebuild("a key of an outside dict")
+        case _:
+            raise CannotRebuild(f"an object at {source}")
+
+
+def _prefix(source: Source) -> Source | None:
+    return source.base if isinstance(source, (Attribute, Item, ValueAt)) else None
+
+
+class InputLoader:
+    """Loads graph inputs; a prefix that several sources share is read once."""
+
+    def __init__(self, emitter: Assembler, sources: list[Source], objects: Mapping[str, Any]) -> None:
+        self.emitter = emitter
+        self.objects = objects
+        self._uses: Counter[Source] = Counter()
+        self._locals: dict[Source, str] = {}
+        for source in sources:
+            self._count(source)
+
+    def _count(self, source: Source) -> None:
+        prefix = _prefix(source)
+        if prefix is not None and not isinstance(prefix, (Local, HandleSource)):
+            self._uses[prefix] += 1
+            if self._uses[prefix] == 1:
+                self._count(prefix)
+
+    def load(self, source: Source) -> None:
+        """Push the object at `source`."""
+        known = self._locals.get(source)
+        if known is not None:
+            self.emitter.load_local(known)
+            return
+        emit_source(self.emitter, source, self.objects, self.load)
+        if self._uses[source] > 1:
+            self._locals[source] = name = f".read{len(self._locals)}"
+            self.emitter.copy()
+            self.emitter.store_local(name)
+
+
+def replacement_code(
+    code: CodeType, emitter: Emitter, sources: list[Source], compiled: Callable[..., Any] | None
+) -> CodeType:
+    """The whole replacement: read inputs, call the graph, then what `emitter` holds."""
+    head = Assembler(code.co_firstlineno)
+    if compiled is not None:
+        loader = InputLoader(head, sources, emitter.tracer.names.objects)
+        head.push_callable(compiled)
+        for source in sources:
+            loader.load(source)
+        head.call(len(sources))
+        if emitter.outputs:
+            head.unpack(len(emitter.outputs))
+            for name in emitter.outputs:
+                head.store_local(f".out_{name}")
+        else:
+            head.pop()
+    return assemble(code, head.instructions + emitter.instructions)
+
+
+def emit_epilogue(emitter: Emitter, result: Value) -> None:
+    """Rebuild the result, replay side effects, return."""
+    emit_effects(emitter, result)
+    emitter.load(result)
+    emitter.return_top()

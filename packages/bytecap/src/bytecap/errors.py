@@ -1,0 +1,104 @@
+"""Coded errors of bytecap: why a frame was not captured.
+
+A code never changes its meaning. `CannotCapture` subclasses end the capture of a frame, which then runs plain
+(or raises this error under `fullgraph=True`).
+"""
+
+from __future__ import annotations
+
+from stagewire.errors import StageError
+
+
+class CannotCapture(StageError):
+    """A frame that the evaluator cannot represent; `where` is the user's line."""
+
+    code = "BC000"
+
+
+class UnsupportedInstruction(CannotCapture):
+    """An instruction without a handler for this version of CPython."""
+
+    code = "BC001"
+    fix = "Move the statement out of the captured function."
+
+
+class UnsupportedCall(CannotCapture):
+    """A call of something opaque: a C function without a known meaning, an object of an unknown kind."""
+
+    code = "BC002"
+    fix = "Call it outside the captured function, or pass its result as an argument."
+
+
+class UnsupportedValue(CannotCapture):
+    """A Python value of a kind that the evaluator does not model."""
+
+    code = "BC003"
+    fix = "Use plain Python values, tensors or nn.Modules in the captured function."
+
+
+class DataDependent(CannotCapture):
+    """Python control flow or a Python number that depends on the values inside a tensor."""
+
+    code = "BC004"
+    fix = "Use torch.where or masks instead of branching on tensor values."
+
+
+class RaisedInCapture(CannotCapture):
+    """The captured code raises (with these inputs); the plain run will raise the same, with its own traceback."""
+
+    code = "BC005"
+    fix = "Look at the plain run's traceback."
+
+
+class CannotRebuild(CannotCapture):
+    """A returned or stored value that replacement bytecode cannot build again."""
+
+    code = "BC006"
+    fix = "Return tensors, plain containers or dataclasses of them."
+
+
+class UnsupportedFrame(CannotCapture):
+    """A kind of code object that is not captured: generators, coroutines, class bodies, modules."""
+
+    code = "BC007"
+    fix = "Compile the function that does the tensor work, not the generator around it."
+
+
+class UnsupportedMutation(CannotCapture):
+    """A change of an outside object that cannot be replayed after the graph."""
+
+    code = "BC008"
+    fix = "Return the new value instead of storing it."
+
+
+class NoTensorWork(CannotCapture):
+    """The frame calls no tensor operation: nothing to compile."""
+
+    code = "BC009"
+    fix = "Nothing to do: the frame runs plain at full speed."
+
+
+class RecompileLimit(StageError):
+    """One code object needed more captures than the limit."""
+
+    code = "BC010"
+    fix = "Keep the guarded values stable, or raise recompile_limit."
+
+
+class AbstractCallFailed(CannotCapture):
+    """A torch function that could not be evaluated on abstract tensors."""
+
+    code = "BC011"
+    fix = "Report the operator; meanwhile call it outside the captured function."
+
+
+class InterpretError(StageError):
+    """A Capture document that cannot be run: an unknown target, a missing input."""
+
+    code = "BC012"
+    fix = "Run the document with the torch version that wrote it."
+
+
+ERROR_CODES = tuple(
+    cls.code for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, InterpretError)
+)

@@ -1,0 +1,78 @@
+"""The graph under construction: inputs as they are met, nodes in order of execution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from absint import AbstractTensor
+from stagewire.capture import Input, InputRole, Source
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
+from stagewire.types import TensorType
+
+# Nodes that only change the state in which later nodes run.
+STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
+
+
+class GraphBuilder:
+    """Inputs, nodes and fresh names."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Input] = []
+        self.nodes: list[Node] = []
+        self._taken: dict[str, int] = {}
+
+    def name(self, hint: str) -> str:
+        """A fresh value name that starts with `hint`."""
+        stem = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_") or "value"
+        if stem[0].isdigit():
+            stem = f"v{stem}"
+        count = self._taken.get(stem, 0)
+        self._taken[stem] = count + 1
+        if count == 0:
+            return stem
+        return self.name(f"{stem}_{count}")
+
+    def add_input(self, hint: str, type_: TensorType, source: Source, role: InputRole) -> str:
+        """Append an input."""
+        name = self.name(hint)
+        self.inputs.append(Input(Value(name, type_), source, role))
+        return name
+
+    def add_node(
+        self,
+        target: str,
+        args: tuple[Arg, ...],
+        kwargs: dict[str, Arg],
+        results: list[AbstractTensor],
+        line: SourceLine | None,
+    ) -> list[str]:
+        """Append a node with these tensor results; returns their names."""
+        stem = target.removesuffix(".__get__").rpartition(".")[2].strip("_") or "value"
+        values = tuple(Value(self.name(stem), tensor_type(tensor)) for tensor in results)
+        self.nodes.append(Node(target, args, kwargs, values, line))
+        return [value.name for value in values]
+
+    def finish(self, outputs: list[str]) -> Graph:
+        """The frozen graph."""
+        return Graph(
+            tuple(item.value for item in self.inputs),
+            tuple(self.nodes),
+            tuple(Ref(name) for name in outputs),
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any node computes something."""
+        return any(node.target not in STATE_TARGETS for node in self.nodes)
+
+
+def tensor_type(tensor: Any) -> TensorType:
+    """The wire type of an abstract (or real strided) tensor."""
+    return TensorType(
+        str(tensor.dtype).removeprefix("torch."),  # type: ignore[arg-type]
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        int(tensor.storage_offset()),
+        str(tensor.device),
+        bool(tensor.requires_grad),
+    )

@@ -1,0 +1,145 @@
+"""Guards as they are collected: each condition once, with the live objects that their names stand for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+import torch
+from stagewire.capture import (
+    Attribute,
+    Equals,
+    GlobalState,
+    Guard,
+    HandleSource,
+    HasKey,
+    IdentityIs,
+    KeysAre,
+    LengthIs,
+    SameObject,
+    Source,
+    TensorIs,
+    TypeIs,
+)
+from stagewire.graph import SourceLine
+from stagewire.types import TensorType
+
+# Modules whose functions, classes and constants are taken to stay as they are.
+EXEMPT = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "bytecap", "absint", "stagewire"}
+
+
+def is_exempt(module: str | None) -> bool:
+    """Whether names of this module are read without a guard.
+
+    `__main__` is part of no library, though it is in `sys.stdlib_module_names` on some versions.
+    """
+    return module is not None and module != "__main__" and module.partition(".")[0] in EXEMPT
+
+
+class Names:
+    """Unique text names of live objects (classes, functions, handles)."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+
+    def of(self, real: Any) -> str:
+        """The name of an object: "module.qualname", made unique by a suffix."""
+        known = self._names.get(id(real))
+        if known is not None:
+            return known
+        stem = describe_object(real)
+        name, count = stem, 1
+        while name in self.objects:
+            count += 1
+            name = f"{stem}#{count}"
+        self.objects[name] = real
+        self._names[id(real)] = name
+        return name
+
+
+def describe_object(real: Any) -> str:
+    """ "module.qualname" of classes, functions and modules; the type for other objects."""
+    if real is None:
+        return "None"
+    if isinstance(real, type(sys)):
+        return real.__name__
+    name = getattr(real, "__qualname__", None) or getattr(real, "__name__", None)
+    if isinstance(name, str):
+        module = getattr(real, "__module__", None)
+        return f"{module}.{name}" if module else name
+    return f"{type(real).__module__}.{type(real).__qualname__} object"
+
+
+class GuardSet:
+    """The guards of one capture, in the order in which they were first needed."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self._guards: dict[Any, Guard] = {}
+
+    def add(self, guard: Guard) -> None:
+        """Add a guard unless the same condition is there (whatever its line)."""
+        key = msgspec.structs.replace(guard, line=None) if hasattr(guard, "line") else guard
+        self._guards.setdefault(key, guard)
+
+    def all(self) -> tuple[Guard, ...]:
+        """All guards in order."""
+        return tuple(self._guards.values())
+
+    def type_is(self, source: Source, cls: type, line: SourceLine | None) -> None:
+        self.add(TypeIs(source, self.names.of(cls), line))
+
+    def identity(self, source: Source, real: Any, line: SourceLine | None) -> None:
+        self.add(IdentityIs(source, self.names.of(real), line))
+
+    def equals(self, source: Source, value: Any, line: SourceLine | None) -> None:
+        self.add(Equals(source, value, line))
+
+    def length(self, source: Source, size: int, line: SourceLine | None) -> None:
+        self.add(LengthIs(source, size, line))
+
+    def has_key(self, source: Source, key: Any, present: bool, line: SourceLine | None) -> None:
+        self.add(HasKey(source, key, present, line))
+
+    def keys(self, source: Source, keys: tuple[Any, ...], line: SourceLine | None) -> None:
+        self.add(KeysAre(source, keys, line))
+
+    def same(self, first: Source, second: Source, same: bool, line: SourceLine | None) -> None:
+        self.add(SameObject(first, second, same, line))
+
+    def tensor(
+        self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None
+    ) -> None:
+        name = f"{type(real).__module__}.{type(real).__qualname__}"
+        if type(real) is torch.Tensor:
+            name = "torch.Tensor"
+        self.names.objects.setdefault(name, type(real))
+        self.add(TensorIs(source, type_, name, None, line))
+
+
+def handle(names: Names, real: Any) -> HandleSource:
+    """A source for an object that the capture itself keeps alive."""
+    return HandleSource(names.of(real))
+
+
+def global_state() -> GlobalState:
+    """The state of torch now."""
+    autocast = tuple(
+        (device, str(torch.get_autocast_dtype(device)).removeprefix("torch."))
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    )
+    return GlobalState(
+        grad_enabled=torch.is_grad_enabled(),
+        inference_mode=torch.is_inference_mode_enabled(),
+        default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+        autocast=autocast,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+def dict_of(source: Source) -> Attribute:
+    """The attribute dictionary of the object at `source`."""
+    return Attribute(source, "__dict__")

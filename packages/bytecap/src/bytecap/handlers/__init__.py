@@ -1,0 +1,40 @@
+"""What each known callable means: tables from the real object to a function on values.
+
+A handler takes `(tracer, *args, **kwargs)` of Values and returns a Value. `PURE` lists callables that are simply
+called at capture time when all their arguments are real objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bytecap.handlers.builtin import BUILTIN
+from bytecap.handlers.classes import CLASSES
+from bytecap.handlers.library import LIBRARY
+from bytecap.handlers.pure import PURE, PURE_MODULES
+from bytecap.handlers.torch_state import TORCH_STATE
+
+HANDLERS: dict[Any, Callable[..., Any]] = {**BUILTIN, **CLASSES, **LIBRARY, **TORCH_STATE}
+
+
+def handler_of(real: Any) -> Callable[..., Any] | None:
+    """The table entry of a callable, or None."""
+    try:
+        return HANDLERS.get(real)
+    except TypeError:
+        return None
+
+
+def is_pure(real: Any) -> bool:
+    """Whether calling `real` at capture time, on real arguments, is sound."""
+    try:
+        if real in PURE:
+            return True
+    except TypeError:
+        return False
+    owner = getattr(real, "__self__", None)
+    module = getattr(real, "__module__", None) or getattr(owner, "__name__", None) or ""
+    if not isinstance(module, str):
+        return False
+    return module in PURE_MODULES or module.split(".")[0] in PURE_MODULES

@@ -1,0 +1,326 @@
+"""Functions of `builtins`, and the C functions of `operator`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall
+from bytecap.fold import fold_call
+from bytecap.operations import (
+    BINARY,
+    COMPARE,
+    UNARY,
+    as_int,
+    binary,
+    collect,
+    compare,
+    is_none,
+    iterate_host,
+    next_value,
+
+    printable,
+    same_object,
+    truth,
+    unary,
+)
+from bytecap.signals import End, NotConcrete, PythonRaise
+from bytecap.values.base import Value
+from bytecap.values.classes import ClassValue
+from bytecap.values.constant import Constant
+from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
+from bytecap.values.iterators import HostIterator
+from bytecap.values.mappings import DictValue, DictView
+from bytecap.values.objects import ObjectValue
+from bytecap.values.protocols import CallIterator
+from bytecap.values.sequences import ListValue, Sequence, TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _len(tracer: Tracer, value: Value) -> Value:
+    return Constant(value.length(tracer))
+
+
+def _isinstance(tracer: Tracer, value: Value, classes: Value) -> Value:
+    return Constant(_instance_of(tracer, value, classes))
+
+
+def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
+    if isinstance(classes, TupleValue):
+        return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
+    cls = classes.concrete()
+    if isinstance(value, TensorValue):
+        return value.real is not None and _fast_isinstance(value.real, cls) or issubclass(value.cls, cls)
+    try:
+        return _fast_isinstance(value.concrete(), cls)
+    except NotConcrete:
+        return issubclass(value.python_type(), cls)
+
+
+def _fast_isinstance(real: Any, cls: Any) -> bool:
+    return isinstance(real, cls)
+
+
+def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
+    others = classes.concrete() if not isinstance(classes, TupleValue) else tuple(
+        other.concrete() for other in classes.values(tracer)
+    )
+    return Constant(issubclass(cls.concrete(), others))
+
+
+def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:
+    try:
+        return value.get_attribute(tracer, name.concrete())
+    except PythonRaise as error:
+        if default is None or not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return default
+
+
+def _hasattr(tracer: Tracer, value: Value, name: Value) -> Value:
+    try:
+        value.get_attribute(tracer, name.concrete())
+    except PythonRaise as error:
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return Constant(False)
+    return Constant(True)
+
+
+def _setattr(tracer: Tracer, value: Value, name: Value, item: Value) -> Value:
+    value.set_attribute(tracer, name.concrete(), item)
+    return NONE
+
+
+def _delattr(tracer: Tracer, value: Value, name: Value) -> Value:
+    value.delete_attribute(tracer, name.concrete())
+    return NONE
+
+
+def _type(tracer: Tracer, *args: Value) -> Value:
+    if len(args) != 1:
+        raise UnsupportedCall("creating a class with type(name, bases, dict)")
+    return tracer.wrap(args[0].python_type(), None)
+
+
+def _callable(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, (FunctionValue, MethodValue, BuiltinMethod, BuiltinFunction, ClassValue)):
+        return Constant(True)
+    return Constant(callable(getattr(value.python_type(), "__call__", None)))
+
+
+def _id(tracer: Tracer, value: Value) -> Value:
+    raise UnsupportedCall("id() of an object in captured code")
+
+
+def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
+    return value.iterate(tracer) if sentinel is None else CallIterator(value, sentinel)
+
+
+def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Value:
+    from bytecap.operations import result_or_stop
+
+    found = next_value(tracer, iterator)
+    if isinstance(found, End) and default is not None:
+        return default
+    return result_or_stop(tracer, found)
+
+
+def _any(tracer: Tracer, values: Value) -> Value:
+    return Constant(any(truth(tracer, value) for value in iterate_host(tracer, values)))
+
+
+def _all(tracer: Tracer, values: Value) -> Value:
+    return Constant(all(truth(tracer, value) for value in iterate_host(tracer, values)))
+
+
+def _sum(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
+    total: Value = Constant(0) if start is None else start
+    for value in iterate_host(tracer, values):
+        total = binary(tracer, "+", total, value)
+    return total
+
+
+def _extreme(symbol: str) -> Callable[..., Value]:
+    def pick(
+        tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None
+    ) -> Value:
+        items = collect(tracer, args[0]) if len(args) == 1 else list(args)
+        if not items:
+            if default is None:
+                raise tracer.raises(ValueError, "iterable argument is empty")
+            return default
+        has_key = key is not None and not is_none(key)
+        best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
+        for item in items[1:]:
+            item_key = key.call(tracer, [item], {}) if has_key else item  # type: ignore[union-attr]
+            if truth(tracer, compare(tracer, symbol, item_key, best_key)):
+                best, best_key = item, item_key
+        return best
+
+    return pick
+
+
+def _sorted(tracer: Tracer, values: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    from bytecap.methods import sort_values
+
+    return ListValue(sort_values(tracer, collect(tracer, values), key, reverse))
+
+
+def _reversed(tracer: Tracer, values: Value) -> Value:
+    if isinstance(values, Sequence):
+        return HostIterator(iter(values.values(tracer)[::-1]), type(reversed([])))
+    if isinstance(values, (DictValue, DictView)):
+        return values.call_method(tracer, "__reversed__", [], {})
+    if isinstance(values, ObjectValue):
+        method = values._special(tracer, "__reversed__")
+        if method is not None:
+            return method.call(tracer, [], {}).iterate(tracer)
+        size = values.length(tracer)
+        return HostIterator(values.get_item(tracer, Constant(i)) for i in range(size - 1, -1, -1))
+    return HostIterator(iter(collect(tracer, values)[::-1]), type(reversed([])))
+
+
+def _enumerate(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
+    first = 0 if start is None else as_int(tracer, start)
+    pairs = enumerate(iterate_host(tracer, values), first)
+    return HostIterator((TupleValue([Constant(i), value]) for i, value in pairs), enumerate)
+
+
+def _zip(tracer: Tracer, *values: Value, strict: Value | None = None) -> Value:
+    return HostIterator(_zip_host(tracer, values, strict is not None and truth(tracer, strict)), zip)
+
+
+def _zip_host(tracer: Tracer, values: tuple[Value, ...], strict: bool) -> Iterator[Value]:
+    iterators = [value.iterate(tracer) for value in values]
+    while iterators:
+        row = []
+        for index, iterator in enumerate(iterators):
+            item = next_value(tracer, iterator)
+            if isinstance(item, End):
+                if strict and (index or not _all_ended(tracer, iterators[1:])):
+                    raise tracer.raises(ValueError, "zip() arguments have different lengths")
+                return
+            row.append(item)
+        yield TupleValue(row)
+
+
+def _all_ended(tracer: Tracer, iterators: list[Value]) -> bool:
+    return all(isinstance(next_value(tracer, iterator), End) for iterator in iterators)
+
+
+def _map(tracer: Tracer, function: Value, *values: Value) -> Value:
+    rows = _zip_host(tracer, values, False)
+    return HostIterator((function.call(tracer, row.items, {}) for row in rows), map)  # type: ignore[attr-defined]
+
+
+def _filter(tracer: Tracer, function: Value, values: Value) -> Value:
+    def kept(item: Value) -> bool:
+        return truth(tracer, item if is_none(function) else function.call(tracer, [item], {}))
+
+    return HostIterator((item for item in iterate_host(tracer, values) if kept(item)), filter)
+
+
+def _super(tracer: Tracer, *args: Value) -> Value:
+    if len(args) == 2:
+        return SuperValue(args[0].concrete(), args[1])
+    frame = tracer.frames[-1]
+    cell = frame.cells["__class__"]
+    return SuperValue(cell.get(tracer, "__class__").concrete(), frame.first_argument())
+
+
+def _vars(tracer: Tracer, value: Value) -> Value:
+    return value.get_attribute(tracer, "__dict__")
+
+
+def _globals(tracer: Tracer) -> Value:
+    return tracer.frames[-1].globals
+
+
+def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    raise UnsupportedCall("print() in captured code")
+
+
+def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
+    if isinstance(value, TensorValue):
+        return value.call_method(tracer, "round", [], {} if digits is None else {"decimals": digits})
+    return fold_call(tracer, round, [value] if digits is None else [value, digits], {})
+
+
+def _abs(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        return value.call_method(tracer, "abs", [], {})
+    if isinstance(value, ObjectValue):
+        method = value._special(tracer, "__abs__")
+        if method is not None:
+            return method.call(tracer, [], {})
+    return fold_call(tracer, abs, [value], {})
+
+
+def _pow(tracer: Tracer, base: Value, exponent: Value, mod: Value | None = None) -> Value:
+    if mod is not None:
+        return fold_call(tracer, pow, [base, exponent, mod], {})
+    return binary(tracer, "**", base, exponent)
+
+
+def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
+    return TupleValue([binary(tracer, "//", left, right), binary(tracer, "%", left, right)])
+
+
+def _format(tracer: Tracer, value: Value, spec: Value | None = None) -> Value:
+    return Constant(format(printable(tracer, value), "" if spec is None else spec.concrete()))
+
+
+def _hash(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, ObjectValue):
+        method = value._special(tracer, "__hash__")
+        if method is not None:
+            return method.call(tracer, [], {})
+    return fold_call(tracer, hash, [value], {})
+
+
+def _dir(tracer: Tracer, value: Value) -> Value:
+    return fold_call(tracer, dir, [value], {})
+
+
+BUILTIN: dict[Any, Callable[..., Value]] = {
+    len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
+    setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
+    any: _any, all: _all, sum: _sum, min: _extreme("<"), max: _extreme(">"), sorted: _sorted,
+    reversed: _reversed, enumerate: _enumerate, zip: _zip, map: _map, filter: _filter, super: _super,
+    vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
+    format: _format, hash: _hash, dir: _dir,
+}  # fmt: skip
+
+
+def _of_binary(symbol: str, inplace: bool) -> Callable[..., Value]:
+    return lambda tracer, left, right: binary(tracer, symbol, left, right, inplace=inplace)
+
+
+def _of_compare(symbol: str) -> Callable[..., Value]:
+    return lambda tracer, left, right: compare(tracer, symbol, left, right)
+
+
+def _of_unary(symbol: str) -> Callable[..., Value]:
+    return lambda tracer, value: unary(tracer, symbol, value)
+
+
+BUILTIN |= {row.function: _of_binary(symbol, False) for symbol, row in BINARY.items()}
+BUILTIN |= {row.inplace: _of_binary(symbol, True) for symbol, row in BINARY.items()}
+BUILTIN |= {row[0]: _of_compare(symbol) for symbol, row in COMPARE.items()}
+BUILTIN |= {row[0]: _of_unary(symbol) for symbol, row in UNARY.items()}
+BUILTIN |= {
+    operator.getitem: lambda tracer, value, key: value.get_item(tracer, key),
+    operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
+    operator.not_: lambda tracer, value: Constant(not truth(tracer, value)),
+    operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
+    operator.is_: lambda tracer, left, right: Constant(same_object(left, right)),
+    operator.is_not: lambda tracer, left, right: Constant(not same_object(left, right)),
+    operator.index: lambda tracer, value: Constant(as_int(tracer, value)),
+}

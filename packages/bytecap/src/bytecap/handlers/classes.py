@@ -1,0 +1,162 @@
+"""Builtin classes called as constructors, and C `__new__` functions."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.fold import fold_call
+from bytecap.operations import as_int, collect, is_none, printable, truth
+from bytecap.torch_calls import data_dependent_scalar
+from bytecap.values.base import Value
+from bytecap.values.classes import ClassValue
+from bytecap.values.constant import Constant
+from bytecap.values.functions import MethodValue, PartialValue
+from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.objects import ObjectValue
+from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _list(tracer: Tracer, values: Value | None = None) -> Value:
+    return ListValue([] if values is None else collect(tracer, values))
+
+
+def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
+    if isinstance(values, TupleValue) and values.cls is tuple:
+        return values
+    return TupleValue([] if values is None else collect(tracer, values))
+
+
+def _deque(tracer: Tracer, values: Value | None = None, maxlen: Value | None = None) -> Value:
+    if maxlen is not None and not is_none(maxlen):
+        from bytecap.errors import UnsupportedCall
+
+        raise UnsupportedCall("deque with maxlen")
+    return ListValue([] if values is None else collect(tracer, values), cls=deque)
+
+
+def _dict_of(cls: type) -> Callable[..., Value]:
+    def make(tracer: Tracer, values: Value | None = None, **more: Value) -> Value:
+        made = DictValue(cls=cls)
+        made.call_method(tracer, "update", [] if values is None else [values], more)
+        return made
+
+    return make
+
+
+def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | None = None, **more: Value) -> Value:
+    made = DictValue(cls=defaultdict, factory=None if factory is None or is_none(factory) else factory)
+    made.call_method(tracer, "update", [] if values is None else [values], more)
+    return made
+
+
+def _set(tracer: Tracer, values: Value | None = None) -> Value:
+    return tracer.new_set([] if values is None else collect(tracer, values))
+
+
+def _frozenset(tracer: Tracer, values: Value | None = None) -> Value:
+    members = [] if values is None else collect(tracer, values)
+    return SetValue({tracer.hash_key(m): m for m in members}, cls=frozenset)
+
+
+def _slice(tracer: Tracer, *args: Value) -> Value:
+    start, stop, step = {1: (NONE, *args, NONE), 2: (*args, NONE), 3: args}[len(args)]
+    return SliceValue(start, stop, step)
+
+
+def _range(tracer: Tracer, *args: Value) -> Value:
+    return Constant(range(*(as_int(tracer, arg) for arg in args)))
+
+
+def _number(cls: type, method: str) -> Callable[..., Value]:
+    def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        if args and isinstance(args[0], TensorValue):
+            return Constant(cls(data_dependent_scalar(tracer, args[0], f"{cls.__name__}() of a tensor")))
+        if args and isinstance(args[0], ObjectValue):
+            found = args[0]._special(tracer, method)
+            if found is not None:
+                return found.call(tracer, [], {})
+        return fold_call(tracer, cls, list(args), kwargs)
+
+    return make
+
+
+def _bool(tracer: Tracer, value: Value | None = None) -> Value:
+    return Constant(False if value is None else truth(tracer, value))
+
+
+def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
+    if value is None:
+        return Constant("")
+    if isinstance(value, ObjectValue):
+        for name in ("__str__", "__repr__"):
+            method = value._special(tracer, name)
+            if method is not None:
+                return method.call(tracer, [], {})
+    from bytecap.values.objects import ExceptionValue
+
+    if isinstance(value, ExceptionValue):
+        return Constant(value.message())
+    return Constant(str(printable(tracer, value), *(arg.concrete() for arg in more)))
+
+
+def _repr(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, ObjectValue):
+        method = value._special(tracer, "__repr__")
+        if method is not None:
+            return method.call(tracer, [], {})
+    return Constant(repr(printable(tracer, value)))
+
+
+def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
+    return PartialValue(function, list(args), dict(kwargs))
+
+
+def _property(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    return fold_call(tracer, property, list(args), kwargs)
+
+
+def _method_type(tracer: Tracer, function: Value, receiver: Value) -> Value:
+    return MethodValue(function, receiver)
+
+
+def _size(tracer: Tracer, values: Value | None = None) -> Value:
+    return TupleValue([] if values is None else collect(tracer, values), cls=torch.Size)
+
+
+def _object(tracer: Tracer) -> Value:
+    return tracer.new_object(object)
+
+
+def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.instantiate import allocate
+
+    assert isinstance(cls, ClassValue)
+    return allocate(tracer, cls.real, list(args))
+
+
+def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
+    items = [] if values is None else collect(tracer, values)
+    return TupleValue(items, cls=cls.concrete())
+
+
+CLASSES: dict[Any, Callable[..., Value]] = {
+    list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
+    defaultdict: _defaultdict, set: _set, frozenset: _frozenset, slice: _slice, range: _range,
+    int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
+    bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
+    torch.Size: _size, object: _object, object.__new__: _new_object, dict.__new__: _new_object,
+    OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
+    str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
+    frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
+}  # fmt: skip

@@ -1,0 +1,39 @@
+"""Callables without side effects whose result depends on their arguments alone."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import importlib.util
+import inspect
+import os
+import re
+import typing
+from typing import Any
+
+import torch
+
+# Whole modules of such functions (top-level name, or the full dotted name).
+PURE_MODULES = frozenset(
+    {"math", "cmath", "_operator", "operator", "inspect", "typing", "re", "string", "textwrap", "fractions",
+     "statistics", "types", "keyword", "packaging", "numbers", "_struct", "struct", "unicodedata", "colorsys",
+     "sre_compile", "ast", "copyreg", "typing_extensions", "posixpath", "genericpath", "decimal"}
+)  # fmt: skip
+
+_BUILTINS = (
+    "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "frozenset", "hash",
+    "hex", "int", "oct", "ord", "pow", "repr", "round", "str", "range", "bytearray", "memoryview",
+)  # fmt: skip
+
+PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) | frozenset(
+    {
+        dataclasses.is_dataclass, dataclasses.fields, inspect.signature, importlib.util.find_spec, re.compile,
+        typing.get_type_hints, typing.get_origin, typing.get_args, collections.Counter,
+        torch.finfo, torch.iinfo, torch.device, torch.Size, torch.get_default_dtype, torch.is_storage,
+        torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
+        torch.typename, torch.get_num_threads, os.getenv, os.environ.get,
+        torch.cuda.device_count, torch._C._get_tracing_state, torch._C._log_api_usage_once,
+        torch._C._get_cudnn_enabled, torch._C._is_torch_function_enabled, torch._C._has_torch_function,
+    }
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""torch functions about the state of torch rather than about tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import UnsupportedCall
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+NONE = Constant(None)
+
+
+def _always(value: Any) -> Callable[..., Value]:
+    return lambda tracer, *args, **kwargs: Constant(value)
+
+
+def _grad_mode(tracer: Tracer, enabled: Value) -> Value:
+    """Change the grad mode for what follows, in the evaluator and as a node."""
+    wanted = bool(enabled.concrete())
+    if wanted != torch.is_grad_enabled():
+        torch._C._set_grad_enabled(wanted)
+        tracer.graph.add_node("torch._C._set_grad_enabled", (wanted,), {}, [], tracer.line())
+    return NONE
+
+
+def _is_grad_enabled(tracer: Tracer) -> Value:
+    return Constant(torch.is_grad_enabled())
+
+
+def _live(function: Callable[..., Any]) -> Callable[..., Value]:
+    """Read a part of torch's state that the global-state guard covers."""
+    return lambda tracer, *args: tracer.fresh(function(*[arg.concrete() for arg in args]))
+
+
+def _is_tensor(tracer: Tracer, value: Value) -> Value:
+    return Constant(isinstance(value, TensorValue))
+
+
+def _check(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
+    from bytecap.operations import truth
+
+    if isinstance(condition, TensorValue):
+        raise UnsupportedCall("torch._check on a tensor")
+    if not truth(tracer, condition):
+        text = "Expected cond to be True" if message is None else message.call(tracer, [], {}).concrete()
+        raise tracer.raises(RuntimeError, text)
+    return NONE
+
+
+def _break(what: str) -> Callable[..., Value]:
+    def refuse(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        raise UnsupportedCall(what)
+
+    return refuse
+
+
+def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    return Constant(False)
+
+
+def _parameter(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    raise UnsupportedCall("creating an nn.Parameter in captured code")
+
+
+def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.fold import fold_call
+
+    return fold_call(tracer, torch.device, list(args), kwargs)
+
+
+
+
+TORCH_STATE: dict[Any, Callable[..., Value]] = {
+    torch.compiler.is_compiling: _always(True),
+    torch.compiler.is_dynamo_compiling: _always(True),
+    torch.compiler.is_exporting: _always(False),
+    torch.jit.is_scripting: _always(False),
+    torch.jit.is_tracing: _always(False),
+    torch._C._get_tracing_state: _always(None),
+    torch._C._log_api_usage_once: _always(None),
+    torch.is_grad_enabled: _is_grad_enabled,
+    torch._C.is_grad_enabled: _is_grad_enabled,
+    torch._C._set_grad_enabled: _grad_mode,
+    torch.is_inference_mode_enabled: _live(torch.is_inference_mode_enabled),
+    torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
+    torch.get_autocast_dtype: _live(torch.get_autocast_dtype),
+    torch.get_default_dtype: _live(torch.get_default_dtype),
+    torch.is_tensor: _is_tensor,
+    torch.overrides.has_torch_function: _no_torch_function,
+    torch.overrides.has_torch_function_unary: _no_torch_function,
+    torch.overrides.has_torch_function_variadic: _no_torch_function,
+    torch._check: _check,
+    torch.nn.Parameter: _parameter,
+    torch.device: _device,
+    torch.manual_seed: _break("torch.manual_seed in captured code"),
+    torch.save: _break("torch.save in captured code"),
+}
+
+if hasattr(torch, "get_default_device"):
+    TORCH_STATE[torch.get_default_device] = _live(torch.get_default_device)

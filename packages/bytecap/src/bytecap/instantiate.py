@@ -1,0 +1,118 @@
+"""Calling a class: `type.__call__` for Python classes, table entries for builtin ones."""
+
+from __future__ import annotations
+
+import enum
+import types
+from abc import ABCMeta
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.attributes import bind, is_python_class, static_lookup
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.fold import fold_call
+from bytecap.handlers import handler_of, is_pure
+from bytecap.values.base import Value
+from bytecap.values.classes import ClassValue
+from bytecap.values.constant import TORCH_CONSTANTS
+from bytecap.values.functions import MethodValue
+from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.sequences import ListValue, TupleValue, field_names
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+
+def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`cls(*args, **kwargs)`."""
+    handler = handler_of(cls)
+    if handler is not None:
+        return handler(tracer, *args, **kwargs)
+    custom = static_lookup(type(cls).__mro__, "__call__")[0]
+    if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
+        return _metaclass_call(tracer, cls, custom, args, kwargs)
+    if issubclass(cls, BaseException):
+        return _new_exception(tracer, cls, args, kwargs)
+    if issubclass(cls, torch.nn.Module) or is_python_class(cls):
+        return construct(tracer, cls, args, kwargs)
+    if issubclass(cls, tuple) and field_names(cls):
+        items = args[0].values(tracer) if isinstance(args[0], (ListValue, TupleValue)) else args
+        return TupleValue(list(items), cls=cls)
+    if issubclass(cls, TORCH_CONSTANTS) or is_pure(cls):
+        return fold_call(tracer, cls, args, kwargs)
+    raise UnsupportedCall(f"creating a {cls.__module__}.{cls.__qualname__}")
+
+
+def _metaclass_call(
+    tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    if issubclass(cls, enum.Enum):
+        return fold_call(tracer, cls, args, kwargs)
+    method = MethodValue(tracer.wrap(custom, None), ClassValue(cls))
+    return method.call(tracer, args, kwargs)
+
+
+def _new_exception(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made = ExceptionValue(cls, list(args))
+    _initialise(tracer, made, cls, args, kwargs)
+    return made
+
+
+def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """type.__call__: `__new__`, then `__init__` if the result is an instance."""
+    new, owner = static_lookup(cls.__mro__, "__new__")
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if isinstance(new, types.FunctionType):
+        function = tracer.wrap_function_of(new, owner, "__new__")
+        made = function.call(tracer, [ClassValue(cls), *args], kwargs)
+        if not issubclass(made.python_type(), cls):
+            return made
+    else:
+        made = allocate(tracer, cls, args)
+    _initialise(tracer, made, cls, args, kwargs)
+    return made
+
+
+def _initialise(
+    tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]
+) -> None:
+    init, owner = static_lookup(cls.__mro__, "__init__")
+    if isinstance(init, types.FunctionType):
+        bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
+    elif isinstance(made, ObjectValue) and made.base is not None:
+        made.call_method(tracer, "__init__", args, kwargs)
+
+
+def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
+    """What the C `__new__` of the class's builtin base makes: an empty instance."""
+    if issubclass(cls, BaseException):
+        return ExceptionValue(cls, list(args))
+    if field_names(cls) and issubclass(cls, tuple):
+        return TupleValue(list(args), cls=cls)
+    base = _builtin_base(tracer, cls, args)
+    made = tracer.new_object(cls)
+    made.base = base
+    return made
+
+
+def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
+    from bytecap.operations import collect
+
+    for ancestor in cls.__mro__:
+        if ancestor in DICT_TYPES:
+            return DictValue(cls=ancestor)
+        if ancestor is list:
+            return ListValue([])
+        if ancestor in (set, frozenset):
+            members = collect(tracer, args[0]) if args and ancestor is frozenset else []
+            return SetValue({tracer.hash_key(m): m for m in members}, cls=ancestor)
+        if ancestor is tuple:
+            return TupleValue(collect(tracer, args[0]) if args else [])
+        if ancestor in (int, float, str, bytes, complex):
+            return fold_call(tracer, ancestor, args, {})
+        if ancestor is torch.Tensor:
+            raise UnsupportedValue(f"creating a tensor subclass {cls.__qualname__}")
+    return None

@@ -1,0 +1,472 @@
+"""Methods of lists, tuples, dicts, dict views and sets, as tables from name to meaning."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedCall
+from bytecap.operations import (
+    as_int,
+    binary,
+    collect,
+    compare,
+    equal,
+    iterate_host,
+    truth,
+)
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictIterator, DictValue, DictView, SetValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.sequences import ListValue, Sequence, TupleValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+Method = Callable[..., Value]
+NONE = Constant(None)
+
+# -- lists and tuples
+
+
+def _append(tracer: Tracer, self: ListValue, item: Value) -> Value:
+    self.mutate(tracer)
+    self.items.append(item)
+    return NONE
+
+
+def _extend(tracer: Tracer, self: ListValue, items: Value) -> Value:
+    added = collect(tracer, items)
+    self.mutate(tracer)
+    self.items.extend(added)
+    return NONE
+
+
+def _insert(tracer: Tracer, self: ListValue, index: Value, item: Value) -> Value:
+    self.mutate(tracer)
+    self.items.insert(as_int(tracer, index), item)
+    return NONE
+
+
+def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
+    if not self.items:
+        raise tracer.raises(IndexError, "pop from empty list")
+    position = -1 if index is None else as_int(tracer, index)
+    if not -len(self.items) <= position < len(self.items):
+        raise tracer.raises(IndexError, "pop index out of range")
+    found = self.item(tracer, position)
+    self.mutate(tracer)
+    del self.items[position]
+    return found
+
+
+def _list_index(tracer: Tracer, self: Sequence, item: Value) -> Value:
+    for position, other in enumerate(self.values(tracer)):
+        if equal(tracer, other, item):
+            return Constant(position)
+    raise tracer.raises(ValueError, "item is not in the sequence")
+
+
+def _remove(tracer: Tracer, self: ListValue, item: Value) -> Value:
+    position = _list_index(tracer, self, item).concrete()
+    self.mutate(tracer)
+    del self.items[position]
+    return NONE
+
+
+def _reverse(tracer: Tracer, self: ListValue) -> Value:
+    self.mutate(tracer)
+    self.items.reverse()
+    return NONE
+
+
+def _list_clear(tracer: Tracer, self: ListValue) -> Value:
+    self.mutate(tracer)
+    self.items.clear()
+    return NONE
+
+
+def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse: Value | None = None) -> Value:
+    ordered = sort_values(tracer, self.values(tracer), key, reverse)
+    self.mutate(tracer)
+    self.items[:] = ordered
+    return NONE
+
+
+def sort_values(
+    tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None
+) -> list[Value]:
+    """sorted(items, key=key, reverse=reverse), stable."""
+    import functools
+
+    no_key = key is None or (isinstance(key, Constant) and key.value is None)
+    keys = items if no_key else [key.call(tracer, [item], {}) for item in items]  # type: ignore[union-attr]
+
+    def order(a: int, b: int) -> int:
+        if truth(tracer, compare(tracer, "<", keys[a], keys[b])):
+            return -1
+        return 1 if truth(tracer, compare(tracer, "<", keys[b], keys[a])) else 0
+
+    backwards = reverse is not None and truth(tracer, reverse)
+    indices = sorted(range(len(items)), key=functools.cmp_to_key(order), reverse=backwards)
+    return [items[index] for index in indices]
+
+
+def _count(tracer: Tracer, self: Sequence, item: Value) -> Value:
+    return Constant(sum(equal(tracer, other, item) for other in self.values(tracer)))
+
+
+def _list_copy(tracer: Tracer, self: ListValue) -> Value:
+    return ListValue(self.values(tracer), cls=self.cls)
+
+
+def _popleft(tracer: Tracer, self: ListValue) -> Value:
+    return _pop(tracer, self, Constant(0))
+
+
+def _appendleft(tracer: Tracer, self: ListValue, item: Value) -> Value:
+    return _insert(tracer, self, Constant(0), item)
+
+
+def _numel(tracer: Tracer, self: TupleValue) -> Value:
+    import math
+
+    return Constant(math.prod(self.concrete()))
+
+
+def _asdict(tracer: Tracer, self: TupleValue) -> Value:
+    names = self.cls._fields  # type: ignore[attr-defined]
+    return tracer.new_dict(dict(zip(names, self.values(tracer), strict=True)))
+
+
+def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
+    names = self.cls._fields  # type: ignore[attr-defined]
+    items = [changes.get(n, v) for n, v in zip(names, self.values(tracer), strict=True)]
+    return TupleValue(items, cls=self.cls)
+
+
+_SEQUENCE: dict[str, Method] = {"index": _list_index, "count": _count}
+_LIST: dict[str, Method] = _SEQUENCE | {
+    "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "remove": _remove,
+    "reverse": _reverse, "clear": _list_clear, "sort": _sort, "copy": _list_copy,
+    "popleft": _popleft, "appendleft": _appendleft,
+}  # fmt: skip
+_TUPLE: dict[str, Method] = _SEQUENCE | {"numel": _numel, "_asdict": _asdict, "_replace": _replace}
+
+# -- dicts
+
+
+def _get(tracer: Tracer, self: DictValue, key: Value, default: Value = NONE) -> Value:
+    found = self.lookup(tracer, key)
+    return default if found is None else found
+
+
+def _dict_pop(tracer: Tracer, self: DictValue, key: Value, default: Value | None = None) -> Value:
+    found = self.lookup(tracer, key)
+    if found is None:
+        if default is None:
+            raise tracer.raises(KeyError, key)
+        return default
+    self.delete_item(tracer, key)
+    return found
+
+
+def _popitem(tracer: Tracer, self: DictValue, last: Value | None = None) -> Value:
+    pairs = self.pairs(tracer)
+    if not pairs:
+        raise tracer.raises(KeyError, "popitem(): dictionary is empty")
+    key, value = pairs[-1 if last is None or truth(tracer, last) else 0]
+    self.delete_item(tracer, key)
+    return TupleValue([key, value])
+
+
+def _setdefault(tracer: Tracer, self: DictValue, key: Value, default: Value = NONE) -> Value:
+    found = self.lookup(tracer, key)
+    if found is not None:
+        return found
+    self.set_item(tracer, key, default)
+    return default
+
+
+def _update(tracer: Tracer, self: DictValue, other: Value | None = None, /, **more: Value) -> Value:
+    for key, value in [] if other is None else pairs_of(tracer, other):
+        self.set_item(tracer, key, value)
+    for name, value in more.items():
+        self.set_item(tracer, Constant(name), value)
+    return NONE
+
+
+def pairs_of(tracer: Tracer, other: Value) -> list[tuple[Value, Value]]:
+    """(key, value) pairs of a mapping or an iterable of pairs."""
+    if isinstance(other, DictValue):
+        return other.pairs(tracer)
+    if isinstance(other, ObjectValue):
+        has_user_keys = other._special(tracer, "keys") is not None
+        if isinstance(other.base, DictValue) and not has_user_keys:
+            return other.base.pairs(tracer)
+        keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
+        return [(key, other.get_item(tracer, key)) for key in keys]
+    pairs = [collect(tracer, pair) for pair in iterate_host(tracer, other)]
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _dict_clear(tracer: Tracer, self: DictValue) -> Value:
+    for key, _ in self.pairs(tracer):
+        self.delete_item(tracer, key)
+    return NONE
+
+
+def _dict_copy(tracer: Tracer, self: DictValue) -> Value:
+    made = DictValue(cls=self.cls, factory=self.factory)
+    _update(tracer, made, self)
+    return made
+
+
+def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None = None) -> Value:
+    if self.real is not None:
+        raise UnsupportedCall("move_to_end of an outside OrderedDict")
+    code = tracer.hash_key(key)
+    pair = self.new.pop(code)
+    rest = dict(self.new)
+    self.new = {**rest, code: pair} if last is None or truth(tracer, last) else {code: pair, **rest}
+    return NONE
+
+
+def _fromkeys(tracer: Tracer, self: DictValue, keys: Value, value: Value = NONE) -> Value:
+    made = DictValue()
+    for key in iterate_host(tracer, keys):
+        made.set_item(tracer, key, value)
+    return made
+
+
+def _view(what: str) -> Method:
+    return lambda tracer, self: DictView(self, what)
+
+
+_DICT: dict[str, Method] = {
+    "get": _get, "pop": _dict_pop, "popitem": _popitem, "setdefault": _setdefault, "update": _update,
+    "clear": _dict_clear, "copy": _dict_copy, "move_to_end": _move_to_end, "fromkeys": _fromkeys,
+    "keys": _view("keys"), "values": _view("values"), "items": _view("items"),
+}  # fmt: skip
+
+
+def _reversed_dict(tracer: Tracer, self: Any) -> Value:
+    if isinstance(self, DictView):
+        return DictIterator(self.dictionary, self.what, reverse=True)
+    return DictIterator(self, "keys", reverse=True)
+
+
+# -- sets
+
+
+def _add(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    self.mutate(tracer)
+    self.members.setdefault(tracer.hash_key(item), item)
+    return NONE
+
+
+def _discard(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    self.mutate(tracer)
+    self.members.pop(tracer.hash_key(item), None)
+    return NONE
+
+
+def _set_remove(tracer: Tracer, self: SetValue, item: Value) -> Value:
+    if tracer.hash_key(item) not in self.members:
+        raise tracer.raises(KeyError, item)
+    return _discard(tracer, self, item)
+
+
+def _set_pop(tracer: Tracer, self: SetValue) -> Value:
+    if not self.members:
+        raise tracer.raises(KeyError, "pop from an empty set")
+    self.mutate(tracer)
+    return self.members.pop(next(iter(self.members)))
+
+
+def _set_clear(tracer: Tracer, self: SetValue) -> Value:
+    self.mutate(tracer)
+    self.members.clear()
+    return NONE
+
+
+def _codes(tracer: Tracer, values: Value) -> dict[Any, Value]:
+    return {tracer.hash_key(item): item for item in iterate_host(tracer, values)}
+
+
+def _combine(name: str, left: dict[Any, Value], right: dict[Any, Value]) -> dict[Any, Value]:
+    match name:
+        case "union":
+            return left | {k: v for k, v in right.items() if k not in left}
+        case "intersection":
+            return {k: v for k, v in left.items() if k in right}
+        case "difference":
+            return {k: v for k, v in left.items() if k not in right}
+        case _:
+            only_right = {k: v for k, v in right.items() if k not in left}
+            return {k: v for k, v in left.items() if k not in right} | only_right
+
+
+def _set_operation(name: str) -> Method:
+    def apply(tracer: Tracer, self: SetValue, *others: Value) -> Value:
+        members = dict(self.members)
+        for other in others:
+            members = _combine(name, members, _codes(tracer, other))
+        return SetValue(members, cls=self.cls)
+
+    return apply
+
+
+def _set_update(name: str) -> Method:
+    def apply(tracer: Tracer, self: SetValue, *others: Value) -> Value:
+        made = _set_operation(name)(tracer, self, *others)
+        self.mutate(tracer)
+        self.members = made.members  # type: ignore[attr-defined]
+        return NONE
+
+    return apply
+
+
+def _set_test(test: Callable[[Any, Any], bool]) -> Method:
+    return lambda tracer, self, other: Constant(test(set(self.members), set(_codes(tracer, other))))
+
+
+_SET: dict[str, Method] = {
+    "add": _add, "discard": _discard, "remove": _set_remove, "pop": _set_pop, "clear": _set_clear,
+    "copy": lambda tracer, self: SetValue(dict(self.members), cls=self.cls),
+    "update": _set_update("union"), "union_update": _set_update("union"),
+    "issubset": _set_test(lambda a, b: a <= b), "issuperset": _set_test(lambda a, b: a >= b),
+    "isdisjoint": _set_test(lambda a, b: a.isdisjoint(b)),
+} | {name: _set_operation(name) for name in ("union", "intersection", "difference", "symmetric_difference")} | {
+    f"{name}_update": _set_update(name) for name in ("intersection", "difference", "symmetric_difference")
+}  # fmt: skip
+
+_TABLES: dict[type, dict[str, Method]] = {
+    ListValue: _LIST,
+    TupleValue: _TUPLE,
+    DictValue: _DICT,
+    SetValue: _SET,
+    DictView: {},
+}
+
+# -- dunder methods that every value answers by its protocol
+
+
+def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(self, DictValue):
+        return _update(tracer, self, *args, **kwargs)
+    if isinstance(self, ListValue):
+        _list_clear(tracer, self)
+        return _extend(tracer, self, *args) if args else NONE
+    if isinstance(self, SetValue):
+        return _set_update("union")(tracer, self, *args)
+    return NONE
+
+
+def _contains(tracer: Tracer, self: Value, item: Value) -> Value:
+    return Constant(self.contains(tracer, item))
+
+
+def _set_item(tracer: Tracer, self: Value, key: Value, value: Value) -> Value:
+    self.set_item(tracer, key, value)
+    return NONE
+
+
+def _delete_item(tracer: Tracer, self: Value, key: Value) -> Value:
+    self.delete_item(tracer, key)
+    return NONE
+
+
+PROTOCOL: dict[str, Method] = {
+    "__getitem__": lambda tracer, self, key: self.get_item(tracer, key),
+    "__setitem__": _set_item,
+    "__delitem__": _delete_item,
+    "__contains__": _contains,
+    "__len__": lambda tracer, self: Constant(self.length(tracer)),
+    "__iter__": lambda tracer, self: self.iterate(tracer),
+    "__bool__": lambda tracer, self: Constant(self.truth(tracer)),
+    "__reversed__": _reversed_dict,
+    "__init__": _init_container,
+    "__add__": lambda tracer, self, other: binary(tracer, "+", self, other),
+    "__mul__": lambda tracer, self, other: binary(tracer, "*", self, other),
+    "__or__": lambda tracer, self, other: binary(tracer, "|", self, other),
+    "__eq__": lambda tracer, self, other: compare(tracer, "==", self, other),
+    "__ne__": lambda tracer, self, other: compare(tracer, "!=", self, other),
+}
+
+
+def call_table_method(
+    tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a method of a builtin container."""
+    method = _TABLES[type(self)].get(name) or PROTOCOL.get(name)
+    if method is None and isinstance(self, Sequence) and self.cls is deque and name == "__reversed__":
+        method = PROTOCOL["__reversed__"]
+    if method is None:
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+    return method(tracer, self, *args, **kwargs)
+
+
+# -- instances of Python classes: what `object` and builtin bases implement in C
+
+
+def _object_setattr(tracer: Tracer, self: ObjectValue, name: Value, item: Value) -> Value:
+    from bytecap.attributes import default_set_attribute
+
+    default_set_attribute(tracer, self, name.concrete(), item)
+    return NONE
+
+
+def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
+    from bytecap.attributes import find_attribute, no_attribute
+
+    found = find_attribute(tracer, self, name.concrete())
+    if found is None:
+        raise no_attribute(tracer, self, name.concrete())
+    return found
+
+
+def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
+    self.attributes.delete_item(tracer, name)
+    return NONE
+
+
+def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(self, ExceptionValue):
+        self.arguments = list(args)
+    elif self.base is not None and not isinstance(self.base, (Constant, TupleValue)):
+        _init_container(tracer, self.base, *args, **kwargs)
+    return NONE
+
+
+_OBJECT: dict[str, Method] = {
+    "__setattr__": _object_setattr,
+    "__getattribute__": _object_getattribute,
+    "__delattr__": _object_delattr,
+    "__init__": _object_init,
+    "__init_subclass__": lambda tracer, self: NONE,
+    "__eq__": lambda tracer, self, other: Constant(self is other),
+    "__ne__": lambda tracer, self, other: Constant(self is not other),
+    "with_traceback": lambda tracer, self, traceback: self,
+}
+
+
+def call_object_method(
+    tracer: Tracer, self: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a method that a Python object inherits from a C type."""
+    if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
+        return _OBJECT[name](tracer, self, *args, **kwargs)
+    if self.base is not None:
+        return self.base.call_method(tracer, name, args, kwargs)
+    method = _OBJECT.get(name)
+    if method is not None:
+        return method(tracer, self, *args, **kwargs)
+    if name in ("__repr__", "__str__", "__format__", "__hash__", "__sizeof__", "__reduce_ex__", "__dir__"):
+        from bytecap.fold import fold_call, run
+
+        return fold_call(tracer, run(tracer, getattr, (self.concrete(), name)), args, kwargs)
+    raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
+

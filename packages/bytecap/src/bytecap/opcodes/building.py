@@ -1,0 +1,205 @@
+"""Containers, strings, unpacking, pattern matching."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bytecap.methods import pairs_of
+from bytecap.operations import collect, printable
+from bytecap.values.classes import ClassValue
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+from bytecap.values.objects import ObjectValue
+from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
+
+if TYPE_CHECKING:
+    from bytecap.decode import Instruction
+    from bytecap.frame import Frame
+
+
+def _build_tuple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(TupleValue(frame.pop_many(instruction.arg)))
+
+
+def _build_list(frame: Frame, instruction: Instruction) -> None:
+    frame.push(ListValue(frame.pop_many(instruction.arg)))
+
+
+def _build_set(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.new_set(frame.pop_many(instruction.arg)))
+
+
+def _build_map(frame: Frame, instruction: Instruction) -> None:
+    flat = frame.pop_many(2 * instruction.arg)
+    made = DictValue()
+    for key, value in zip(flat[::2], flat[1::2], strict=True):
+        made.set_item(frame.tracer, key, value)
+    frame.push(made)
+
+
+def _build_const_key_map(frame: Frame, instruction: Instruction) -> None:
+    keys = frame.pop().concrete()
+    values = frame.pop_many(instruction.arg)
+    frame.push(frame.tracer.new_dict(dict(zip(keys, values, strict=True))))
+
+
+def _build_slice(frame: Frame, instruction: Instruction) -> None:
+    parts = frame.pop_many(instruction.arg)
+    step = parts[2] if instruction.arg == 3 else Constant(None)
+    frame.push(SliceValue(parts[0], parts[1], step))
+
+
+def _build_string(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant("".join(part.concrete() for part in frame.pop_many(instruction.arg))))
+
+
+def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
+    """One replacement field of an f-string."""
+    from bytecap.handlers.classes import CLASSES
+
+    tracer = frame.tracer
+    if conversion == 2:
+        value = CLASSES[repr](tracer, value)
+    elif conversion == 3:
+        value = Constant(ascii(printable(tracer, value)))
+    elif conversion == 1 or isinstance(value, ObjectValue):
+        value = CLASSES[str](tracer, value)
+    return Constant(format(printable(tracer, value), spec))
+
+
+def _format_value(frame: Frame, instruction: Instruction) -> None:
+    spec = frame.pop().concrete() if instruction.arg & 4 else ""
+    frame.push(format_value(frame, frame.pop(), instruction.arg & 3, spec))
+
+
+def _peeked(frame: Frame, instruction: Instruction) -> Any:
+    return frame.stack[-instruction.arg]
+
+
+def _list_append(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    _peeked(frame, instruction).items.append(item)
+
+
+def _set_add(frame: Frame, instruction: Instruction) -> None:
+    item = frame.pop()
+    _peeked(frame, instruction).call_method(frame.tracer, "add", [item], {})
+
+
+def _map_add(frame: Frame, instruction: Instruction) -> None:
+    value, key = frame.pop(), frame.pop()
+    _peeked(frame, instruction).set_item(frame.tracer, key, value)
+
+
+def _list_extend(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    _peeked(frame, instruction).items.extend(collect(frame.tracer, items))
+
+
+def _set_update(frame: Frame, instruction: Instruction) -> None:
+    items = frame.pop()
+    _peeked(frame, instruction).call_method(frame.tracer, "update", [items], {})
+
+
+def _dict_update(frame: Frame, instruction: Instruction) -> None:
+    other = frame.pop()
+    target = _peeked(frame, instruction)
+    for key, value in pairs_of(frame.tracer, other):
+        target.set_item(frame.tracer, key, value)
+
+
+def _dict_merge(frame: Frame, instruction: Instruction) -> None:
+    other = frame.pop()
+    target = _peeked(frame, instruction)
+    for key, value in pairs_of(frame.tracer, other):
+        if target.contains(frame.tracer, key):
+            raise frame.tracer.raises(TypeError, f"got multiple values for keyword argument {key.concrete()!r}")
+        target.set_item(frame.tracer, key, value)
+
+
+def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
+    """Turn the list on top into a tuple."""
+    frame.push(TupleValue(frame.pop().values(frame.tracer)))
+
+
+def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
+    items = collect(frame.tracer, frame.pop())
+    if len(items) != instruction.arg:
+        problem = "too many" if len(items) > instruction.arg else "not enough"
+        raise frame.tracer.raises(ValueError, f"{problem} values to unpack (expected {instruction.arg})")
+    frame.stack.extend(reversed(items))
+
+
+def _unpack_ex(frame: Frame, instruction: Instruction) -> None:
+    before, after = instruction.arg & 0xFF, instruction.arg >> 8
+    items = collect(frame.tracer, frame.pop())
+    if len(items) < before + after:
+        raise frame.tracer.raises(
+            ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
+    middle = items[before : len(items) - after]
+    parts = [*items[:before], ListValue(middle), *items[len(items) - after :]]
+    frame.stack.extend(reversed(parts))
+
+
+def _get_len(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(frame.stack[-1].length(frame.tracer)))
+
+
+def _match_sequence(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(isinstance(frame.stack[-1], Sequence)))
+
+
+def _match_mapping(frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1]
+    inner = value.base if isinstance(value, ObjectValue) else value
+    frame.push(Constant(isinstance(inner, DictValue)))
+
+
+def _match_keys(frame: Frame, instruction: Instruction) -> None:
+    keys, subject = frame.stack[-1], frame.stack[-2]
+    found = []
+    for key in keys.values(frame.tracer):
+        value = subject.call_method(frame.tracer, "get", [key, Constant(NotImplemented)], {})
+        if isinstance(value, Constant) and value.value is NotImplemented:
+            frame.push(Constant(None))
+            return
+        found.append(value)
+    frame.push(TupleValue(found))
+
+
+def _match_class(frame: Frame, instruction: Instruction) -> None:
+    from bytecap.handlers.builtin import BUILTIN
+
+    names, cls, subject = frame.pop().concrete(), frame.pop(), frame.pop()
+    tracer = frame.tracer
+    assert isinstance(cls, ClassValue)
+    if not BUILTIN[isinstance](tracer, subject, cls).concrete():
+        frame.push(Constant(None))
+        return
+    count = instruction.arg
+    self_matching = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+    found: list[Any] = []
+    if count == 1 and cls.real in self_matching:
+        found.append(subject)
+    elif count:
+        positional = getattr(cls.real, "__match_args__", ())
+        found += [subject.get_attribute(tracer, name) for name in positional[:count]]
+    for name in names:
+        present = BUILTIN[hasattr](tracer, subject, Constant(name)).concrete()
+        if not present:
+            frame.push(Constant(None))
+            return
+        found.append(subject.get_attribute(tracer, name))
+    frame.push(TupleValue(found))
+
+
+BUILDING = {
+    "BUILD_TUPLE": _build_tuple, "BUILD_LIST": _build_list, "BUILD_SET": _build_set, "BUILD_MAP": _build_map,
+    "BUILD_CONST_KEY_MAP": _build_const_key_map, "BUILD_SLICE": _build_slice, "BUILD_STRING": _build_string,
+    "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add, "MAP_ADD": _map_add,
+    "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
+    "DICT_MERGE": _dict_merge, "LIST_TO_TUPLE": list_to_tuple, "UNPACK_SEQUENCE": _unpack_sequence,
+    "UNPACK_EX": _unpack_ex, "GET_LEN": _get_len, "MATCH_SEQUENCE": _match_sequence,
+    "MATCH_MAPPING": _match_mapping, "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
+}  # fmt: skip

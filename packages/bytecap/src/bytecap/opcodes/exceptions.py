@@ -1,0 +1,98 @@
+"""try, except, finally, raise, with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedInstruction
+from bytecap.signals import PythonRaise
+from bytecap.values.base import Value
+from bytecap.values.classes import ClassValue
+from bytecap.values.constant import Constant
+from bytecap.values.objects import ExceptionValue
+from bytecap.values.sequences import TupleValue
+
+if TYPE_CHECKING:
+    from bytecap.decode import Instruction
+    from bytecap.frame import Frame
+
+NONE = Constant(None)
+
+
+def _push_exc_info(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.pop()
+    tracer = frame.tracer
+    frame.push(tracer.handled[-1] if tracer.handled else NONE)
+    tracer.handled.append(raised)
+    frame.push(raised)
+
+
+def _pop_except(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+    if frame.tracer.handled:
+        frame.tracer.handled.pop()
+
+
+def _check_exc_match(frame: Frame, instruction: Instruction) -> None:
+    wanted = frame.pop()
+    frame.push(Constant(_matches(frame, frame.stack[-1], wanted)))
+
+
+def _matches(frame: Frame, raised: Value, wanted: Value) -> bool:
+    if isinstance(wanted, TupleValue):
+        return any(_matches(frame, raised, cls) for cls in wanted.values(frame.tracer))
+    return issubclass(raised.python_type(), wanted.concrete())
+
+
+def _reraise(frame: Frame, instruction: Instruction) -> None:
+    raise PythonRaise(frame.pop())
+
+
+def _raise_varargs(frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg == 0:
+        if not frame.tracer.handled:
+            raise frame.tracer.raises(RuntimeError, "No active exception to reraise")
+        raise PythonRaise(frame.tracer.handled[-1])
+    cause = frame.pop() if instruction.arg == 2 else None
+    raised = frame.pop()
+    if isinstance(raised, ClassValue):
+        raised = raised.call(frame.tracer, [], {})
+    if not issubclass(raised.python_type(), BaseException):
+        raise frame.tracer.raises(TypeError, "exceptions must derive from BaseException")
+    if cause is not None and isinstance(raised, ExceptionValue):
+        raised.cause = cause
+    raise PythonRaise(raised)
+
+
+def _before_with(frame: Frame, instruction: Instruction) -> None:
+    tracer = frame.tracer
+    manager = frame.pop()
+    leave = manager.get_attribute(tracer, "__exit__")
+    enter = manager.get_attribute(tracer, "__enter__")
+    frame.push(leave)
+    frame.push(enter.call(tracer, [], {}))
+
+
+def _with_except_start(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.stack[-1]
+    leave = frame.stack[-4]
+    cls = frame.tracer.wrap(raised.python_type(), None)
+    frame.push(leave.call(frame.tracer, [cls, raised, NONE], {}))
+
+
+def _refuse(what: str) -> Any:
+    def refuse(frame: Frame, instruction: Instruction) -> None:
+        raise UnsupportedInstruction(f"{what} ({instruction.opname})")
+
+    return refuse
+
+
+_ASYNC = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")
+
+EXCEPTIONS = {
+    "PUSH_EXC_INFO": _push_exc_info, "POP_EXCEPT": _pop_except, "CHECK_EXC_MATCH": _check_exc_match,
+    "RERAISE": _reraise, "RAISE_VARARGS": _raise_varargs, "BEFORE_WITH": _before_with,
+    "WITH_EXCEPT_START": _with_except_start, "LOAD_BUILD_CLASS": _refuse("a class statement"),
+    "CHECK_EG_MATCH": _refuse("except*"), "PREP_RERAISE_STAR": _refuse("except*"),
+    "IMPORT_STAR": _refuse("import *"), **{name: _refuse("await") for name in _ASYNC},
+}  # fmt: skip

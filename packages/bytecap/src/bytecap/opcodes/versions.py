@@ -1,0 +1,182 @@
+"""Instructions that CPython 3.12 and 3.13 added or changed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import UnsupportedInstruction
+from bytecap.opcodes.building import format_value, list_to_tuple
+from bytecap.opcodes.calling import call, make_function
+from bytecap.opcodes.variables import binary_slice, load_fast, store_slice
+from bytecap.operations import truth, unary
+from bytecap.signals import NULL, PythonRaise
+from bytecap.values.constant import Constant
+from bytecap.values.functions import SuperValue
+
+if TYPE_CHECKING:
+    from bytecap.decode import Instruction
+    from bytecap.frame import Frame
+
+# 3.13 pushes NULL after the callable, where 3.11 and 3.12 push it before.
+_NULL_AFTER = sys.version_info >= (3, 13)
+
+
+def _return_const(frame: Frame, instruction: Instruction) -> Any:
+    from bytecap.frame import Returned
+
+    return Returned(frame.tracer.constant(instruction.argval))
+
+
+def _load_attr(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop().get_attribute(frame.tracer, instruction.argval)
+    if instruction.arg & 1 and not _NULL_AFTER:
+        frame.push(NULL)
+    frame.push(value)
+    if instruction.arg & 1 and _NULL_AFTER:
+        frame.push(NULL)
+
+
+def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
+    receiver, cls, _ = frame.pop(), frame.pop(), frame.pop()
+    value = SuperValue(cls.concrete(), receiver).get_attribute(frame.tracer, instruction.argval)  # type: ignore[arg-type]
+    if instruction.arg & 1 and not _NULL_AFTER:
+        frame.push(NULL)
+    frame.push(value)
+    if instruction.arg & 1 and _NULL_AFTER:
+        frame.push(NULL)
+
+
+def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.locals.pop(instruction.argval, NULL))
+
+
+def _store_fast(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    if value is NULL:
+        frame.locals.pop(instruction.argval, None)
+    else:
+        frame.locals[instruction.argval] = value  # type: ignore[index]
+
+
+def _end_for(frame: Frame, instruction: Instruction) -> None:
+    frame.pop()
+    if not _NULL_AFTER:
+        frame.pop()
+
+
+def _end_send(frame: Frame, instruction: Instruction) -> None:
+    value = frame.pop()
+    frame.pop()
+    frame.push(value)
+
+
+def _cleanup_throw(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.pop()
+    if issubclass(raised.python_type(), StopIteration):
+        frame.pop_many(2)
+        frame.push(Constant(None))
+        frame.push(raised.get_attribute(frame.tracer, "value"))
+        return
+    raise PythonRaise(raised)
+
+
+def _stop_iteration_error(frame: Frame, instruction: Instruction) -> None:
+    raised = frame.pop()
+    if issubclass(raised.python_type(), StopIteration):
+        raise frame.tracer.raises(RuntimeError, "generator raised StopIteration")
+    frame.push(raised)
+
+
+def _unary_positive(frame: Frame, instruction: Instruction) -> None:
+    frame.push(unary(frame.tracer, "+", frame.pop()))
+
+
+# CALL_INTRINSIC_1 by argument (Include/internal/pycore_intrinsics.h).
+_INTRINSICS: dict[int, Any] = {3: _stop_iteration_error, 5: _unary_positive, 6: list_to_tuple}
+
+
+def _call_intrinsic(frame: Frame, instruction: Instruction) -> None:
+    intrinsic = _INTRINSICS.get(instruction.arg)
+    if intrinsic is None:
+        raise UnsupportedInstruction(f"CALL_INTRINSIC_1 {instruction.arg}")
+    intrinsic(frame, instruction)
+
+
+V312 = {
+    "RETURN_CONST": _return_const, "LOAD_ATTR": _load_attr, "LOAD_SUPER_ATTR": _load_super_attr,
+    "LOAD_FAST_CHECK": load_fast, "LOAD_FAST_AND_CLEAR": _load_fast_and_clear, "STORE_FAST": _store_fast,
+    "BINARY_SLICE": binary_slice, "STORE_SLICE": store_slice, "END_FOR": _end_for, "END_SEND": _end_send,
+    "CALL_INTRINSIC_1": _call_intrinsic, "CLEANUP_THROW": _cleanup_throw,
+}  # fmt: skip
+
+# -- 3.13
+
+
+def _load_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:  # type: ignore[attr-defined]
+        frame.push(frame.load_local(name))
+
+
+def _store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.argval:  # type: ignore[attr-defined]
+        frame.locals[name] = frame.pop()
+
+
+def _store_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
+    stored, loaded = instruction.argval  # type: ignore[misc]
+    frame.locals[stored] = frame.pop()
+    frame.push(frame.load_local(loaded))
+
+
+def _call_kw(frame: Frame, instruction: Instruction) -> None:
+    names = frame.pop().concrete()
+    call(frame, instruction.arg, names)
+
+
+def _to_bool(frame: Frame, instruction: Instruction) -> None:
+    frame.push(Constant(truth(frame.tracer, frame.pop())))
+
+
+def _convert_value(frame: Frame, instruction: Instruction) -> None:
+    frame.push(format_value(frame, frame.pop(), instruction.arg, ""))
+
+
+def _format_simple(frame: Frame, instruction: Instruction) -> None:
+    frame.push(format_value(frame, frame.pop(), 0, ""))
+
+
+def _format_with_spec(frame: Frame, instruction: Instruction) -> None:
+    spec = frame.pop().concrete()
+    frame.push(format_value(frame, frame.pop(), 0, spec))
+
+
+def _make_function(frame: Frame, instruction: Instruction) -> None:
+    frame.push(make_function(frame, frame.pop().concrete()))
+
+
+def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
+    from bytecap.calls import expand_mapping
+
+    function, value = frame.pop(), frame.pop()
+    match instruction.arg:
+        case 1:
+            function.defaults = tuple(value.values(frame.tracer))
+        case 2:
+            function.kwdefaults = expand_mapping(frame.tracer, value)
+        case 8:
+            function.closure = tuple(value.values(frame.tracer))
+    frame.push(function)
+
+
+def _load_common_constant(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tracer.wrap((AssertionError, NotImplementedError)[instruction.arg], None))
+
+
+V313 = {
+    "LOAD_FAST_LOAD_FAST": _load_fast_load_fast, "STORE_FAST_STORE_FAST": _store_fast_store_fast,
+    "STORE_FAST_LOAD_FAST": _store_fast_load_fast, "CALL_KW": _call_kw, "TO_BOOL": _to_bool,
+    "CONVERT_VALUE": _convert_value, "FORMAT_SIMPLE": _format_simple, "FORMAT_WITH_SPEC": _format_with_spec,
+    "MAKE_FUNCTION": _make_function, "SET_FUNCTION_ATTRIBUTE": _set_function_attribute,
+    "LOAD_COMMON_CONSTANT": _load_common_constant,
+}  # fmt: skip

@@ -1,0 +1,144 @@
+"""What replacement bytecode calls to build Python objects and to replay side effects."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bytecap.values.sequences import rebuild_tuple
+
+
+def new_object(cls: type) -> Any:
+    """An instance of `cls` without its `__init__`."""
+    return object.__new__(cls)
+
+
+def new_container(base: Any, cls: type) -> Any:
+    """An instance of a subclass of a builtin container, holding the items of `base`."""
+    for kind in (OrderedDict, defaultdict, dict):
+        if issubclass(cls, kind):
+            made = kind.__new__(cls)
+            for key, value in base.items():
+                kind.__setitem__(made, key, value)
+            return made
+    if issubclass(cls, list):
+        made = list.__new__(cls)
+        list.extend(made, base)
+        return made
+    if issubclass(cls, set):
+        made = set.__new__(cls)
+        set.update(made, base)
+        return made
+    for immutable in (frozenset, tuple, str, bytes, int, float, complex):
+        if issubclass(cls, immutable):
+            return immutable.__new__(cls, base)
+    raise TypeError(f"{cls.__qualname__} extends no builtin container")
+
+
+def new_tuple(items: tuple[Any, ...], cls: type) -> Any:
+    """A namedtuple, struct sequence or torch.Size of these items."""
+    return rebuild_tuple(cls, list(items))
+
+
+def new_dict(items: dict[Any, Any], cls: type) -> Any:
+    """A dict of another builtin class."""
+    return cls(items)
+
+
+def new_defaultdict(items: dict[Any, Any], factory: Any) -> defaultdict[Any, Any]:
+    """A defaultdict."""
+    return defaultdict(factory, items)
+
+
+def new_set(items: tuple[Any, ...], cls: type) -> Any:
+    """A set or frozenset."""
+    return cls(items)
+
+
+def new_deque(items: list[Any]) -> deque[Any]:
+    """A deque."""
+    return deque(items)
+
+
+def new_iterator(items: tuple[Any, ...]) -> Iterator[Any]:
+    """The rest of an iterator."""
+    return iter(items)
+
+
+def new_cell() -> types.CellType:
+    """An empty cell."""
+    return types.CellType()
+
+
+def new_function(
+    code: types.CodeType,
+    names: dict[str, Any],
+    name: str,
+    defaults: tuple[Any, ...],
+    kwdefaults: dict[str, Any],
+    closure: tuple[types.CellType, ...],
+) -> types.FunctionType:
+    """A function that the captured code defined."""
+    made = types.FunctionType(code, names, name, defaults or None, closure or None)
+    made.__kwdefaults__ = kwdefaults or None
+    made.__qualname__ = code.co_qualname
+    return made
+
+
+def new_method(function: Callable[..., Any], receiver: Any) -> types.MethodType:
+    """A bound method."""
+    return types.MethodType(function, receiver)
+
+
+def new_partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """functools.partial."""
+    return functools.partial(function, *args, **keywords)
+
+
+def new_exception(cls: type, args: tuple[Any, ...]) -> Any:
+    """An exception instance."""
+    return cls(*args)
+
+
+def set_attribute(target: Any, name: str, value: Any) -> None:
+    """Store an instance attribute; the class's own `__setattr__` was evaluated already."""
+    object.__setattr__(target, name, value)
+
+
+def delete_attribute(target: Any, name: str) -> None:
+    """Delete an instance attribute."""
+    object.__delattr__(target, name)
+
+
+def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
+    """Store a dict item, past a subclass's own method."""
+    dict.__setitem__(target, key, value)
+
+
+def delete_item(target: dict[Any, Any], key: Any) -> None:
+    """Delete a dict item, past a subclass's own method."""
+    dict.__delitem__(target, key)
+
+
+def replace_items(items: tuple[Any, ...], target: Any) -> None:
+    """Give a list, deque or set these items."""
+    target.clear()
+    (target.update if isinstance(target, set) else target.extend)(items)
+
+
+def dict_value(target: dict[Any, Any], index: int) -> Any:
+    """The value under the index-th key."""
+    return list(target.values())[index]
+
+
+HELPERS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
+        new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
+        set_item, delete_item, replace_items, dict_value,
+    )
+}  # fmt: skip

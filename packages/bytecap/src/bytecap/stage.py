@@ -1,0 +1,131 @@
+"""The stage: one Python frame in, a `Capture` document and replacement bytecode out.
+
+    capture(frame_view, options) -> CaptureResult
+    CaptureResult.replacement(compiled) -> code object that calls `compiled` and gives the frame's result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from stagewire.capture import Capture, Cell, Code, Guard, HandleSource, Local
+
+from bytecap.emit import Emitter, emit_epilogue, replacement_code
+from bytecap.errors import CannotCapture, NoTensorWork, RaisedInCapture, UnsupportedFrame
+from bytecap.frame import Frame
+from bytecap.guarding import global_state
+from bytecap.options import Options
+from bytecap.signals import NotConcrete, PythonRaise
+from bytecap.tracer import Tracer, capture_environment
+from bytecap.values.base import Value
+from bytecap.values.functions import FunctionValue
+from bytecap.values.objects import ExceptionValue
+from bytecap.values.sequences import Lazy
+
+_UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    """A captured frame.
+
+    capture: the document. guards: its conditions, the torch state first. objects: the live objects that
+    guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
+    """
+
+    capture: Capture
+    guards: tuple[Guard, ...]
+    objects: Mapping[str, Any]
+    example_inputs: tuple[torch.Tensor, ...]
+    emitter: Emitter
+    code: CodeType
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether the graph does anything (else the replacement does not call it)."""
+        return bool(self.capture.graph.nodes)
+
+    def replacement(self, compiled: Callable[..., Any] | None) -> CodeType:
+        """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result."""
+        sources = [item.source for item in self.capture.inputs]
+        return replacement_code(
+            self.code, self.emitter, sources, compiled if self.has_graph else None
+        )
+
+
+def capture(view: Any, options: Options | None = None) -> CaptureResult:
+    """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
+
+    `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
+    """
+    options = Options() if options is None else options
+    for flag, what in _UNSUPPORTED_FLAGS.items():
+        if view.code.co_flags & flag:
+            raise UnsupportedFrame(f"{view.code.co_qualname} is {what}")
+    tracer = Tracer()
+    state = global_state()
+    with capture_environment():
+        result = _evaluate(tracer, view)
+        if not tracer.graph.has_work and not options.allow_empty:
+            raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+        emitter = Emitter(tracer, view.code)
+        emit_epilogue(emitter, result)
+    inputs = tuple(tracer.graph.inputs)
+    guards = (state, *tracer.guards.all())
+    document = Capture(
+        code=Code(view.code.co_qualname, view.code.co_filename, view.code.co_firstlineno),
+        inputs=inputs,
+        graph=tracer.graph.finish(list(emitter.outputs)),
+        guards=guards,
+        state=state,
+        portable=not any(isinstance(item.source, HandleSource) for item in inputs),
+    )
+    examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
+    return CaptureResult(
+        document,
+        guards,
+        tracer.names.objects,
+        tuple(examples[item.value.name] for item in inputs),  # type: ignore[misc]
+        emitter,
+        view.code,
+    )
+
+
+def _evaluate(tracer: Tracer, view: Any) -> Value:
+    frame = _first_frame(tracer, view)
+    try:
+        with tracer.entering(frame):
+            return frame.run()
+    except PythonRaise as error:
+        raise RaisedInCapture(_raised(error)) from None
+    except NotConcrete as error:
+        raise CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}") from None
+
+
+def _raised(error: PythonRaise) -> str:
+    value = error.value
+    text = value.message() if isinstance(value, ExceptionValue) else ""
+    return f"the captured code raises {value.python_type().__name__}: {text}"
+
+
+def _first_frame(tracer: Tracer, view: Any) -> Frame:
+    closure = []
+    for name in view.code.co_freevars:
+        cell = tracer.cell(view.cells[name], Cell(name))
+        cell.frame_name = name
+        closure.append(cell)
+    function = FunctionValue(
+        view.code,
+        tracer.set_frame_globals(view.globals),
+        name=view.code.co_name,
+        closure=tuple(closure),
+    )
+    bound: dict[str, Any] = {name: Lazy(value, Local(name)) for name, value in view.locals.items()}
+    return Frame(tracer, function, bound)
+
+
+__all__ = ["CaptureResult", "capture"]

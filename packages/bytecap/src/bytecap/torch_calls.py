@@ -1,0 +1,137 @@
+"""Calls of torch functions: run on abstract tensors for their result types, recorded as one node each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from absint import AbstractTensor, DataDependentError, abstract_call
+from absint.targets import target_name
+from absint.wire import to_arg
+
+from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
+from bytecap.signals import NotConcrete
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+# Methods and functions that read the data of a tensor.
+_DATA_READERS = frozenset({"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "backward"})
+
+
+def to_host(tracer: Tracer, value: Value) -> Any:
+    """The argument as torch sees it: abstract tensors in plain containers."""
+    if isinstance(value, TensorValue):
+        return value.abstract
+    if isinstance(value, Constant):
+        return value.value
+    if isinstance(value, TupleValue):
+        items = [to_host(tracer, item) for item in value.values(tracer)]
+        return torch.Size(items) if value.cls is torch.Size else tuple(items)
+    if isinstance(value, ListValue):
+        return [to_host(tracer, item) for item in value.values(tracer)]
+    if isinstance(value, DictValue):
+        return {k.concrete(): to_host(tracer, v) for k, v in value.pairs(tracer)}
+    if isinstance(value, SliceValue):
+        return slice(*(to_host(tracer, bound) for bound in (value.start, value.stop, value.step)))
+    try:
+        return value.concrete()
+    except NotConcrete:
+        raise UnsupportedValue(f"a torch function was given a {value.describe()}") from None
+
+
+def call_torch(
+    tracer: Tracer,
+    function: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+    *,
+    target: str | None = None,
+) -> Value:
+    """Evaluate one torch call; `target` names functions that do not know their own name."""
+    host_args = tuple(to_host(tracer, arg) for arg in args)
+    host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
+    result = _evaluate(tracer, function, host_args, host_kwargs)
+    if not _is_node(result):
+        return tracer.fresh(result)
+    return record(tracer, target or _target(function), host_args, host_kwargs, result)
+
+
+def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = getattr(function, "__name__", "")
+    if name in _DATA_READERS and args and isinstance(args[0], AbstractTensor):
+        if name == "backward":
+            raise UnsupportedCall("Tensor.backward() inside captured code")
+    try:
+        return abstract_call(function, args, kwargs, mode=tracer.mode)
+    except DataDependentError as error:
+        raise DataDependent(error.message) from None
+    except StageError as error:
+        raise AbstractCallFailed(f"{name}: {error.message}") from None
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        raise tracer.raises_real(error) from None
+
+
+def _is_node(result: Any) -> bool:
+    return result is None or any(True for _ in tensors_in(result))
+
+
+def tensors_in(result: Any) -> list[AbstractTensor]:
+    """The abstract tensors of a result, flattened in order."""
+    if isinstance(result, AbstractTensor):
+        return [result]
+    if isinstance(result, (tuple, list)):
+        return [tensor for item in result for tensor in tensors_in(item)]
+    if isinstance(result, dict):
+        return [tensor for item in result.values() for tensor in tensors_in(item)]
+    return []
+
+
+def _target(function: Any) -> str:
+    try:
+        return target_name(function)
+    except StageError as error:
+        raise UnsupportedCall(f"{function!r} has no name in torch: {error.message}") from None
+
+
+def record(
+    tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> Value:
+    """Append the node and wrap its result; a tensor that went in and comes out stays the same object."""
+    wire = tracer.wire_argument
+    try:
+        node_args = tuple(to_arg(arg, wire) for arg in args)
+        node_kwargs = {key: to_arg(value, wire) for key, value in kwargs.items()}
+    except StageError as error:
+        raise UnsupportedValue(f"{target}: {error.message}") from None
+    results = tensors_in(result)
+    values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
+    known = {id(tensor): tracer.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
+    return wrap_result(tracer, result, known)
+
+
+def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> Value:
+    """A result tree as values."""
+    if isinstance(result, AbstractTensor):
+        return known[id(result)]
+    if isinstance(result, tuple):
+        return TupleValue([wrap_result(tracer, item, known) for item in result], cls=type(result))
+    if isinstance(result, list):
+        return ListValue([wrap_result(tracer, item, known) for item in result])
+    if isinstance(result, dict):
+        return tracer.new_dict({key: wrap_result(tracer, item, known) for key, item in result.items()})
+    return tracer.fresh(result)
+
+
+def data_dependent_scalar(tracer: Tracer, value: TensorValue, what: str) -> Any:
+    """The Python number in a tensor whose content is known at capture time; else a coded error."""
+    try:
+        return abstract_call(torch.Tensor.item, (value.abstract,), mode=tracer.mode)
+    except DataDependentError:
+        raise DataDependent(f"{what} ({value.describe()}) depends on its content") from None

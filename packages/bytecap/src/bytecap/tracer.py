@@ -1,0 +1,415 @@
+"""The state of one capture: graph, guards, known objects, frames, side effects."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import types
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from absint import AbstractMode, AbstractTensor
+from absint.errors import UnsupportedTensor
+from absint.wire import to_arg
+from stagewire.capture import Attribute, Global, HandleSource, InputRole, Item, Source
+from stagewire.graph import Arg, Ref, SourceLine
+
+from bytecap.attributes import static_lookup
+from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.graph_builder import GraphBuilder, tensor_type
+from bytecap.guarding import GuardSet, Names, is_exempt
+from bytecap.signals import PythonRaise
+from bytecap.values.base import Value
+from bytecap.values.cells import CellValue
+from bytecap.values.constant import LITERALS, Constant
+from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.tensors import TensorValue
+from bytecap.wrapping import wrap_object
+
+if TYPE_CHECKING:
+    from bytecap.frame import Frame
+
+FRAME_LIMIT = 200
+# Values that are the same object wherever they are read: immutable, or cheap to make again.
+_NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType)
+
+
+class Tracer:
+    """Everything that one capture knows; abstract values take it as their first argument."""
+
+    def __init__(self) -> None:
+        self.graph = GraphBuilder()
+        self.names = Names()
+        self.guards = GuardSet(self.names)
+        self.mode = AbstractMode()
+        self.frames: list[Frame] = []
+        self.handled: list[Value] = []
+        self.effects: list[Any] = []
+        self.tensors: dict[int, TensorValue] = {}
+        self._by_object: dict[int, Value] = {}
+        self._dicts: dict[int, DictValue] = {}
+        self._cells: dict[int, CellValue] = {}
+        self._alive: list[Any] = []
+        self._no_hooks: set[str] = set()
+
+    # -- real objects to values
+
+    def wrap(self, real: Any, source: Source | None) -> Value:
+        """The value of a real object; one value per object, so that identity is kept."""
+        if isinstance(real, _NOT_SHARED):
+            return wrap_object(self, real, source)
+        known = self._by_object.get(id(real))
+        if known is not None:
+            if source is not None:
+                self._guard_again(known, real, source)
+            return known
+        value = wrap_object(self, real, source)
+        self._by_object[id(real)] = value
+        self._alive.append(real)
+        return value
+
+    def _guard_again(self, known: Value, real: Any, source: Source) -> None:
+        """A second path to a known object: it must lead to the same object again."""
+        if isinstance(real, (type, types.FunctionType, types.ModuleType)):
+            self.guards.identity(source, real, self.line())
+        elif known.source is not None and known.source != source:
+            self.guards.same(known.source, source, True, self.line())
+        elif known.source is None:
+            self.guards.identity(source, real, self.line())
+
+    def fresh(self, real: Any) -> Value:
+        """The value of an object that a host call just made: containers belong to the evaluated program."""
+        kind = type(real)
+        if kind is list:
+            return ListValue([self.fresh(item) for item in real])
+        if isinstance(real, tuple):
+            return TupleValue([self.fresh(item) for item in real], cls=kind)
+        if kind in DICT_TYPES:
+            made = DictValue(cls=kind)
+            for key, item in real.items():
+                made.set_item(self, self.wrap(key, None), self.fresh(item))
+            return made
+        if kind in (set, frozenset):
+            members = [self.fresh(member) for member in real]
+            return SetValue({self.hash_key(m): m for m in members}, cls=kind)
+        return self.wrap(real, None)
+
+    def constant(self, real: Any) -> Value:
+        """A constant of a code object."""
+        return self.fresh(real)
+
+    def new_dict(self, items: dict[str, Value]) -> DictValue:
+        """A new dict with string keys."""
+        made = DictValue()
+        made.new = {self.hash_key(key): (key, v) for key, v in ((Constant(k), v) for k, v in items.items())}
+        return made
+
+    def new_set(self, members: list[Value]) -> SetValue:
+        """A new set."""
+        made = SetValue({})
+        for member in members:
+            made.members.setdefault(self.hash_key(member), member)
+        return made
+
+    def new_object(self, cls: type) -> ObjectValue:
+        """A new instance of a Python class, before its `__init__`."""
+        from bytecap.values.nn_modules import NNModuleValue
+
+        return (NNModuleValue if issubclass(cls, torch.nn.Module) else ObjectValue)(cls)
+
+    def hash_key(self, value: Value) -> Hashable:
+        """A host key that is equal when the evaluated program's keys are equal."""
+        if isinstance(value, Constant):
+            return run_hash(self, value.value)
+        if isinstance(value, TupleValue):
+            return ("tuple", *[self.hash_key(item) for item in value.values(self)])
+        if isinstance(value, SetValue) and value.cls is frozenset:
+            return ("frozenset", frozenset(value.members))
+        if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
+            raise self.raises(TypeError, f"unhashable type: '{value.python_type().__name__}'")
+        if isinstance(value, ObjectValue):
+            return self._object_key(value)
+        real = getattr(value, "real", None)
+        return ("object", id(value if real is None else real))
+
+    def _object_key(self, value: ObjectValue) -> Hashable:
+        raw, _ = static_lookup(value.cls.__mro__, "__hash__")
+        if not isinstance(raw, types.FunctionType):
+            if isinstance(value.base, Constant):
+                return value.base.value
+            return ("object", id(value if value.real is None else value.real))
+        if value.real is None:
+            raise UnsupportedCall(f"a new {value.cls.__qualname__} with its own __hash__ as a dict key")
+        return value.concrete()
+
+    # -- sources
+
+    def attribute_source(self, source: Source | None, name: Any) -> Source | None:
+        """Where attribute `name` of the object at `source` is read."""
+        return None if source is None or not isinstance(name, str) else Attribute(source, name)
+
+    def class_source(self, owner: type, name: str) -> Source | None:
+        """Where a class attribute is read; None for library classes, which are taken to stay as they are."""
+        if is_exempt(owner.__module__):
+            return None
+        return Attribute(self.handle(owner), name)
+
+    def handle(self, real: Any) -> HandleSource:
+        """A source for an object that is known by identity."""
+        return HandleSource(self.names.of(real))
+
+    def wrap_function_of(self, function: Any, owner: type | None, name: str) -> Value:
+        """The function inside a staticmethod or classmethod of `owner`."""
+        return self.wrap(function, None)
+
+    def globals_of(self, function: types.FunctionType) -> DictValue:
+        """The module-level names that a function reads."""
+        return self.module_dict(function.__globals__)
+
+    def module_names(self, module: types.ModuleType) -> DictValue:
+        """The names of a Python module."""
+        return self.module_dict(module.__dict__)
+
+    def module_dict(self, names: dict[str, Any]) -> DictValue:
+        """The shadow of a module's dictionary; one per dictionary."""
+        known = self._dicts.get(id(names))
+        if known is None:
+            known = self._dicts[id(names)] = self._new_module_dict(names)
+        return known
+
+    def _new_module_dict(self, names: dict[str, Any]) -> DictValue:
+        module = names.get("__name__")
+        if is_exempt(module):
+            return DictValue(real=names)
+        registered = sys.modules.get(str(module))
+        if getattr(registered, "__dict__", None) is names:
+            return DictValue(
+                real=names,
+                source=Attribute(self.handle(registered), "__dict__"),
+                item_source=lambda key, index: Global(key, module),
+            )
+        base = self.handle(names)
+        return DictValue(real=names, source=base, item_source=lambda key, index: Item(base, key))
+
+    def set_frame_globals(self, names: dict[str, Any]) -> DictValue:
+        """The shadow of the captured frame's own globals."""
+        base = self.handle(names)
+        shadow = DictValue(real=names, source=base, item_source=lambda key, index: Global(key))
+        self._dicts[id(names)] = shadow
+        return shadow
+
+    def cell(self, real: types.CellType, source: Source | None) -> CellValue:
+        """The shadow of an outside cell; one per cell."""
+        known = self._cells.get(id(real))
+        if known is None:
+            known = self._cells[id(real)] = CellValue(real=real, source=source)
+            self._alive.append(real)
+        return known
+
+    # -- tensors
+
+    def input_tensor(self, real: torch.Tensor, source: Source | None) -> TensorValue:
+        """A tensor from outside as a graph input."""
+        if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
+        try:
+            abstract = self._abstract(real)
+        except UnsupportedTensor as error:
+            raise UnsupportedValue(error.message) from None
+        type_ = tensor_type(real)
+        role: InputRole = "constant"
+        if source is None:
+            source = self.handle(real)
+        else:
+            role = _role(real, source)
+            self.guards.tensor(source, type_, real, self.line())
+        name = self.graph.add_input(source_hint(source), type_, source, role)
+        value = TensorValue(abstract, name, cls=type(real), real=real, role=role, source=source)
+        self.tensors[id(abstract)] = value
+        return value
+
+    def _abstract(self, real: torch.Tensor) -> AbstractTensor:
+        lifted = self.mode.lift(real)
+        # The content of an input may differ in the next call: nothing may be concluded from it.
+        lifted.storage_record.constant = None
+        if not real.requires_grad:
+            return lifted
+        abstract = AbstractTensor(lifted.meta, lifted.storage_record, requires_grad=True)
+        if real.is_leaf:
+            return abstract
+        with self.mode, torch.enable_grad():
+            return abstract.view_as(abstract)
+
+    def tensor_of(self, abstract: AbstractTensor, name: str) -> TensorValue:
+        """The value of a node's result; an input that an in-place op returns stays itself."""
+        known = self.tensors.get(id(abstract))
+        if known is None:
+            known = self.tensors[id(abstract)] = TensorValue(abstract, name)
+        return known
+
+    def wire_argument(self, host: Any) -> Arg:
+        """A host argument that is no plain data as document data."""
+        if isinstance(host, AbstractTensor):
+            known = self.tensors.get(id(host))
+            if known is None:
+                raise UnsupportedValue("a tensor that was made outside the captured graph")
+            return Ref(known.name)
+        return NotImplemented  # type: ignore[return-value]
+
+    # -- guards
+
+    def guard_literal(self, source: Source, real: Any) -> None:
+        """source == real, and of the same type."""
+        if isinstance(real, bytes):
+            self.guards.identity(source, real, self.line())
+        elif real is None:
+            self.guards.identity(source, None, self.line())
+        else:
+            self.guards.equals(source, to_arg(real), self.line())
+
+    def guard_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
+        """Whether `key` is in an outside dict."""
+        if shadow.source is None:
+            return
+        if type(key) in LITERALS and not isinstance(key, (bytes, complex)):
+            self.guards.has_key(shadow.source, key, present, self.line())
+        else:
+            self.guard_keys(shadow)
+
+    def guard_length(self, shadow: DictValue) -> None:
+        """The number of items of an outside dict."""
+        if shadow.source is not None and shadow.real is not None:
+            self.guards.length(shadow.source, len(shadow.real), self.line())
+
+    def guard_keys(self, shadow: DictValue) -> None:
+        """The keys of an outside dict, in order."""
+        from stagewire.capture import DictKey
+
+        if shadow.source is None or shadow.real is None:
+            return
+        keys = list(shadow.real)
+        if all(type(key) in LITERALS and not isinstance(key, (bytes, complex)) for key in keys):
+            self.guards.keys(shadow.source, tuple(to_arg(key) for key in keys), self.line())
+            return
+        self.guards.length(shadow.source, len(keys), self.line())
+        for index, key in enumerate(keys):
+            self.wrap(key, DictKey(shadow.source, index))
+
+    def guard_set(self, source: Source, real: Any) -> None:
+        """The members of an outside set."""
+        self.guards.type_is(source, type(real), self.line())
+        self.guards.length(source, len(real), self.line())
+        for member in real:
+            if type(member) not in LITERALS or isinstance(member, (bytes, complex)):
+                raise UnsupportedValue(f"an outside set with a {type(member).__name__} in it")
+            self.guards.has_key(source, member, True, self.line())
+
+    def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
+        """Whether a global nn.Module hook is registered; guards that there is none."""
+        if not hooks and name not in self._no_hooks:
+            self._no_hooks.add(name)
+            self.guards.length(Global(name, "torch.nn.modules.module"), 0, None)
+        return bool(hooks)
+
+    # -- frames and errors
+
+    @contextlib.contextmanager
+    def entering(self, frame: Frame) -> Iterator[None]:
+        """Run a frame on top of the others."""
+        if len(self.frames) >= FRAME_LIMIT:
+            raise UnsupportedCall(f"more than {FRAME_LIMIT} nested calls")
+        self.frames.append(frame)
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
+    def line(self) -> SourceLine:
+        """The innermost line that is the user's (no file of torch), else the innermost."""
+        for frame in reversed(self.frames):
+            if not is_exempt(_module_of(frame)):
+                return _line_of(frame)
+        return _line_of(self.frames[-1]) if self.frames else SourceLine("<unknown>", 0)
+
+    def raises(self, cls: type, *args: Any) -> PythonRaise:
+        """An exception of the evaluated program; raise the result."""
+        values = [arg if isinstance(arg, Value) else self.wrap(arg, None) for arg in args]
+        return PythonRaise(ExceptionValue(cls, values))
+
+    def raises_real(self, error: Exception) -> PythonRaise:
+        """The exception that a host call raised, in the evaluated program."""
+        return self.raises(type(error), *error.args)
+
+    def as_raise(self, args: list[Value]) -> PythonRaise:
+        """The exception meant by generator.throw(type[, value[, traceback]])."""
+        first = args[-2] if len(args) == 3 and isinstance(args[1], ExceptionValue) else args[0]
+        value = first if isinstance(first, ExceptionValue) else first.call(self, [], {})
+        return PythonRaise(value)
+
+
+def run_hash(tracer: Tracer, real: Any) -> Hashable:
+    """The object itself if it is hashable; else TypeError in the evaluated program."""
+    try:
+        hash(real)
+    except TypeError as error:
+        raise tracer.raises_real(error) from None
+    return real
+
+
+def _module_of(frame: Frame) -> str | None:
+    names = frame.globals.real
+    return None if names is None else names.get("__name__")
+
+
+def _line_of(frame: Frame) -> SourceLine:
+    code = frame.function.code
+    line = frame.current.line if frame.current is not None else code.co_firstlineno
+    return SourceLine(code.co_filename, line, code.co_qualname)
+
+
+def _role(real: torch.Tensor, source: Source) -> InputRole:
+    if isinstance(real, torch.nn.Parameter):
+        return "parameter"
+    match source:
+        case Item(Attribute(_, "_buffers"), _):
+            return "buffer"
+    return "tensor"
+
+
+def source_hint(source: Source) -> str:
+    """A readable name for the input at `source`: `self.layers[0].weight` becomes `layers_0_weight`."""
+    parts: list[str] = []
+    at: Any = source
+    while at is not None:
+        match at:
+            case Attribute(base, name):
+                parts += [] if name in ("_parameters", "_buffers", "_modules", "__dict__") else [name]
+                at = base
+            case Item(base, key):
+                parts.append(str(key))
+                at = base
+            case HandleSource():
+                parts.append("constant")
+                at = None
+            case _:
+                name = getattr(at, "name", "")
+                parts += [] if name == "self" and parts else [name]
+                at = getattr(at, "base", None)
+    return "_".join(reversed(parts)) or "input"
+
+
+@contextlib.contextmanager
+def capture_environment() -> Iterator[None]:
+    """Hold the garbage collector, and put torch's grad mode back afterwards."""
+    enabled, grad = gc.isenabled(), torch.is_grad_enabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        if enabled:
+            gc.enable()

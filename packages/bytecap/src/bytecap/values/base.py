@@ -1,0 +1,123 @@
+"""The protocol of abstract values.
+
+A `Value` is what the evaluator knows about one Python object: its type, perhaps the real object, where it was read
+from (`source`, None for what the frame made itself), and how each operation on it behaves. Methods take the
+tracer as their first argument; they may record graph nodes, guards and side effects there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import Source
+
+from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
+from bytecap.signals import NotConcrete
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class Value:
+    """One Python object, as far as the evaluator knows it."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    # -- what it is
+
+    def python_type(self) -> type:
+        """The class of the object."""
+        raise NotImplementedError(type(self).__name__)
+
+    def concrete(self) -> Any:
+        """The real object, if this value stands for one that exists now and is unchanged."""
+        raise NotConcrete(self)
+
+    def describe(self) -> str:
+        """A few words for error messages."""
+        return f"{self.python_type().__name__} object"
+
+    # -- operations, as the interpreter performs them
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.attributes import generic_get_attribute
+
+        return generic_get_attribute(tracer, self, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        raise UnsupportedMutation(f"cannot set attribute {name!r} of a {self.describe()}")
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        raise UnsupportedMutation(f"cannot delete attribute {name!r} of a {self.describe()}")
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self.get_attribute(tracer, "__call__")
+        return method.call(tracer, args, kwargs)
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        """Call the method `name` that the object's C type implements."""
+        from bytecap.fold import fold_method
+
+        return fold_method(tracer, self, name, args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return self.call_method(tracer, "__getitem__", [key], {})
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        raise UnsupportedMutation(f"cannot assign items of a {self.describe()}")
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        raise UnsupportedMutation(f"cannot delete items of a {self.describe()}")
+
+    def length(self, tracer: Tracer) -> int:
+        raise tracer.raises(TypeError, f"object of type '{self.python_type().__name__}' has no len()")
+
+    def truth(self, tracer: Tracer) -> bool:
+        return True
+
+    def iterate(self, tracer: Tracer) -> Value:
+        raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not iterable")
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.operations import contains_by_iteration
+
+        return contains_by_iteration(tracer, self, item)
+
+    # -- back to bytecode
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Emit instructions that push the object; only for values without a source."""
+        raise CannotRebuild(f"cannot build a {self.describe()} in replacement bytecode")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.source or ''}>"
+
+
+class IteratorValue(Value):
+    """Something with `__next__`."""
+
+    __slots__ = ()
+
+    def next(self, tracer: Tracer) -> Any:
+        """The next Value, or an `End`."""
+        raise NotImplementedError
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return self
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.operations import next_or_raise
+
+        if name == "__next__":
+            return next_or_raise(tracer, self)
+        if name == "__iter__":
+            return self
+        raise UnsupportedCall(f"method {name!r} of a {self.describe()}")

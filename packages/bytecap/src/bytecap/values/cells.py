@@ -1,0 +1,82 @@
+"""Cells: the boxes of closure variables."""
+
+from __future__ import annotations
+
+from types import CellType
+from typing import TYPE_CHECKING
+
+from stagewire.capture import Source
+
+from bytecap.values.base import Value
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class CellValue(Value):
+    """A closure cell; `real` is the outside cell it stands for, None for one made in the frame."""
+
+    __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "real")
+
+    def __init__(
+        self, content: Value | None = None, *, real: CellType | None = None, source: Source | None = None
+    ) -> None:
+        super().__init__(None)
+        self.content = content
+        self.real = real
+        self.content_source = source
+        self.loaded = real is None
+        self.mutated = False
+        # The free variable of the captured frame itself that this cell is, if it is one.
+        self.frame_name: str | None = None
+
+    def python_type(self) -> type:
+        return CellType
+
+    def get(self, tracer: Tracer, name: str) -> Value:
+        """The content; an empty cell raises NameError in the evaluated program."""
+        if not self.loaded:
+            assert self.real is not None
+            self.loaded = True
+            try:
+                content = self.real.cell_contents
+            except ValueError:
+                content = None
+                raise tracer.raises(NameError, f"free variable '{name}' is empty") from None
+            self.content = tracer.wrap(content, self.content_source)
+        if self.content is None:
+            raise tracer.raises(UnboundLocalError, f"cannot access free variable '{name}'")
+        return self.content
+
+    def set(self, tracer: Tracer, value: Value | None) -> None:
+        self.loaded = True
+        self.content = value
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "cell_contents":
+            return self.get(tracer, "?")
+        return super().get_attribute(tracer, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name != "cell_contents":
+            return super().set_attribute(tracer, name, value)
+        return self.set(tracer, value)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.frame_name is not None:
+            emitter.load_free_cell(self.frame_name)
+            return
+        if self.real is not None:
+            emitter.constant(self.real)
+            return
+        emitter.call_helper("new_cell")
+        emitter.keep(self)
+        if self.content is not None:
+            emitter.load(self.content)
+            emitter.load(self)
+            emitter.store_attribute("cell_contents")
+        emitter.load(self)

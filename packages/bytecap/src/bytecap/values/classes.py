@@ -1,0 +1,118 @@
+"""Classes and Python modules as values: attribute reads and instantiation."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import Source
+
+from bytecap.errors import UnsupportedMutation
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class ClassValue(Value):
+    """A class."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> type:
+        return self.real
+
+    def describe(self) -> str:
+        return f"class {self.real.__qualname__}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.attributes import class_get_attribute
+
+        return class_get_attribute(tracer, self, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        raise UnsupportedMutation(f"cannot set attribute {name!r} of {self.describe()}")
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.instantiate import instantiate
+
+        return instantiate(tracer, self.real, args, kwargs)
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.fold import fold_call, run
+
+        return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.fold import fold
+
+        return fold(tracer, lambda: self.real[key.concrete()], ())  # type: ignore[index]
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.fold import run
+        from bytecap.values.iterators import HostIterator
+
+        members: Any = run(tracer, list, (self.real,))
+        return HostIterator(tracer.wrap(member, None) for member in members)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.fold import run
+
+        return run(tracer, lambda: item.concrete() in self.real, ())  # type: ignore[operator]
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.fold import run
+
+        return run(tracer, len, (self.real,))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)
+
+
+class ModuleValue(Value):
+    """A Python module; its names are read lazily, each with its own guard."""
+
+    __slots__ = ("names", "real")
+
+    def __init__(self, real: ModuleType, names: DictValue, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+        self.names = names
+
+    def python_type(self) -> type:
+        return ModuleType
+
+    def concrete(self) -> ModuleType:
+        return self.real
+
+    def describe(self) -> str:
+        return f"module {self.real.__name__}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.fold import run
+
+        if name == "__dict__":
+            return self.names
+        found = self.names.lookup(tracer, Constant(name))
+        if found is not None:
+            return found
+        # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
+        return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        self.names.set_item(tracer, Constant(name), value)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)

@@ -1,0 +1,79 @@
+"""Immutable Python values that the evaluator computes with at once."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+from stagewire.capture import Source
+
+from bytecap.values.base import Value
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+LITERALS = (int, float, bool, str, bytes, type(None), complex)
+TORCH_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class Constant(Value):
+    """A value whose every operation is known: numbers, strings, None, dtypes, devices, enum members, ranges."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def concrete(self) -> Any:
+        return self.value
+
+    def describe(self) -> str:
+        return f"{type(self.value).__name__} {self.value!r}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.attributes import generic_get_attribute
+        from bytecap.fold import fold
+
+        if name == "__class__":
+            return tracer.wrap(type(self.value), None)
+        if isinstance(self.value, enum.Enum) and name in ("value", "name", "_value_", "_name_"):
+            return fold(tracer, getattr, (self.value, name))
+        return generic_get_attribute(tracer, self, name)
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.fold import run
+
+        return run(tracer, len, (self.value,))
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.value)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.fold import run
+        from bytecap.values.iterators import HostIterator
+
+        items = run(tracer, iter, (self.value,))
+        return HostIterator(tracer.fresh(item) for item in items)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.fold import run
+        from bytecap.operations import contains_by_iteration
+        from bytecap.signals import NotConcrete
+
+        try:
+            real = item.concrete()
+        except NotConcrete:
+            return contains_by_iteration(tracer, self, item)
+        return run(tracer, lambda box, x: x in box, (self.value, real))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.value)
+
+    def __repr__(self) -> str:
+        return f"<Constant {self.value!r}>"

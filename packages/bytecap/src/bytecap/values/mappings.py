@@ -1,0 +1,323 @@
+"""Dicts (also OrderedDict and defaultdict), their views, and sets.
+
+A `DictValue` that stands for an outside dict is read lazily: looking up one literal key guards that key alone;
+iterating, measuring or deleting guards all keys. The same class models attribute dictionaries, module globals and
+nn.Module registries; `item_source` says where the value under a key is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import Source
+
+from bytecap.signals import EXHAUSTED, NotConcrete
+from bytecap.values.base import IteratorValue, Value
+from bytecap.values.sequences import TupleValue
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+DICT_TYPES = (dict, OrderedDict, defaultdict)
+ItemSource = Callable[[Any, int], "Source | None"]
+
+
+class DictValue(Value):
+    """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
+
+    __slots__ = (
+        "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        cls: type = dict,
+        real: dict[Any, Any] | None = None,
+        source: Source | None = None,
+        item_source: ItemSource | None = None,
+        factory: Value | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.real = real
+        self.item_source = item_source
+        self.factory = factory
+        self.new: dict[Hashable, tuple[Value, Value]] = {}
+        self.written: dict[Hashable, bool] = {}
+        self.listed = real is None
+        self.mutated = False
+        self.owner: Value | None = None
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        if self.real is not None:
+            if self.mutated:
+                raise NotConcrete(self)
+            return self.real
+        pairs = {key.concrete(): value.concrete() for key, value in self.new.values()}
+        return self.cls(None, pairs) if self.cls is defaultdict else self.cls(pairs)
+
+    # -- reading
+
+    def lookup(self, tracer: Tracer, key: Value) -> Value | None:
+        """The value under `key`, or None; guards the presence of the key."""
+        code = tracer.hash_key(key)
+        if code in self.new:
+            return self.new[code][1]
+        if self.listed or self.real is None or code in self.written:
+            return None
+        real_key = key.concrete()
+        if real_key not in self.real:
+            tracer.guard_key(self, real_key, present=False)
+            return None
+        return self._read(tracer, real_key, self.real[real_key], None)
+
+    def _read(self, tracer: Tracer, real_key: Any, real: Any, index: int | None) -> Value:
+        key = tracer.wrap(real_key, None)
+        source = self.item_source(real_key, index) if self.item_source else None
+        value = tracer.wrap(real, source)
+        self.new[tracer.hash_key(key)] = (key, value)
+        return value
+
+    def list_keys(self, tracer: Tracer) -> None:
+        """Make `new` complete and in the dict's order; guards the keys of an outside dict."""
+        if self.listed:
+            return
+        assert self.real is not None
+        tracer.guard_keys(self)
+        added, self.new = self.new, {}
+        for index, (real_key, real) in enumerate(self.real.items()):
+            code = tracer.hash_key(tracer.wrap(real_key, None))
+            if code in added:
+                self.new[code] = added.pop(code)
+            elif code not in self.written:
+                self._read(tracer, real_key, real, index)
+        self.new.update(added)
+        self.listed = True
+
+    def pairs(self, tracer: Tracer) -> list[tuple[Value, Value]]:
+        """All items in order."""
+        self.list_keys(tracer)
+        return list(self.new.values())
+
+    def length(self, tracer: Tracer) -> int:
+        if not self.listed and not self.written and self.real is not None:
+            tracer.guard_length(self)
+            return len(self.real)
+        self.list_keys(tracer)
+        return len(self.new)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.length(tracer) > 0
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return self.lookup(tracer, item) is not None
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        found = self.lookup(tracer, key)
+        if found is not None:
+            return found
+        if self.factory is not None:
+            made = self.factory.call(tracer, [], {})
+            self.set_item(tracer, key, made)
+            return made
+        raise tracer.raises(KeyError, key)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return DictIterator(self, "keys")
+
+    # -- writing
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        code = tracer.hash_key(key)
+        self.lookup(tracer, key)
+        self.mutate(tracer)
+        old = self.new.get(code)
+        self.new[code] = (old[0] if old else key, value)
+        if self.real is not None:
+            self.written[code] = True
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        if self.lookup(tracer, key) is None:
+            raise tracer.raises(KeyError, key)
+        self.mutate(tracer)
+        code = tracer.hash_key(key)
+        del self.new[code]
+        if self.real is not None:
+            self.written[code] = True
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.owner is not None:
+            emitter.load(self.owner)
+            emitter.load_attribute("__dict__")
+            return
+        pairs = self.pairs(emitter.tracer)
+        for key, value in pairs:
+            emitter.load(key)
+            emitter.load(value)
+        emitter.build_map(len(pairs))
+        if self.cls is defaultdict:
+            emitter.load(self.factory) if self.factory is not None else emitter.constant(None)
+            emitter.call_helper("new_defaultdict", arguments=2)
+        elif self.cls is not dict:
+            emitter.call_helper("new_dict", self.cls, arguments=1)
+
+
+class DictIterator(IteratorValue):
+    """iter() over keys, values or items; a size change during iteration raises, as in CPython."""
+
+    __slots__ = ("dictionary", "index", "order", "what")
+
+    def __init__(self, dictionary: DictValue, what: str, reverse: bool = False) -> None:
+        super().__init__()
+        self.dictionary = dictionary
+        self.what = what
+        self.order: list[Any] | None = None
+        self.index = -1 if reverse else 0
+
+    def python_type(self) -> type:
+        return type(iter({}))
+
+    def next(self, tracer: Tracer) -> Any:
+        if self.order is None:
+            self.dictionary.list_keys(tracer)
+            self.order = list(self.dictionary.new)
+            if self.index < 0:
+                self.order.reverse()
+                self.index = 0
+        if len(self.dictionary.new) != len(self.order):
+            raise tracer.raises(RuntimeError, "dictionary changed size during iteration")
+        if self.index >= len(self.order):
+            return EXHAUSTED
+        key, value = self.dictionary.new[self.order[self.index]]
+        self.index += 1
+        match self.what:
+            case "keys":
+                return key
+            case "values":
+                return value
+            case _:
+                return TupleValue([key, value])
+
+
+class DictView(Value):
+    """d.keys(), d.values(), d.items(): live views."""
+
+    __slots__ = ("dictionary", "what")
+
+    def __init__(self, dictionary: DictValue, what: str) -> None:
+        super().__init__()
+        self.dictionary = dictionary
+        self.what = what
+
+    def python_type(self) -> type:
+        return type(getattr({}, self.what)())
+
+    def concrete(self) -> Any:
+        return getattr(self.dictionary.concrete(), self.what)()
+
+    def length(self, tracer: Tracer) -> int:
+        return self.dictionary.length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.dictionary.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return DictIterator(self.dictionary, self.what)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        if self.what == "keys":
+            return self.dictionary.contains(tracer, item)
+        return super().contains(tracer, item)
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.dictionary)
+        emitter.load_attribute(self.what)
+        emitter.call_top()
+
+
+class SetValue(Value):
+    """A set or frozenset."""
+
+    __slots__ = ("cls", "members", "mutated", "real")
+
+    def __init__(
+        self,
+        members: dict[Hashable, Value],
+        *,
+        cls: type = set,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.members = members
+        self.cls = cls
+        self.real = real
+        self.mutated = False
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.mutated:
+            raise NotConcrete(self)
+        return self.cls(member.concrete() for member in self.members.values())
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def length(self, tracer: Tracer) -> int:
+        return len(self.members)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.members)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return tracer.hash_key(item) in self.members
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.values.iterators import HostIterator
+
+        return HostIterator(iter(list(self.members.values())))
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for member in self.members.values():
+            emitter.load(member)
+        emitter.build_tuple(len(self.members))
+        emitter.call_helper("new_set", self.cls, arguments=1)

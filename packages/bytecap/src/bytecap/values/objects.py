@@ -1,0 +1,226 @@
+"""Instances of Python classes: attributes in a `DictValue`, and the container they may extend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import Source
+
+from bytecap.errors import CannotRebuild
+from bytecap.signals import NotConcrete
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class ObjectValue(Value):
+    """An instance of `cls`; `base` models the builtin container it extends (list, dict, tuple, set, str, int).
+
+    `slots` holds values of `__slots__` members; for a new object, both dictionaries start empty.
+    """
+
+    __slots__ = ("attributes", "base", "cls", "real", "slots")
+
+    def __init__(
+        self,
+        cls: type,
+        *,
+        attributes: DictValue | None = None,
+        base: Value | None = None,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.attributes = attributes or DictValue()
+        self.attributes.owner = self
+        self.base = base
+        self.real = real
+        self.slots: dict[str, Value] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        if self.real is None or self.attributes.mutated or getattr(self.base, "mutated", False):
+            raise NotConcrete(self)
+        return self.real
+
+    def _special(self, tracer: Tracer, name: str) -> Value | None:
+        from bytecap.attributes import special_method
+
+        return special_method(tracer, self, name)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.attributes import instance_get_attribute
+
+        return instance_get_attribute(tracer, self, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.attributes import instance_set_attribute
+
+        instance_set_attribute(tracer, self, name, value)
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.attributes import instance_delete_attribute
+
+        instance_delete_attribute(tracer, self, name)
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        method = self._special(tracer, "__call__")
+        if method is None:
+            raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not callable")
+        return method.call(tracer, args, kwargs)
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.methods import call_object_method
+
+        return call_object_method(tracer, self, name, args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        method = self._special(tracer, "__getitem__")
+        if method is not None:
+            return method.call(tracer, [key], {})
+        return self._container(tracer, "is not subscriptable").get_item(tracer, key)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        method = self._special(tracer, "__setitem__")
+        if method is not None:
+            method.call(tracer, [key, value], {})
+            return
+        self._container(tracer, "does not support item assignment").set_item(tracer, key, value)
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        method = self._special(tracer, "__delitem__")
+        if method is not None:
+            method.call(tracer, [key], {})
+            return
+        self._container(tracer, "does not support item deletion").delete_item(tracer, key)
+
+    def length(self, tracer: Tracer) -> int:
+        method = self._special(tracer, "__len__")
+        if method is not None:
+            return int(method.call(tracer, [], {}).concrete())
+        return self._container(tracer, "has no len()").length(tracer)
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.operations import truth
+
+        for name in ("__bool__", "__len__"):
+            method = self._special(tracer, name)
+            if method is not None:
+                return truth(tracer, method.call(tracer, [], {}))
+        return True if self.base is None else self.base.truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.values.protocols import ItemIterator, ObjectIterator
+
+        method = self._special(tracer, "__iter__")
+        if method is not None:
+            found = method.call(tracer, [], {})
+            return ObjectIterator(found) if isinstance(found, ObjectValue) else found
+        if self.base is not None:
+            return self.base.iterate(tracer)
+        if self._special(tracer, "__getitem__") is not None:
+            return ItemIterator(self)
+        raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not iterable")
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.operations import truth
+
+        method = self._special(tracer, "__contains__")
+        if method is not None:
+            return truth(tracer, method.call(tracer, [item], {}))
+        if self.base is not None and self._special(tracer, "__iter__") is None:
+            return self.base.contains(tracer, item)
+        return super().contains(tracer, item)
+
+    def plain_setattr(self, tracer: Tracer, owner: Any, name: str, item: Value) -> bool:
+        """Whether a known `__setattr__` of class `owner` was performed without evaluating it."""
+        return False
+
+    def _container(self, tracer: Tracer, complaint: str) -> Value:
+        if self.base is None:
+            raise tracer.raises(TypeError, f"'{self.cls.__name__}' object {complaint}")
+        return self.base
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.real is not None:
+            emitter.constant(self.real)
+            return
+        self._allocate(emitter)
+        emitter.keep(self)
+        for name, value in self.slots.items():
+            self._store(emitter, name, value)
+        for key, value in self.attributes.pairs(emitter.tracer):
+            self._store(emitter, str(key.concrete()), value)
+        emitter.load(self)
+
+    def _allocate(self, emitter: Emitter) -> None:
+        if self.base is None:
+            emitter.call_helper("new_object", self.cls)
+        elif isinstance(self.base, Constant) or isinstance(self.base.python_type(), type):
+            emitter.load(self.base)
+            emitter.call_helper("new_container", self.cls, arguments=1)
+        else:
+            raise CannotRebuild(f"cannot build a new {self.cls.__qualname__}")
+
+    def _store(self, emitter: Emitter, name: str, value: Value) -> None:
+        emitter.load(self)
+        emitter.constant(name)
+        emitter.load(value)
+        emitter.call_helper("set_attribute", arguments=3)
+        emitter.pop()
+
+
+class ExceptionValue(ObjectValue):
+    """An exception instance; `args` as given to the constructor."""
+
+    __slots__ = ("arguments", "cause")
+
+    def __init__(self, cls: type, arguments: list[Value], *, real: Any = None) -> None:
+        super().__init__(cls, real=real)
+        self.arguments = arguments
+        self.cause: Value = Constant(None)
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.values.sequences import TupleValue
+
+        match name:
+            case "args":
+                return TupleValue(list(self.arguments))
+            case "value" if issubclass(self.cls, StopIteration):
+                return self.arguments[0] if self.arguments else Constant(None)
+            case "__traceback__":
+                return Constant(None)
+            case "__cause__" | "__context__":
+                return self.cause
+        return super().get_attribute(tracer, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name in ("__traceback__", "__context__", "__suppress_context__"):
+            return
+        if name == "__cause__":
+            self.cause = value
+            return
+        super().set_attribute(tracer, name, value)
+
+    def message(self) -> str:
+        """The text of the exception, as far as it is known."""
+        try:
+            return str(self.cls(*[argument.concrete() for argument in self.arguments]))
+        except (NotConcrete, Exception):
+            return ", ".join(repr(argument) for argument in self.arguments)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.cls)
+        for argument in self.arguments:
+            emitter.load(argument)
+        emitter.build_tuple(len(self.arguments))
+        emitter.call_helper("new_exception", arguments=2)

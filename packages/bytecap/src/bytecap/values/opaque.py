@@ -1,0 +1,52 @@
+"""Real objects of C types that the evaluator only passes along: locks, generators, context variables, patterns."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from stagewire.capture import Source
+
+from bytecap.values.base import Value
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+
+# (type, method names or None for all): methods whose result is fixed for the life of a capture.
+_PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
+    (re.Pattern, None),
+    (re.Match, None),
+    (types.MappingProxyType, None),
+    (inspect.Signature, None),
+    (inspect.Parameter, None),
+    (ContextVar, frozenset({"get"})),
+)
+
+
+def is_pure_method(real: Any, name: str) -> bool:
+    """Whether calling `name` on this object at capture time is sound."""
+    return any(
+        isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS
+    )
+
+
+class OpaqueValue(Value):
+    """An object without a model; it has identity, and real attributes of its type."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.constant(self.real)

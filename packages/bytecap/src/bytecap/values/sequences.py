@@ -1,0 +1,266 @@
+"""Lists, tuples (also namedtuples, torch.Size, torch.return_types) and slices."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+from stagewire.capture import Source
+
+from bytecap.signals import EXHAUSTED, NotConcrete
+from bytecap.values.base import IteratorValue, Value
+from bytecap.values.constant import Constant
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class Lazy:
+    """An item that has not been looked at: no guard exists for it yet."""
+
+    __slots__ = ("real", "source")
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        self.real = real
+        self.source = source
+
+
+class Sequence(Value):
+    """What lists and tuples share; `items` may hold `Lazy` entries."""
+
+    __slots__ = ("cls", "items", "real")
+    builtin: type = list
+
+    def __init__(
+        self,
+        items: list[Any],
+        *,
+        cls: type | None = None,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.items = items
+        self.cls = cls or self.builtin
+        self.real = real
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def item(self, tracer: Tracer, index: int) -> Value:
+        """The item at a valid index."""
+        found = self.items[index]
+        if isinstance(found, Lazy):
+            found = tracer.wrap(found.real, found.source)
+            self.items[index] = found
+        return found
+
+    def values(self, tracer: Tracer) -> list[Value]:
+        """All items."""
+        return [self.item(tracer, index) for index in range(len(self.items))]
+
+    def concrete_items(self) -> list[Any]:
+        return [
+            item.real if isinstance(item, Lazy) and item.source is None else _concrete(item)
+            for item in self.items
+        ]
+
+    def length(self, tracer: Tracer) -> int:
+        return len(self.items)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.items)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return SequenceIterator(self)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.fold import run
+        from bytecap.operations import as_index
+
+        index = as_index(tracer, key)
+        if isinstance(index, slice):
+            positions = run(tracer, range(len(self.items)).__getitem__, (index,))
+            return self.slice_type()([self.items[i] for i in positions])
+        size = len(self.items)
+        if not -size <= index < size:
+            raise tracer.raises(IndexError, f"{self.builtin.__name__} index out of range")
+        return self.item(tracer, index % size)
+
+    def slice_type(self) -> Any:
+        return type(self)
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+
+def _concrete(item: Any) -> Any:
+    if isinstance(item, Lazy):
+        raise NotConcrete(item)
+    return item.concrete()
+
+
+class TupleValue(Sequence):
+    """A tuple; `cls` may be a namedtuple class, torch.Size or a struct sequence."""
+
+    __slots__ = ()
+    builtin = tuple
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.source is None:
+            return self.real
+        return rebuild_tuple(self.cls, self.concrete_items())
+
+    def describe(self) -> str:
+        return f"{self.cls.__name__} of {len(self.items)} items"
+
+    def slice_type(self) -> Any:
+        if self.cls is torch.Size:
+            return lambda items: TupleValue(items, cls=torch.Size)
+        return TupleValue
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        names = field_names(self.cls)
+        if name in names:
+            return self.item(tracer, names.index(name))
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self.values(emitter.tracer):
+            emitter.load(item)
+        emitter.build_tuple(len(self.items))
+        if self.cls is not tuple:
+            emitter.call_helper("new_tuple", self.cls, arguments=1)
+
+
+class ListValue(Sequence):
+    """A list (or deque)."""
+
+    __slots__ = ("mutated",)
+
+    def __init__(self, items: list[Any], **options: Any) -> None:
+        super().__init__(items, **options)
+        self.mutated = False
+
+    def concrete(self) -> Any:
+        if self.real is not None and self.mutated:
+            raise NotConcrete(self)
+        if self.real is not None and self.source is None:
+            return self.real
+        return self.cls(self.concrete_items())
+
+    def slice_type(self) -> Any:
+        return ListValue
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            tracer.effects.append(self)
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        from bytecap.fold import run
+        from bytecap.operations import as_index, collect
+
+        index = as_index(tracer, key)
+        items: Any = value if isinstance(index, int) else collect(tracer, value)
+        self.mutate(tracer)
+        run(tracer, self.items.__setitem__, (index, items))
+
+    def delete_item(self, tracer: Tracer, key: Value) -> None:
+        from bytecap.fold import run
+        from bytecap.operations import as_index
+
+        self.mutate(tracer)
+        run(tracer, self.items.__delitem__, (as_index(tracer, key),))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self.values(emitter.tracer):
+            emitter.load(item)
+        emitter.build_list(len(self.items))
+        if self.cls is deque:
+            emitter.call_helper("new_deque", arguments=1)
+
+
+class SequenceIterator(IteratorValue):
+    """iter() of a list or tuple; sees changes of a list while it runs, as CPython's does."""
+
+    __slots__ = ("index", "sequence")
+
+    def __init__(self, sequence: Sequence, index: int = 0) -> None:
+        super().__init__()
+        self.sequence = sequence
+        self.index = index
+
+    def python_type(self) -> type:
+        return type(iter(self.sequence.builtin()))
+
+    def next(self, tracer: Tracer) -> Any:
+        if self.index >= len(self.sequence.items):
+            self.index = len(self.sequence.items)
+            return EXHAUSTED
+        self.index += 1
+        return self.sequence.item(tracer, self.index - 1)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        rest = [self.sequence.item(emitter.tracer, i) for i in range(self.index, len(self.sequence.items))]
+        for item in rest:
+            emitter.load(item)
+        emitter.build_tuple(len(rest))
+        emitter.call_helper("new_iterator", arguments=1)
+
+
+class SliceValue(Value):
+    """A slice whose bounds may be any values."""
+
+    __slots__ = ("start", "step", "stop")
+
+    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.start, self.stop, self.step = start, stop, step
+
+    def python_type(self) -> type:
+        return slice
+
+    def concrete(self) -> slice:
+        return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return getattr(self, name)
+        return super().get_attribute(tracer, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for bound in (self.start, self.stop, self.step):
+            emitter.load(bound)
+        emitter.build_slice()
+
+
+def field_names(cls: type) -> tuple[str, ...]:
+    """Attribute names of a namedtuple or struct sequence, in order."""
+    if cls is tuple or cls is torch.Size:
+        return ()
+    names = getattr(cls, "_fields", None)
+    if names is None:
+        names = getattr(cls, "__match_args__", ())
+    return tuple(names)
+
+
+def rebuild_tuple(cls: type, items: list[Any]) -> Any:
+    """A tuple of class `cls` with these items."""
+    if cls is tuple:
+        return tuple(items)
+    if hasattr(cls, "_make"):
+        return cls._make(items)  # type: ignore[attr-defined]
+    return cls(items)
+
+
+def string_list(items: list[str]) -> ListValue:
+    """A new list of strings."""
+    return ListValue([Constant(item) for item in items])

@@ -1,0 +1,154 @@
+"""Tensors: a type (absint's abstract tensor), a name in the graph, and perhaps a place in the frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from stagewire.capture import Source
+
+from bytecap.errors import DataDependent, UnsupportedMutation
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.iterators import HostIterator
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+# Attributes that follow from the tensor's type: read from the abstract tensor, no node.
+TYPE_ATTRIBUTES = frozenset(
+    {
+        "shape", "dtype", "device", "ndim", "requires_grad", "layout", "is_cuda", "is_cpu", "is_meta", "is_mps",
+        "is_xpu", "is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_leaf", "is_vulkan",
+        "itemsize", "nbytes", "names", "is_ipu", "is_hpu", "is_xla", "is_maia", "is_mtia", "retains_grad",
+    }
+)  # fmt: skip
+# Attributes that are tensors computed from it: one node each.
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+class TensorValue(Value):
+    """One tensor object; `name` is its value in the graph, None until it is an input or a result."""
+
+    __slots__ = ("abstract", "attributes", "cls", "name", "real", "role")
+
+    def __init__(
+        self,
+        abstract: Any,
+        name: str,
+        *,
+        cls: type = torch.Tensor,
+        real: torch.Tensor | None = None,
+        role: str = "result",
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.abstract = abstract
+        self.name = name
+        self.cls = cls
+        self.real = real
+        self.role = role
+        self.attributes: dict[str, Value] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        return f"tensor {list(self.abstract.shape)}"
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.torch_calls import call_torch
+        from bytecap.values.functions import BuiltinMethod
+
+        if name in self.attributes:
+            return self.attributes[name]
+        if name in TYPE_ATTRIBUTES:
+            return tracer.fresh(getattr(self.abstract, name))
+        if name in VIEW_ATTRIBUTES:
+            getter = getattr(torch.Tensor, name).__get__
+            return call_torch(tracer, getter, [self], {}, target=f"torch.Tensor.{name}.__get__")
+        if name == "__class__":
+            return tracer.wrap(self.cls, None)
+        if name == "grad":
+            return self._grad(tracer)
+        if name == "grad_fn":
+            return self._grad_fn()
+        found = getattr(self.cls, name, None)
+        if callable(found):
+            return BuiltinMethod(self, name)
+        if self.real is not None and name in getattr(self.real, "__dict__", {}):
+            return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
+        raise tracer.raises(AttributeError, f"'Tensor' object has no attribute '{name}'")
+
+    def _grad(self, tracer: Tracer) -> Value:
+        if self.real is None or self.role == "constant":
+            return Constant(None)
+        return tracer.wrap(self.real.grad, tracer.attribute_source(self.source, "grad"))
+
+    def _grad_fn(self) -> Value:
+        if self.abstract.requires_grad and not self.abstract.is_leaf:
+            raise DataDependent("grad_fn of a tensor in the captured graph")
+        return Constant(None)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        from bytecap.torch_calls import call_torch
+
+        if name == "requires_grad":
+            call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
+            return
+        if name in TYPE_ATTRIBUTES or name in VIEW_ATTRIBUTES or name in ("grad", "grad_fn"):
+            raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
+        if self.role != "result":
+            raise UnsupportedMutation(f"cannot set attribute {name!r} of an outside tensor")
+        self.attributes[name] = value
+
+    def call_method(
+        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
+    ) -> Value:
+        from bytecap.torch_calls import call_torch
+
+        return call_torch(tracer, getattr(torch.Tensor, name), [self, *args], kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return self.call_method(tracer, "__getitem__", [key], {})
+
+    def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        self.call_method(tracer, "__setitem__", [key, value], {})
+
+    def length(self, tracer: Tracer) -> int:
+        if self.abstract.dim() == 0:
+            raise tracer.raises(TypeError, "len() of a 0-d tensor")
+        return int(self.abstract.shape[0])
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.torch_calls import data_dependent_scalar
+
+        return bool(data_dependent_scalar(tracer, self, "a branch on a tensor"))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.torch_calls import call_torch
+
+        if self.abstract.dim() == 0:
+            raise tracer.raises(TypeError, "iteration over a 0-d tensor")
+        rows = call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
+        return HostIterator(iter(rows.items))  # type: ignore[attr-defined]
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.torch_calls import call_torch
+
+        found = call_torch(tracer, torch.Tensor.__contains__, [self, item], {})
+        return bool(found.concrete())
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.graph_output(self)
+        if self.attributes:
+            emitter.keep(self)
+            for name, value in self.attributes.items():
+                emitter.load(value)
+                emitter.load(self)
+                emitter.store_attribute(name)
+            emitter.load(self)
+
+    def __repr__(self) -> str:
+        return f"<Tensor %{self.name} {list(self.abstract.shape)}>"

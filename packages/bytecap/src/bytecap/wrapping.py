@@ -1,0 +1,368 @@
+"""Real objects as values: which abstract value stands for which kind of object, and what its use guards."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from stagewire.capture import Attribute, Cell, Item, Source
+
+from bytecap.attributes import is_python_class
+from bytecap.calls import is_torch_function
+from bytecap.errors import UnsupportedValue
+from bytecap.values.base import Value
+from bytecap.values.cells import CellValue
+from bytecap.values.classes import ClassValue, ModuleValue
+from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.values.functions import (
+    BuiltinFunction,
+    BuiltinMethod,
+    FunctionValue,
+    MethodValue,
+    PartialValue,
+)
+from bytecap.values.iterators import HostIterator
+from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
+from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.opaque import OpaqueValue
+from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+_REGISTRIES = frozenset(REGISTRIES + HOOKS)
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
+_BUILTIN_CALLABLES = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    _LRU_CACHE,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+
+Wrapper = Callable[["Tracer", Any, "Source | None"], Value]
+
+
+def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """The value of a real object read from `source` (None: part of something already guarded, or a library's)."""
+    wrapper = _BY_TYPE.get(type(real))
+    if wrapper is not None:
+        return wrapper(tracer, real, source)
+    for test, wrapper in _BY_TEST:
+        if test(real):
+            return wrapper(tracer, real, source)
+    raise AssertionError("the last test accepts every object")
+
+
+# -- constants
+
+
+def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guard_literal(source, real)
+    return Constant(real, source)
+
+
+def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return Constant(real, source)
+
+
+def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return OpaqueValue(real, source)
+
+
+def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, range, tracer.line())
+        for name in ("start", "stop", "step"):
+            tracer.guard_literal(Attribute(source, name), getattr(real, name))
+    return Constant(real, source)
+
+
+# -- containers
+
+
+def _items(tracer: Tracer, real: Any, source: Source | None) -> list[Any]:
+    if source is None:
+        return [Lazy(item, None) for item in real]
+    return [Lazy(item, Item(source, index)) for index, item in enumerate(real)]
+
+
+def _guard_container(tracer: Tracer, real: Any, source: Source | None) -> None:
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guards.length(source, len(real), tracer.line())
+
+
+def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Value:
+    _guard_container(tracer, real, source)
+    return TupleValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
+
+
+def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    _guard_container(tracer, real, source)
+    return ListValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
+
+
+def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None and not _is_registry(source):
+        tracer.guards.type_is(source, type(real), tracer.line())
+    factory = getattr(real, "default_factory", None)
+    return DictValue(
+        cls=type(real),
+        real=real,
+        source=source,
+        item_source=None if source is None else item_source(tracer, source),
+        factory=None if factory is None else tracer.wrap(factory, None),
+    )
+
+
+def _is_registry(source: Source) -> bool:
+    """Dictionaries that nn.Module itself makes: their class is not in question."""
+    return isinstance(source, Attribute) and source.name in _REGISTRIES
+
+
+def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], Source | None]:
+    """Where the value under a key of the dict at `source` is read."""
+    from stagewire.capture import DictValue as ValueAt
+
+    def locate(key: Any, index: int | None) -> Source | None:
+        if isinstance(key, (int, str, bool, float, type(None))) and type(key) in LITERALS:
+            return Item(source, key)
+        return None if index is None else ValueAt(source, index)
+
+    return locate
+
+
+def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guard_set(source, real)
+    members = [tracer.wrap(member, None) for member in real]
+    return SetValue(
+        {tracer.hash_key(m): m for m in members}, cls=type(real), real=real, source=source
+    )
+
+
+def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, slice, tracer.line())
+    parts = [
+        tracer.wrap(getattr(real, name), tracer.attribute_source(source, name))
+        for name in ("start", "stop", "step")
+    ]
+    return SliceValue(*parts, source=source)
+
+
+def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    from bytecap.values.mappings import DictView
+
+    if source is not None:
+        raise UnsupportedValue(f"a {type(real).__name__} from outside the frame")
+    pairs = real.mapping
+    return DictView(tracer.wrap(dict(pairs), None), _VIEWS[type(real)])  # type: ignore[arg-type]
+
+
+# -- callables
+
+
+def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    own = None if source is None else tracer.handle(real)
+    names = real.__code__.co_freevars
+    cells = tuple(
+        tracer.cell(cell, None if own is None else Cell(name, own))
+        for name, cell in zip(names, real.__closure__ or (), strict=True)
+    )
+    return FunctionValue(
+        real.__code__,
+        tracer.globals_of(real),
+        name=real.__name__,
+        defaults=tuple(Lazy(item, None) for item in real.__defaults__ or ()),
+        kwdefaults={key: Lazy(item, None) for key, item in (real.__kwdefaults__ or {}).items()},
+        closure=cells,
+        real=real,
+        attributes=DictValue(real=real.__dict__),
+        source=source,
+    )
+
+
+def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
+    return tracer.cell(real, None)
+
+
+def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, types.MethodType, tracer.line())
+    function = tracer.wrap(real.__func__, tracer.attribute_source(source, "__func__"))
+    receiver = tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__"))
+    return MethodValue(function, receiver, source)
+
+
+def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    owner = getattr(real, "__self__", None)
+    is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
+    if is_method and not is_torch_function(real):
+        return BuiltinMethod(tracer.wrap(owner, None), real.__name__)
+    if isinstance(owner, type) and real.__name__ == "fromkeys":
+        return BuiltinMethod(DictValue(cls=owner), "fromkeys")
+    return BuiltinFunction(real, source)
+
+
+def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, functools.partial, tracer.line())
+    function = tracer.wrap(real.func, tracer.attribute_source(source, "func"))
+    args = tracer.wrap(real.args, tracer.attribute_source(source, "args"))
+    keywords = tracer.wrap(real.keywords, tracer.attribute_source(source, "keywords"))
+    named = {str(k.concrete()): v for k, v in keywords.pairs(tracer)}  # type: ignore[attr-defined]
+    return PartialValue(function, args.values(tracer), named, real=real, source=source)  # type: ignore[attr-defined]
+
+
+# -- classes, modules, objects
+
+
+def _class(tracer: Tracer, real: type, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return ClassValue(real, source)
+
+
+def _module(tracer: Tracer, real: types.ModuleType, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
+    return ModuleValue(real, tracer.module_names(real), source)
+
+
+def _tensor(tracer: Tracer, real: torch.Tensor, source: Source | None) -> Value:
+    return tracer.input_tensor(real, source)
+
+
+def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    cls = type(real)
+    if source is not None:
+        tracer.guards.type_is(source, cls, tracer.line())
+    kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
+    if isinstance(real, BaseException):
+        arguments = [tracer.wrap(item, None) for item in real.args]
+        return ExceptionValue(cls, arguments, real=real)
+    return kind(
+        cls,
+        attributes=_attributes(tracer, real, source),
+        base=_base_of(tracer, real, source),
+        real=real,
+        source=source,
+    )
+
+
+def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
+    names = getattr(real, "__dict__", None)
+    if not isinstance(names, dict):
+        return DictValue()
+    return DictValue(
+        real=names,
+        source=tracer.attribute_source(source, "__dict__"),
+        item_source=None
+        if source is None
+        else lambda key, index: tracer.attribute_source(source, key),
+    )
+
+
+def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
+    for kind, cls in ((dict, DictValue), (list, ListValue), (tuple, TupleValue), ((set, frozenset), SetValue)):
+        if isinstance(real, kind):  # type: ignore[arg-type]
+            return _container_base(tracer, real, source, cls)
+    for literal in (int, float, str, bytes, complex):
+        if isinstance(real, literal):
+            return Constant(literal(real))  # type: ignore[arg-type]
+    return None
+
+
+def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type) -> Value:
+    """The builtin part of a container subclass, read past the subclass's own methods."""
+    if cls is DictValue:
+        plain = next(base for base in type(real).__mro__ if base in DICT_TYPES)
+        return DictValue(
+            cls=plain, real=real, source=source,
+            item_source=None if source is None else item_source(tracer, source),
+        )  # fmt: skip
+    if source is not None:
+        tracer.guards.length(source, len(real), tracer.line())
+    if cls is SetValue:
+        members = [tracer.wrap(member, None) for member in set.__iter__(real)]
+        return SetValue({tracer.hash_key(m): m for m in members}, real=real, source=source)
+    kind = list if cls is ListValue else tuple
+    items = _items(tracer, list(kind.__iter__(real)), source)
+    return cls(items, real=real, source=source)
+
+
+def _is_plain_tuple(real: Any) -> bool:
+    if not isinstance(real, tuple):
+        return False
+    return type(real) in (tuple, torch.Size) or bool(field_names(type(real)))
+
+
+def _has_python_attributes(real: Any) -> bool:
+    return is_python_class(type(real))
+
+
+def _host_iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        raise UnsupportedValue(f"an iterator ({type(real).__name__}) from outside the frame")
+    return HostIterator(tracer.fresh(item) for item in real)
+
+
+_BY_TYPE: dict[type, Wrapper] = {
+    **{kind: _literal for kind in LITERALS},
+    **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
+    torch.device: _literal,
+    type(Ellipsis): _identity_constant,
+    type(NotImplemented): _identity_constant,
+    types.CodeType: _identity_constant,
+    range: _range,
+    tuple: _tuple,
+    torch.Size: _tuple,
+    list: _list,
+    deque: _list,
+    **{kind: _dict for kind in DICT_TYPES},
+    set: _set,
+    frozenset: _set,
+    slice: _slice,
+    **{kind: _view for kind in _VIEWS},
+    types.FunctionType: _function,
+    types.CellType: _cell,
+    types.MethodType: _method,
+    functools.partial: _partial,
+    torch.Tensor: _tensor,
+    torch.nn.Parameter: _tensor,
+    torch.finfo: _opaque,
+    torch.iinfo: _opaque,
+}
+
+_BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
+    (lambda real: isinstance(real, enum.Enum), _identity_constant),
+    (lambda real: isinstance(real, type), _class),
+    (lambda real: isinstance(real, types.ModuleType), _module),
+    (lambda real: isinstance(real, torch.Tensor), _tensor),
+    (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
+    (_is_plain_tuple, _tuple),
+    (_has_python_attributes, _object),
+    (lambda real: hasattr(real, "__next__"), _host_iterator),
+    (lambda real: True, _opaque),
+)
