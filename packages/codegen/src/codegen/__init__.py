@@ -1,0 +1,5 @@
+"""Code from loop kernels: `Codegen` turns `Loop` into `Program` (torch-free), `load` turns a `Unit` into a callable."""
+
+from codegen.load import load as load
+from codegen.stage import Codegen as Codegen
+from codegen.stage import Options as Options

@@ -1,0 +1,155 @@
+"""From source text to a shared library: find a compiler, compile units side by side, keep machine code by content.
+
+    entry ::= <key>.so  <key>.json {"size", "sha256"}        key = sha256(source, flags, compiler, processor)
+
+A hit starts no compiler. An entry whose bytes do not match its side file is ignored with a warning and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from filelock import FileLock
+
+from codegen.errors import CompileFailed, CorruptCode, NoCompiler
+
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",  # sqrt needs no errno and so becomes one instruction
+    "-fno-trapping-math",  # comparisons and selects may be computed speculatively; no value changes
+    "-ffp-contract=off",  # a*b+c rounds twice, as eager's separate ops do
+    "-fwrapv",  # integer overflow wraps
+    "-fno-semantic-interposition",
+    "-fno-exceptions",
+    "-fno-stack-protector",
+    "-w",
+)
+CANDIDATES = ("g++", "clang++", "c++")
+
+
+class Compiler(NamedTuple):
+    """`path` of the program; `version`: first line of what it says about itself."""
+
+    path: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.version})"
+
+
+class _Record(msgspec.Struct):
+    size: int
+    sha256: str
+
+
+def find_compiler() -> Compiler:
+    """The program named by CXX, or the first of g++, clang++, c++ on PATH; `NoCompiler` if there is none."""
+    wanted = os.environ.get("CXX")
+    for name in (wanted, *CANDIDATES) if wanted else CANDIDATES:
+        path = shutil.which(name)
+        if path is not None:
+            return Compiler(path, _version(path))
+    asked = f"CXX={wanted!r} is not a program; " if wanted else ""
+    raise NoCompiler(f"{asked}none of {', '.join(CANDIDATES)} is on PATH")
+
+
+@lru_cache(maxsize=8)
+def _version(path: str) -> str:
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.partition("\n")[0].strip()
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """What -march=native depends on: the architecture and the processor's feature flags."""
+    text = platform.machine()
+    try:
+        with open("/proc/cpuinfo") as info:
+            lines = info.read().partition("\n\n")[0].splitlines()
+    except OSError:
+        return f"{text} {platform.processor()} {platform.system()}"
+    wanted = ("flags", "Features", "model name", "cpu family", "model\t", "vendor_id")
+    return "\n".join([text, *sorted(line for line in lines if line.startswith(wanted))])
+
+
+def code_key(source: str) -> str:
+    """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none."""
+    text = "\0".join((source, " ".join(FLAGS), processor(), platform.system()))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def compile_sources(sources: Sequence[str], directory: str | Path) -> list[Path]:
+    """Paths of shared libraries for `sources`, in order; misses compile at the same time."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    keys = [code_key(source) for source in sources]
+    missing = {key: source for key, source in zip(keys, sources, strict=True) if not _is_good(directory, key)}
+    if missing:
+        compiler = find_compiler()
+        if len(missing) == 1:
+            for key, source in missing.items():
+                _make(key, source, directory, compiler)
+        else:
+            with ThreadPoolExecutor(len(missing)) as pool:
+                done = [pool.submit(_make, key, source, directory, compiler) for key, source in missing.items()]
+                for one in done:
+                    one.result()
+    return [directory / f"{key}.so" for key in keys]
+
+
+def _is_good(directory: Path, key: str) -> bool:
+    """Whether the entry is there and whole; a damaged one is reported and removed."""
+    code, record = directory / f"{key}.so", directory / f"{key}.json"
+    try:
+        noted = msgspec.json.decode(record.read_bytes(), type=_Record)
+        data = code.read_bytes()
+    except FileNotFoundError:
+        return False
+    except msgspec.MsgspecError:
+        noted, data = _Record(-1, ""), b""
+    if len(data) == noted.size and hashlib.sha256(data).hexdigest() == noted.sha256:
+        return True
+    warnings.warn(f"machine code {code} is damaged: ignored and made again", CorruptCode, stacklevel=4)
+    record.unlink(missing_ok=True)
+    return False
+
+
+def _make(key: str, source: str, directory: Path, compiler: Compiler) -> None:
+    with FileLock(str(directory / f"{key}.lock")):
+        if _is_good(directory, key):  # another process was faster
+            return
+        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch:
+            library = run_compiler(compiler, source, Path(scratch))
+            data = library.read_bytes()
+            record = Path(scratch) / "record.json"
+            record.write_bytes(msgspec.json.encode(_Record(len(data), hashlib.sha256(data).hexdigest())))
+            library.replace(directory / f"{key}.so")
+            record.replace(directory / f"{key}.json")
+
+
+def run_compiler(compiler: Compiler, source: str, scratch: Path) -> Path:
+    """Compile one source in `scratch`; the compiler's first messages are in the error if it refuses."""
+    text, library = scratch / "unit.cpp", scratch / "unit.so"
+    text.write_text(source)
+    command = [compiler.path, *FLAGS, str(text), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = "\n".join(done.stderr.splitlines()[:20])
+        raise CompileFailed(f"{compiler} ended with {done.returncode}:\n{said}")
+    return library

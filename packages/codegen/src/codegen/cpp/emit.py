@@ -1,0 +1,46 @@
+"""One translation unit for one direction: prelude, then each distinct kernel once.
+
+Kernels that are equal up to the names of buffers, axes and values become one function: the layers of a deep network
+share their code, and the compiler reads it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagewire.loop import Kernel, LoopGraph
+from stagewire.program import KernelInfo, Launch
+from stagewire.types import TensorType
+
+from codegen.cpp.kernel import KernelText, write_kernel
+from codegen.cpp.prelude import prelude
+from codegen.memory import memory_roots
+
+
+def emit_unit(graph: LoopGraph, *, threshold: int) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch]]:
+    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name)."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    roots = memory_roots(graph)
+    functions: dict[str, str] = {}
+    infos: list[KernelInfo] = []
+    launches: dict[str, Launch] = {}
+    for kernel in graph.steps:
+        if not isinstance(kernel, Kernel):
+            continue
+        text = _write(kernel, types, roots, threshold)
+        if text.body not in functions:
+            name = f"k{len(functions)}"
+            functions[text.body] = name
+            infos.append(KernelInfo(name, text.parameters))
+        launches[kernel.name] = Launch(functions[text.body], text.parameters, text.sizes)
+    body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
+    source = prelude(body) + "\n\n" + body + "\n" if functions else ""
+    return source, tuple(infos), launches
+
+
+def _write(kernel: Kernel, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
+    text = write_kernel(kernel, types, threshold=threshold)
+    memory = [roots[name] for name in text.parameters]
+    if len(set(memory)) == len(memory):
+        return text
+    return write_kernel(kernel, types, threshold=threshold, aliased=True)

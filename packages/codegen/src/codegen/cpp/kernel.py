@@ -1,0 +1,345 @@
+"""One loop kernel as one C++ function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stagewire.expr import Dim, Expr
+from stagewire.loop import Axis, Kernel, Reduce, Section, Store
+from stagewire.types import TensorType
+
+from codegen.cpp.operations import conversion
+from codegen.cpp.plan import Plan, extent, is_ordered, lane_of, make_plan
+from codegen.cpp.reductions import Reducer, reducer
+from codegen.cpp.simplify import simplify_axes
+from codegen.cpp.statements import Scope, write_statement
+from codegen.cpp.types import c_type
+from codegen.cpp.uses import used_values
+
+SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
+"""p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""
+
+ROW_CHUNK = 4096
+
+
+class KernelText(NamedTuple):
+    """`body` is the function without its name; `parameters` are buffers in the order of `p`, `sizes` those of `n`."""
+
+    body: str
+    parameters: tuple[str, ...]
+    sizes: tuple[Dim, ...]
+
+
+def write_kernel(
+    kernel: Kernel, buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
+) -> KernelText:
+    """Write `kernel`; `threshold`: work below which it stays on one thread; `aliased`: parameters may share memory."""
+    kernel = simplify_axes(kernel)
+    plan = make_plan(kernel, threshold)
+    writer = _Writer(Scope(kernel, buffers), kernel, plan)
+    lines = writer.write()
+    scope = writer.scope
+    head = [f"  {line}" for line in _pointers(scope, aliased)]
+    if scope.reports:
+        head.append("  i32 bad = 0;")
+        lines.append("  if (bad) *status |= bad;")
+    body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
+    return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
+
+
+def _pointers(scope: Scope, aliased: bool) -> list[str]:
+    lines = []
+    restrict = "" if aliased else "__restrict "
+    for buffer, number in scope.parameters.items():
+        storage = c_type(scope.buffers[buffer].dtype).storage
+        const = "" if buffer in scope.written else "const "
+        lines.append(f"{const}{storage} *{restrict}p{number} = ({const}{storage} *)p[{number}];")
+    lines += [f"const i64 n{number} = n[{number}];" for number in scope.sizes.values()]
+    return lines
+
+
+class _Writer:
+    """Writes the loops of one kernel; `lines` grows, `depth` is the indentation."""
+
+    def __init__(self, scope: Scope, kernel: Kernel, plan: Plan) -> None:
+        self.scope, self.kernel, self.plan = scope, kernel, plan
+        self.lines: list[str] = []
+        self.depth = 1
+        self._marks: list[tuple[int, str, int]] = []
+
+    def write(self) -> list[str]:
+        if self.plan.lane is None:
+            self._rows()
+        else:
+            self._columns(self.plan.lane)
+        self._fill_marks()
+        return self.lines
+
+    # ---- text
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.line(text + " {")
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.depth -= 1
+            self.line("}")
+
+    def pragma(self, text: str) -> None:
+        """A pragma that gains the status word's reduction clause, once it is known whether the kernel reports."""
+        self._marks.append((len(self.lines), text, self.depth))
+        self.lines.append("")
+
+    def _fill_marks(self) -> None:
+        for position, text, depth in self._marks:
+            clause = " reduction(|:bad)" if self.scope.reports else ""
+            self.lines[position] = "  " * depth + f"#pragma omp {text}{clause}"
+
+    def loop(self, axis: Axis) -> None:
+        name = self.scope.axes[axis.name]
+        self.open(f"for (i64 {name} = 0; {name} < {self.scope.dim(axis.size)}; {name}++)")
+
+    def share(self, depth: int, clauses: str = "") -> None:
+        """The pragma that shares the next `depth` perfectly nested loops out to the threads."""
+        collapse = f" collapse({depth})" if depth > 1 else ""
+        self.pragma(f"parallel for{collapse} num_threads(threads) schedule(static){clauses}")
+
+    # ---- row plans
+
+    def _rows(self) -> None:
+        if self.plan.threads == "outer":
+            self.share(len(self.kernel.axes))
+        for axis in self.kernel.axes:
+            self.loop(axis)
+        for section in self.kernel.sections:
+            self._row_section(section)
+        self.close(len(self.kernel.axes))
+
+    def _row_section(self, section: Section) -> None:
+        if not section.axes:
+            for statement in section.statements:
+                if isinstance(statement, Reduce):
+                    self._single(statement)
+                else:
+                    self._put(statement)
+            return
+        reducers = self._reducers(section)
+        lane = lane_of(section)
+        rest = [axis for axis in section.axes if axis.name != lane.name]
+        ordered = any(is_ordered(s) for s in section.statements)
+        for _, recipe in reducers:
+            for a in recipe.accumulators:
+                self.line(f"{a.type} {a.name} = {a.start};")
+        clauses = _clauses(reducers)
+        shared = self.plan.threads == "inner" and not ordered
+        simd = self.plan.vector and not ordered
+        outer_scope = dict(self.scope.values)
+        depth = self._row_loops(rest, lane, clauses, shared, simd)
+        self._points(section, dict(reducers), "")
+        self.close(depth)
+        self.scope.values = outer_scope
+        self._row_results(section, reducers)
+
+    def _row_loops(self, rest: list[Axis], lane: Axis, clauses: str, shared: bool, simd: bool) -> int:
+        if shared and rest:
+            self.share(1, clauses)
+        for axis in rest:
+            self.loop(axis)
+        depth = len(rest)
+        name, size = self.scope.axes[lane.name], self.scope.dim(lane.size)
+        if shared and not rest:
+            self.share(1, clauses)
+            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {ROW_CHUNK})")
+            self.line(f"const i64 {name}e = {name}c + {ROW_CHUNK} < {size} ? {name}c + {ROW_CHUNK} : {size};")
+            depth += 1
+            start, end = f"{name}c", f"{name}e"
+        else:
+            start, end = "0", size
+        if simd:
+            self.pragma(f"simd{clauses}")
+        self.open(f"for (i64 {name} = {start}; {name} < {end}; {name}++)")
+        return depth + 1
+
+    def _row_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]]) -> None:
+        count = self._count_text(section)
+        for statement, recipe in reducers:
+            for result, text in zip(statement.results, recipe.results, strict=True):
+                local = c_type(statement.dtype).local
+                name = self.scope.define(result, statement.dtype)
+                self.line(f"const {local} {name} = {text.format(j='', n=count)};")
+
+    # ---- column plans
+
+    def _columns(self, lane: Axis) -> None:
+        plan = self.plan
+        rest = [axis for axis in self.kernel.axes if axis.name != lane.name]
+        crossed = plan.crossed
+        if crossed is not None:
+            rest = [axis for axis in rest if axis.name != crossed.name]
+        depth = self._tile_loops(rest, crossed, lane)
+        for number, section in enumerate(self.kernel.sections):
+            self._column_section(number, section, lane)
+        self.close(depth)
+
+    def _tile_loops(self, rest: list[Axis], crossed: Axis | None, lane: Axis) -> int:
+        """Open the loops over everything but the points of one tile; returns how many."""
+        plan = self.plan
+        before: list[Axis] = [] if plan.exclusive else rest
+        tiled = [axis for axis in (crossed, lane) if axis is not None]
+        if plan.threads == "outer":
+            self.share(len(before) + len(tiled))
+        for axis in before:
+            self.loop(axis)
+        for axis in tiled:
+            name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
+            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {plan.tile})")
+        for axis in tiled:
+            name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
+            self.line(f"const i64 {name}e = {self._tile_end(axis, name, size)};")
+        after = rest if plan.exclusive else []
+        for axis in after:
+            self.loop(axis)
+        if crossed is not None:
+            name = self.scope.axes[crossed.name]
+            self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
+        return len(before) + len(tiled) + len(after) + (crossed is not None)
+
+    def _tile_end(self, axis: Axis, name: str, size: str) -> str:
+        tile = self.plan.tile
+        if isinstance(axis.size, int) and isinstance(tile, int) and axis.size % tile == 0:
+            return f"{name}c + {tile}"
+        return f"{name}c + {tile} < {size} ? {name}c + {tile} : {size}"
+
+    def _column_section(self, number: int, section: Section, lane: Axis) -> None:
+        name = self.scope.axes[lane.name]
+        reducers = self._reducers(section)
+        for _, recipe in reducers:
+            for a in recipe.accumulators:
+                self.line(f"{a.type} {a.name}[{self.plan.tile}];")
+                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {a.name}[j] = {a.start};")
+        kept = self._kept(number, section)
+        for value in kept:
+            self.line(f"{c_type(self._dtype_of(section, value)).local} k_{number}_{kept[value]}[{self.plan.tile}];")
+        shared = self.plan.threads == "inner"
+        ordered = any(is_ordered(s) for s in section.statements)
+        if shared and section.axes and not ordered:
+            self.share(1, _clauses(reducers, f"[:{self.plan.tile}]"))
+        for axis in section.axes:
+            self.loop(axis)
+        if self.plan.vector:
+            self.pragma("simd")
+        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
+        outer_scope = dict(self.scope.values)
+        self._points(section, dict(reducers), f"[{name} - {name}c]")
+        for value, position in kept.items():
+            self.line(f"k_{number}_{position}[{name} - {name}c] = {self.scope.values[value]};")
+        self.close(1 + len(section.axes))
+        self.scope.values = outer_scope
+        for value, position in kept.items():
+            self.scope.values[value] = f"k_{number}_{position}[{name} - {name}c]"
+        self._column_results(section, reducers, f"[{name} - {name}c]")
+
+    def _column_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]], lane: str) -> None:
+        count = self._count_text(section)
+        for statement, recipe in reducers:
+            for result, text in zip(statement.results, recipe.results, strict=True):
+                self.scope.values[result] = text.format(j=lane, n=count)
+                self.scope.dtypes[result] = statement.dtype
+
+    def _kept(self, number: int, section: Section) -> dict[str, int]:
+        """Values of a section without inner axes that later sections read."""
+        if section.axes:
+            return {}
+        later = {name for s in self.kernel.sections[number + 1 :] for name in _used(s)}
+        defined = [s.result for s in section.statements if not isinstance(s, Store | Reduce)]
+        return {name: position for position, name in enumerate(n for n in defined if n in later)}
+
+    @staticmethod
+    def _dtype_of(section: Section, value: str) -> str:
+        return next(s.dtype for s in section.statements if not isinstance(s, Store | Reduce) and s.result == value)
+
+    # ---- both
+
+    def _reducers(self, section: Section) -> list[tuple[Reduce, Reducer]]:
+        """The section's reductions; operand dtypes are looked up ahead of the statements that define them."""
+        ahead = {s.result: s.dtype for s in section.statements if not isinstance(s, Store | Reduce)}
+        found = []
+        for statement in section.statements:
+            if isinstance(statement, Reduce):
+                name = getattr(statement.operand, "name", None)
+                dtype = ahead.get(name) or self.scope.dtypes.get(name) or statement.dtype
+                found.append((statement, reducer(statement, self.scope.fresh(), dtype)))
+        return found if section.axes else []
+
+    def _points(self, section: Section, recipes: Mapping[Reduce, Reducer], lane: str) -> None:
+        for statement in section.statements:
+            if not isinstance(statement, Reduce):
+                self._put(statement)
+            elif not section.axes:
+                self._single(statement)
+            else:
+                self._accumulate(section, statement, recipes[statement], lane)
+
+    def _put(self, statement: object) -> None:
+        for text in write_statement(self.scope, statement):  # type: ignore[arg-type]
+            self.line(text)
+
+    def _accumulate(self, section: Section, statement: Reduce, recipe: Reducer, lane: str) -> None:
+        if recipe.needs_position:
+            value = self.scope.operand(statement.operand, self.scope.dtype(statement.operand, statement.dtype))
+        else:
+            value = self._operand(statement)
+        position = self._position(section) if recipe.needs_position else ""
+        self.line(recipe.update.format(x=value, k=position, j=lane))
+
+    def _operand(self, statement: Reduce) -> str:
+        source = self.scope.dtype(statement.operand, statement.dtype)
+        if statement.reduction in ("any", "all"):
+            return self.scope.operand(statement.operand, source)
+        return conversion(source, statement.dtype, self.scope.operand(statement.operand, statement.dtype))
+
+    def _position(self, section: Section) -> str:
+        text = "0"
+        for axis in section.axes:
+            text = f"({text}) * {self.scope.dim(axis.size)} + {self.scope.axes[axis.name]}" if text != "0" else (
+                self.scope.axes[axis.name]
+            )  # fmt: skip
+        return text
+
+    def _count_text(self, section: Section) -> str:
+        return "(" + (" * ".join(self.scope.dim(axis.size) for axis in section.axes) or "1") + ")"
+
+    def _single(self, statement: Reduce) -> None:
+        """A reduction over no axes: over one point."""
+        recipe = reducer(statement, self.scope.fresh(), self.scope.dtype(statement.operand, statement.dtype))
+        for a in recipe.accumulators:
+            self.line(f"{a.type} {a.name} = {a.start};")
+        value = self._operand(statement) if not recipe.needs_position else self.scope.operand(
+            statement.operand, self.scope.dtype(statement.operand, statement.dtype))  # fmt: skip
+        self.line(recipe.update.format(x=value, k="0", j=""))
+        for result, text in zip(statement.results, recipe.results, strict=True):
+            name = self.scope.define(result, statement.dtype)
+            self.line(f"const {c_type(statement.dtype).local} {name} = {text.format(j='', n='1')};")
+
+
+def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
+    """OpenMP reduction clauses for the accumulators, grouped by operator."""
+    groups: dict[str, list[str]] = {}
+    for _, recipe in reducers:
+        for a in recipe.accumulators:
+            if a.operator:
+                groups.setdefault(a.operator, []).append(a.name + part)
+    return "".join(f" reduction({operator}:{', '.join(names)})" for operator, names in groups.items())
+
+
+def _used(section: Section) -> set[str]:
+    """Names of the values that a section reads."""
+    return {name for statement in section.statements for name in used_values(statement)}
+
+
+__all__ = ["SIGNATURE", "KernelText", "extent", "write_kernel"]

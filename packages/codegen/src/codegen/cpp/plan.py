@@ -1,0 +1,205 @@
+"""How a kernel is walked: which axis the vector lanes run along, in what tiles, and what the threads share out.
+
+    row plan     lanes run along an inner axis of each section; each outer point is handled alone (softmax of rows)
+    column plan  lanes run along an outer axis, a tile of outer points is handled together (sums of columns;
+                 pointwise kernels, whose axes are all outer)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from stagewire.expr import Dim
+from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
+
+from codegen.cpp.indexing import coefficient, has_value, mentions
+
+UNKNOWN_SIZE = 1024
+"""What a symbolic size counts as when plans are compared."""
+
+COSTLY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv "
+    "lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div".split()
+)
+
+
+class Plan(NamedTuple):
+    """`lane`: the outer axis of a column plan, else None. `tile`: outer points along it that are handled together.
+
+    `crossed`: an outer axis walked in tiles together with the lane, because some access is contiguous along it.
+    `threads`: what is shared out: the outer points, the first inner axis of each section, or nothing.
+    `exclusive`: the threads must split the lane axis alone (accumulating stores collide along the other axes).
+    `vector`: whether points next to each other may be handled at once.
+    """
+
+    lane: Axis | None
+    tile: Dim
+    threads: Literal["outer", "inner", "none"]
+    crossed: Axis | None = None
+    exclusive: bool = False
+    vector: bool = True
+
+
+def extent(size: Dim) -> int:
+    """A number for a size; symbolic ones count as UNKNOWN_SIZE."""
+    return size if isinstance(size, int) else UNKNOWN_SIZE
+
+
+def points(axes: tuple[Axis, ...]) -> int:
+    """How many points the axes span."""
+    count = 1
+    for axis in axes:
+        count *= extent(axis.size)
+    return count
+
+
+def make_plan(kernel: Kernel, threshold: int) -> Plan:
+    """Choose by estimated cost of the accesses; `threshold` is the work below which one thread does all."""
+    if any(isinstance(s, Store) and s.mode == "atomic_add" for section in kernel.sections for s in section.statements):
+        return _scatter_plan(kernel, threshold)
+    candidates = sorted((_column_cost(kernel, axis), -number) for number, axis in enumerate(kernel.axes))
+    lane = kernel.axes[-candidates[0][1]] if candidates else None
+    if lane is None or (any(s.axes for s in kernel.sections) and _row_cost(kernel) <= candidates[0][0]):
+        return _row_plan(kernel, threshold)
+    return _column_plan(kernel, lane, threshold)
+
+
+def _row_plan(kernel: Kernel, threshold: int) -> Plan:
+    inner = sum(points(s.axes) * _work(s) for s in kernel.sections)
+    outer = points(kernel.axes)
+    if inner * outer < threshold:
+        return Plan(None, 1, "none")
+    if outer >= 4 or inner < threshold:
+        return Plan(None, 1, "outer" if outer > 1 else "none")
+    return Plan(None, 1, "inner")
+
+
+def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
+    others = points(tuple(a for a in kernel.axes if a.name != lane.name))
+    inner = sum(points(s.axes) * _work(s) for s in kernel.sections)
+    size = extent(lane.size)
+    total = inner * others * size
+    if len(kernel.sections) == 1 and not kernel.sections[0].axes:
+        crossed = _crossed_axis(kernel, lane)
+        tile = 64 if crossed is not None else _pointwise_tile(size, others)
+        return Plan(lane, tile, "outer" if total >= threshold else "none", crossed)
+    for tile in (256, 128, 64, 32):
+        if others * -(-size // tile) >= 8 or total < threshold:
+            return Plan(lane, min(tile, -(-size // 16) * 16), "outer" if total >= threshold else "none")
+    longest = max(points(s.axes) for s in kernel.sections)
+    if longest < 256:
+        return Plan(lane, 32, "outer")
+    return Plan(lane, min(2048, -(-size // 16) * 16), "inner")
+
+
+def _pointwise_tile(size: int, others: int) -> int:
+    if size <= 4096 or others >= 64:
+        return min(size, 32768) or 1
+    return 4096
+
+
+def _scatter_plan(kernel: Kernel, threshold: int) -> Plan:
+    """Threads and lanes may only split an axis along which no two points meet in one element."""
+    total = points(kernel.axes) * sum(points(s.axes) * _work(s) for s in kernel.sections)
+    for axis in reversed(kernel.axes):
+        if _is_exclusive(kernel, axis):
+            size = extent(axis.size)
+            tile = 256 if size >= 1024 else 64 if size >= 256 else 16
+            return Plan(axis, tile, "outer" if total >= threshold else "none", exclusive=True)
+    return Plan(None, 1, "none", vector=False)
+
+
+def _is_exclusive(kernel: Kernel, axis: Axis) -> bool:
+    for section in kernel.sections:
+        for store in section.statements:
+            if not isinstance(store, Store):
+                continue
+            step = coefficient(store.index, axis.name)
+            if not isinstance(step, int) or step == 0 or not isinstance(axis.size, int) or section.axes:
+                return False
+            span = abs(step) * axis.size
+            for term in store.index.terms:
+                own = getattr(term.atom, "name", None) == axis.name
+                if not own and (not isinstance(term.coefficient, int) or term.coefficient % span):
+                    return False
+    return True
+
+
+def _accesses(section: Section) -> list[Index]:
+    return [s.index for s in section.statements if isinstance(s, Load | Store)]
+
+
+def _access_cost(index: Index, axis: str) -> float:
+    """The cost of one access a point when the lanes run along `axis`: contiguous 1, broadcast less, gathered more."""
+    step = coefficient(index, axis)
+    if has_value(index):
+        return 6.0 if step != 1 or mentions(index, axis) else 3.0
+    if step == 0:
+        return 0.2
+    return 1.0 if step == 1 else 8.0
+
+
+def _short(size: Dim) -> float:
+    """Waste of lanes on a short axis."""
+    number = max(extent(size), 1)
+    return (-(-number // 16) * 16) / number
+
+
+def _column_cost(kernel: Kernel, axis: Axis) -> float:
+    cost = 0.0
+    for section in kernel.sections:
+        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        cost += points(section.axes) * (accesses + 0.3 * len(section.statements))
+    return cost * _short(axis.size) * 1.05
+
+
+def _row_cost(kernel: Kernel) -> float:
+    cost = 0.0
+    for section in kernel.sections:
+        if not section.axes:
+            cost += len(section.statements)
+            continue
+        axis = lane_of(section)
+        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        ordered = any(is_ordered(s) for s in section.statements)
+        here = points(section.axes) * (accesses + 0.3 * len(section.statements)) * _short(axis.size)
+        cost += here * (8.0 if ordered else 1.0)
+    return cost
+
+
+def lane_of(section: Section) -> Axis:
+    """The inner axis that a row plan walks innermost."""
+    if any(is_ordered(s) for s in section.statements):
+        return section.axes[-1]
+    costs = []
+    for number, axis in enumerate(section.axes):
+        accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
+        costs.append(((accesses + 0.3) * _short(axis.size), -number))
+    return section.axes[-min(costs)[1]]
+
+
+def is_ordered(statement: Statement) -> bool:
+    """Reductions whose running form is not a sum of lanes: positions, and the recurrence of float64 variance."""
+    if not isinstance(statement, Reduce):
+        return False
+    return statement.reduction in ("argmax", "argmin") or (
+        statement.reduction == "welford" and statement.dtype == "float64"
+    )
+
+
+def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+    """An outer axis along which some access is contiguous that is strided along the lane."""
+    for axis in kernel.axes:
+        if axis.name == lane.name or extent(axis.size) < 8:
+            continue
+        for index in _accesses(kernel.sections[0]):
+            if coefficient(index, axis.name) == 1 and coefficient(index, lane.name) not in (0, 1):
+                return axis
+    return None
+
+
+def _work(section: Section) -> int:
+    work = 0
+    for statement in section.statements:
+        work += 10 if isinstance(statement, Compute) and statement.op in COSTLY else 1
+    return max(work, 1)

@@ -1,0 +1,425 @@
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define SF_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define SF_FMAD(a, b, c) __builtin_fma(a, b, c)
+#else
+#define SF_FMA(a, b, c) ((a) * (b) + (c))
+#define SF_FMAD(a, b, c) ((a) * (b) + (c))
+#endif
+#define SF_INLINE static inline __attribute__((always_inline))
+#define SF_BITS(T, x) __builtin_bit_cast(T, x)
+#define SF_INF __builtin_inff()
+#define SF_NAN __builtin_nanf("")
+
+// ---- storage formats
+
+SF_INLINE f32 sf_load_bf16(u16 x) { return SF_BITS(f32, (u32)x << 16); }
+
+SF_INLINE u16 sf_store_bf16(f32 x) {
+  u32 u = SF_BITS(u32, x);
+  u32 r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return (u16)(x != x ? 0x7fc0u : r);
+}
+
+SF_INLINE f32 sf_round_bf16(f32 x) {
+  u32 u = SF_BITS(u32, x);
+  u32 r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+  return SF_BITS(f32, x != x ? 0x7fc00000u : r);
+}
+
+SF_INLINE f32 sf_load_f16(_Float16 x) { return (f32)x; }
+
+SF_INLINE _Float16 sf_store_f16(f32 x) { return (_Float16)x; }
+
+SF_INLINE f32 sf_round_f16(f32 x) { return (f32)(_Float16)x; }
+
+// ---- float32, at most 2 ulp unless said otherwise
+
+SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
+  // p * 2**n in two steps, so that results below the normal range round once
+  i32 h = n >> 1;
+  return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
+}
+
+SF_INLINE f32 sf_exp_f32(f32 x) {
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -104.0f ? -104.0f : x;
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
+  f32 n = z - 12582912.0f;
+  f32 r = SF_FMA(n, -0.693145752f, x);
+  r = SF_FMA(n, -1.42860677e-6f, r);
+  f32 p = 1.37805939e-3f;
+  p = SF_FMA(p, r, 8.37312452e-3f);
+  p = SF_FMA(p, r, 4.16695364e-2f);
+  p = SF_FMA(p, r, 1.66664720e-1f);
+  p = SF_FMA(p, r, 4.99999851e-1f);
+  p = SF_FMA(p, r, 1.0f);
+  p = SF_FMA(p, r, 1.0f);
+  return sf_pow2_scale_f32(p, SF_BITS(i32, z) - 0x4b400000);
+}
+
+SF_INLINE f32 sf_exp2_f32(f32 x) {
+  x = x > 129.0f ? 129.0f : x;
+  x = x < -151.0f ? -151.0f : x;
+  f32 z = x + 12582912.0f;
+  f32 r = (x - (z - 12582912.0f)) * 0.693147181f;
+  f32 p = 1.37805939e-3f;
+  p = SF_FMA(p, r, 8.37312452e-3f);
+  p = SF_FMA(p, r, 4.16695364e-2f);
+  p = SF_FMA(p, r, 1.66664720e-1f);
+  p = SF_FMA(p, r, 4.99999851e-1f);
+  p = SF_FMA(p, r, 1.0f);
+  p = SF_FMA(p, r, 1.0f);
+  return sf_pow2_scale_f32(p, SF_BITS(i32, z) - 0x4b400000);
+}
+
+SF_INLINE f32 sf_expm1_f32(f32 a) {
+  f32 x = a > 89.0f ? 89.0f : a;
+  x = x < -25.0f ? -25.0f : x;
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
+  f32 n = z - 12582912.0f;
+  f32 r = SF_FMA(n, -0.693145752f, x);
+  r = SF_FMA(n, -1.42860677e-6f, r);
+  f32 p = 1.98412698e-4f;
+  p = SF_FMA(p, r, 1.38888889e-3f);
+  p = SF_FMA(p, r, 8.33333333e-3f);
+  p = SF_FMA(p, r, 4.16666667e-2f);
+  p = SF_FMA(p, r, 1.66666667e-1f);
+  p = SF_FMA(p, r, 0.5f);
+  p = SF_FMA(p * r, r, r);
+  f32 s = SF_BITS(f32, (SF_BITS(i32, z) - 0x4b400000 + 126) << 23);
+  f32 y = SF_FMA(s, p, s - 0.5f);
+  return a == 0.0f ? a : y + y;
+}
+
+SF_INLINE f32 sf_log1p_reduced_f32(f32 f) {
+  // log(1 + f) for f in [-1/3, 1/3]
+  f32 s = f * f;
+  f32 r = -0.130310059f;
+  f32 t = 0.140869141f;
+  r = SF_FMA(r, s, -0.121483684f);
+  t = SF_FMA(t, s, 0.139814854f);
+  r = SF_FMA(r, f, t);
+  r = SF_FMA(r, f, -0.166846126f);
+  r = SF_FMA(r, f, 0.200120345f);
+  r = SF_FMA(r, f, -0.249996200f);
+  r = SF_FMA(r, f, 0.333331972f);
+  r = SF_FMA(r, f, -0.500000000f);
+  return SF_FMA(r, s, f);
+}
+
+SF_INLINE f32 sf_log_special_f32(f32 x, f32 r) {
+  r = x == 0.0f ? -SF_INF : r;
+  r = x < 0.0f ? SF_NAN : r;
+  return x < SF_INF ? r : x;
+}
+
+SF_INLINE f32 sf_log_f32(f32 x) {
+  bool tiny = x < 1.17549435e-38f;
+  f32 a = tiny ? x * 8388608.0f : x;
+  i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
+  f32 m = SF_BITS(f32, SF_BITS(i32, a) - e);
+  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  return sf_log_special_f32(x, SF_FMA(k, 0.693147182f, sf_log1p_reduced_f32(m - 1.0f)));
+}
+
+SF_INLINE f32 sf_log2_f32(f32 x) {
+  bool tiny = x < 1.17549435e-38f;
+  f32 a = tiny ? x * 8388608.0f : x;
+  i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
+  f32 p = sf_log1p_reduced_f32(SF_BITS(f32, SF_BITS(i32, a) - e) - 1.0f);
+  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  return sf_log_special_f32(x, SF_FMA(p, 1.44269502f, SF_FMA(p, 1.92596299e-8f, k)));
+}
+
+SF_INLINE f32 sf_log10_f32(f32 x) {
+  bool tiny = x < 1.17549435e-38f;
+  f32 a = tiny ? x * 8388608.0f : x;
+  i32 e = (SF_BITS(i32, a) - 0x3f2aaaab) & (i32)0xff800000;
+  f32 p = sf_log1p_reduced_f32(SF_BITS(f32, SF_BITS(i32, a) - e) - 1.0f);
+  f32 k = SF_FMA((f32)e, 1.1920929e-7f, tiny ? -23.0f : 0.0f);
+  return sf_log_special_f32(x, SF_FMA(k, 0.30102998f, SF_FMA(p, 0.434294482f, k * 1.4320989e-8f)));
+}
+
+SF_INLINE f32 sf_log1p_f32(f32 x) {
+  f32 u = 1.0f + x;
+  f32 c = x - (u - 1.0f);
+  i32 e = (SF_BITS(i32, u) - 0x3f2aaaab) & (i32)0xff800000;
+  f32 m = SF_BITS(f32, SF_BITS(i32, u) - e);
+  f32 scale = SF_BITS(f32, e > 0x20000000 ? 0 : 0x3f800000 - e);
+  f32 f = SF_FMA(c, scale, m - 1.0f);
+  f32 r = SF_FMA((f32)e * 1.1920929e-7f, 0.693147182f, sf_log1p_reduced_f32(f));
+  r = x == -1.0f ? -SF_INF : r;
+  r = x < -1.0f ? SF_NAN : r;
+  r = x < SF_INF ? r : x;
+  return x == 0.0f ? x : r;
+}
+
+SF_INLINE f32 sf_tanh_f32(f32 x) {
+  f32 y = __builtin_fabsf(x);
+  f32 e = sf_expm1_f32(y > 10.0f ? 20.0f : y + y);
+  return __builtin_copysignf(e / (e + 2.0f), x);
+}
+
+SF_INLINE f32 sf_sigmoid_f32(f32 x) { return 1.0f / (1.0f + sf_exp_f32(-x)); }
+
+SF_INLINE f32 sf_erf_f32(f32 a) {
+  // after N. Juffa's erff: one polynomial in a for small |a|, 1 - exp(polynomial) for large
+  f32 t = __builtin_fabsf(a), s = a * a;
+  f32 r = SF_FMA(-1.72853470e-5f, t, 3.83197126e-4f);
+  f32 u = SF_FMA(-3.88396438e-3f, t, 2.42546219e-2f);
+  r = SF_FMA(r, s, u);
+  r = SF_FMA(r, t, -1.06777877e-1f);
+  r = SF_FMA(r, t, -6.34846687e-1f);
+  r = SF_FMA(r, t, -1.28717512e-1f);
+  r = SF_FMA(r, t, -t);
+  r = t > 4.0f ? -104.0f : r;
+  f32 large = __builtin_copysignf(1.0f - sf_exp_f32(r), a);
+  f32 q = -5.96761703e-4f;
+  q = SF_FMA(q, s, 4.99119423e-3f);
+  q = SF_FMA(q, s, -2.67681349e-2f);
+  q = SF_FMA(q, s, 1.12819925e-1f);
+  q = SF_FMA(q, s, -3.76125336e-1f);
+  q = SF_FMA(q, s, 1.28379166e-1f);
+  f32 small = SF_FMA(q, a, a);
+  f32 y = t > 0.927734375f ? large : small;
+  return a != a ? a : y;
+}
+
+SF_INLINE f64 sf_quarter_turns_f32(f32 x, i32 *quadrant) {
+  // x - n*pi/2 in float64 with a two-part pi/2: good for |x| below 2**50
+  f64 a = x;
+  f64 z = SF_FMAD(a, 0.63661977236758134308, 6755399441055744.0);
+  f64 n = z - 6755399441055744.0;
+  *quadrant = (i32)SF_BITS(i64, z);
+  return SF_FMAD(n, -6.123233995736766e-17, SF_FMAD(n, -1.5707963267948966, a));
+}
+
+SF_INLINE f32 sf_sine_of_turns_f32(f64 r, i32 q) {
+  f64 s = r * r;
+  f64 c = -2.7557313707070068e-7;
+  c = SF_FMAD(c, s, 2.4801587302e-5);
+  c = SF_FMAD(c, s, -1.3888888888888889e-3);
+  c = SF_FMAD(c, s, 4.1666666666666664e-2);
+  c = SF_FMAD(c, s, -0.5);
+  c = SF_FMAD(c, s, 1.0);
+  f64 t = 2.7557313707e-6;
+  t = SF_FMAD(t, s, -1.9841269841e-4);
+  t = SF_FMAD(t, s, 8.3333333333e-3);
+  t = SF_FMAD(t, s, -1.6666666666666666e-1);
+  t = SF_FMAD(t * s, r, r);
+  f32 y = (f32)(q & 1 ? c : t);
+  return q & 2 ? -y : y;
+}
+
+SF_INLINE f32 sf_sin_f32(f32 x) {
+  i32 q;
+  f64 r = sf_quarter_turns_f32(x, &q);
+  f32 y = sf_sine_of_turns_f32(r, q);
+  y = x == 0.0f ? x : y;
+  return __builtin_fabsf(x) < SF_INF ? y : SF_NAN;
+}
+
+SF_INLINE f32 sf_cos_f32(f32 x) {
+  i32 q;
+  f64 r = sf_quarter_turns_f32(x, &q);
+  f32 y = sf_sine_of_turns_f32(r, q + 1);
+  return __builtin_fabsf(x) < SF_INF ? y : SF_NAN;
+}
+
+SF_INLINE f64 sf_log2_of_f32(f32 a) {
+  // log2 of a positive float in float64, to about 1e-12; 0 gives -inf, inf gives inf
+  f64 x = a;
+  i64 e = (SF_BITS(i64, x) - 0x3fe5555555555555ll) & (i64)0xfff0000000000000ull;
+  f64 m = SF_BITS(f64, SF_BITS(i64, x) - e);
+  f64 s = (m - 1.0) / (m + 1.0), w = s * s;
+  f64 p = 2.0 / 15.0;
+  p = SF_FMAD(p, w, 2.0 / 13.0);
+  p = SF_FMAD(p, w, 2.0 / 11.0);
+  p = SF_FMAD(p, w, 2.0 / 9.0);
+  p = SF_FMAD(p, w, 2.0 / 7.0);
+  p = SF_FMAD(p, w, 2.0 / 5.0);
+  p = SF_FMAD(p, w, 2.0 / 3.0);
+  p = SF_FMAD(p, w, 2.0);
+  f64 k = (f64)(i32)(e >> 52);
+  f64 r = SF_FMAD(p * s, 1.4426950408889634, k);
+  r = a == 0.0f ? -(f64)SF_INF : r;
+  return a < SF_INF ? r : x;
+}
+
+SF_INLINE f64 sf_exp2_narrow_f64(f64 t) {
+  // 2**t for results that are rounded to float: |t| is cut at 200
+  t = t > 200.0 ? 200.0 : t;
+  t = t < -200.0 ? -200.0 : t;
+  f64 z = t + 6755399441055744.0;
+  f64 r = (t - (z - 6755399441055744.0)) * 0.69314718055994531;
+  f64 p = 2.5052108385441720e-8;
+  p = SF_FMAD(p, r, 2.7557319223985893e-7);
+  p = SF_FMAD(p, r, 2.7557319223985888e-6);
+  p = SF_FMAD(p, r, 2.4801587301587302e-5);
+  p = SF_FMAD(p, r, 1.9841269841269841e-4);
+  p = SF_FMAD(p, r, 1.3888888888888889e-3);
+  p = SF_FMAD(p, r, 8.3333333333333333e-3);
+  p = SF_FMAD(p, r, 4.1666666666666664e-2);
+  p = SF_FMAD(p, r, 1.6666666666666666e-1);
+  p = SF_FMAD(p, r, 0.5);
+  p = SF_FMAD(p, r, 1.0);
+  p = SF_FMAD(p, r, 1.0);
+  i64 n = SF_BITS(i64, z) - 0x4338000000000000ll;
+  return p * SF_BITS(f64, (n + 1023) << 52);
+}
+
+SF_INLINE f32 sf_pow_f32(f32 x, f32 y) {
+  f32 a = __builtin_fabsf(x);
+  f32 r = (f32)sf_exp2_narrow_f64((f64)y * sf_log2_of_f32(a));
+  bool whole = __builtin_rintf(y) == y;
+  bool odd = whole && __builtin_rintf(y * 0.5f) != y * 0.5f;
+  r = __builtin_copysignf(r, odd ? x : 1.0f);
+  r = x < 0.0f && !whole && a < SF_INF && y == y ? SF_NAN : r;
+  r = a == 1.0f && __builtin_fabsf(y) == SF_INF ? 1.0f : r;
+  r = x != x || y != y ? SF_NAN : r;
+  return x == 1.0f || y == 0.0f ? 1.0f : r;
+}
+
+SF_INLINE f32 sf_erfinv_f32(f32 x) {
+  // M. Giles' approximation as a start, two Newton steps in float64
+  f64 a = x;
+  f64 w = -__builtin_log1p(-a * a);
+  f64 t = 0.147, h = 4.3307467508 - w * 0.5;
+  f64 y = __builtin_copysign(__builtin_sqrt(__builtin_sqrt(h * h + w / t) - h), a);
+  for (int k = 0; k < 3; k++) y -= (__builtin_erf(y) - a) * 0.88622692545275801 * __builtin_exp(y * y);
+  f32 r = (f32)y;
+  r = a == 0.0 ? x : r;
+  r = __builtin_fabs(a) == 1.0 ? __builtin_copysignf(SF_INF, x) : r;
+  return __builtin_fabs(a) <= 1.0 ? r : SF_NAN;
+}
+
+// ---- float64: the C library's functions, and what it lacks
+
+SF_INLINE f64 sf_sigmoid_f64(f64 x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
+
+SF_INLINE f64 sf_erfinv_f64(f64 x) {
+  f64 w = -__builtin_log1p(-x * x);
+  f64 h = 4.3307467508 - w * 0.5;
+  f64 y = __builtin_copysign(__builtin_sqrt(__builtin_sqrt(h * h + w / 0.147) - h), x);
+  for (int k = 0; k < 5; k++) {
+    f64 miss = __builtin_fabs(y) < 1.0 ? __builtin_erf(y) - x : (x > 0 ? (1.0 - x) - __builtin_erfc(y) : __builtin_erfc(-y) - (1.0 + x));
+    y -= miss * 0.88622692545275801 * __builtin_exp(y * y);
+  }
+  y = x == 0.0 ? x : y;
+  y = __builtin_fabs(x) == 1.0 ? __builtin_copysign(__builtin_inf(), x) : y;
+  return __builtin_fabs(x) <= 1.0 ? y : __builtin_nan("");
+}
+
+static inline f64 sf_digamma_f64(f64 x) {
+  // reflection below 0, recurrence up to 10, then the asymptotic series (Cephes psi)
+  if (x == 0.0) return __builtin_copysign(__builtin_inf(), -x);
+  f64 extra = 0.0;
+  if (x < 0.0) {
+    if (__builtin_floor(x) == x) return __builtin_nan("");
+    f64 whole = __builtin_trunc(x);
+    extra = -3.14159265358979323846 / __builtin_tan(3.14159265358979323846 * (x - whole));
+    x = 1.0 - x;
+  }
+  while (x < 10.0) { extra -= 1.0 / x; x += 1.0; }
+  f64 z = 1.0 / (x * x);
+  f64 p = 8.33333333333333333333e-2;
+  p = p * z - 2.10927960927960927961e-2;
+  p = p * z + 7.57575757575757575758e-3;
+  p = p * z - 4.16666666666666666667e-3;
+  p = p * z + 3.96825396825396825397e-3;
+  p = p * z - 8.33333333333333333333e-3;
+  p = p * z + 8.33333333333333333333e-2;
+  return extra + __builtin_log(x) - 0.5 / x - p * z;
+}
+
+static inline f32 sf_digamma_f32(f32 x) { return (f32)sf_digamma_f64(x); }
+
+// ---- choices; maximum and minimum give nan if either is nan
+
+SF_INLINE f32 sf_maximum_f32(f32 a, f32 b) { return a > b || a != a ? a : b; }
+
+SF_INLINE f64 sf_maximum_f64(f64 a, f64 b) { return a > b || a != a ? a : b; }
+
+SF_INLINE f32 sf_minimum_f32(f32 a, f32 b) { return a < b || a != a ? a : b; }
+
+SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) { return a < b || a != a ? a : b; }
+
+#pragma omp declare reduction(sf_rmax_f32 : f32 : omp_out = sf_maximum_f32(omp_out, omp_in)) initializer(omp_priv = -SF_INF)
+
+#pragma omp declare reduction(sf_rmax_f64 : f64 : omp_out = sf_maximum_f64(omp_out, omp_in)) initializer(omp_priv = -SF_INF)
+
+#pragma omp declare reduction(sf_rmin_f32 : f32 : omp_out = sf_minimum_f32(omp_out, omp_in)) initializer(omp_priv = SF_INF)
+
+#pragma omp declare reduction(sf_rmin_f64 : f64 : omp_out = sf_minimum_f64(omp_out, omp_in)) initializer(omp_priv = SF_INF)
+
+SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+
+SF_INLINE f64 sf_fmod_f64(f64 a, f64 b) { return __builtin_fmod(a, b); }
+
+SF_INLINE f32 sf_remainder_f32(f32 a, f32 b) {
+  f32 r = __builtin_fmodf(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+SF_INLINE f64 sf_remainder_f64(f64 a, f64 b) {
+  f64 r = __builtin_fmod(a, b);
+  return r != 0.0 && (r < 0.0) != (b < 0.0) ? r + b : r;
+}
+
+SF_INLINE f32 sf_floor_div_f32(f32 a, f32 b) {
+  // as c10::div_floor_floating
+  if (b == 0.0f) return a / b;
+  f32 m = __builtin_fmodf(a, b), d = (a - m) / b;
+  if (m != 0.0f && (b < 0.0f) != (m < 0.0f)) d -= 1.0f;
+  if (d == 0.0f) return __builtin_copysignf(0.0f, a / b);
+  f32 f = __builtin_floorf(d);
+  return d - f > 0.5f ? f + 1.0f : f;
+}
+
+SF_INLINE f64 sf_floor_div_f64(f64 a, f64 b) {
+  if (b == 0.0) return a / b;
+  f64 m = __builtin_fmod(a, b), d = (a - m) / b;
+  if (m != 0.0 && (b < 0.0) != (m < 0.0)) d -= 1.0;
+  if (d == 0.0) return __builtin_copysign(0.0, a / b);
+  f64 f = __builtin_floor(d);
+  return d - f > 0.5 ? f + 1.0 : f;
+}
+
+// ---- integers; division by 0 gives 0 here and is reported by the kernel
+
+SF_INLINE i64 sf_trunc_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? -a : a / b; }
+
+SF_INLINE i64 sf_fmod_i64(i64 a, i64 b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+SF_INLINE i64 sf_floor_div_i64(i64 a, i64 b) {
+  i64 q = sf_trunc_div_i64(a, b);
+  return b != 0 && b != -1 && a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+SF_INLINE i64 sf_remainder_i64(i64 a, i64 b) {
+  i64 r = sf_fmod_i64(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+SF_INLINE u64 sf_trunc_div_u64(u64 a, u64 b) { return b == 0 ? 0 : a / b; }
+
+SF_INLINE u64 sf_remainder_u64(u64 a, u64 b) { return b == 0 ? 0 : a % b; }
+
+SF_INLINE i64 sf_pow_i64(i64 x, i64 y) {
+  // a negative exponent gives 1/x towards zero, as torch does
+  if (y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
+  i64 r = 1;
+  for (u64 n = (u64)y; n; n >>= 1) { if (n & 1) r *= x; x *= x; }
+  return r;
+}

@@ -1,0 +1,139 @@
+"""How each reduction accumulates: declarations, the update at a point, the pragma clause, the results.
+
+float32 sums and products accumulate in float64, which costs no more lanes than memory delivers and makes the order of
+summation irrelevant at float32 precision. Variance of float32 data is sum and sum of squares, both in float64 (a
+float32 square is exact there); float64 data takes Welford's recurrence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stagewire.loop import Reduce
+
+from codegen.cpp.literals import literal
+from codegen.cpp.types import c_type, is_floating
+from codegen.errors import MalformedLoop
+
+
+class Accumulator(NamedTuple):
+    """One C++ variable of a reduction: its type, start value, and OpenMP reduction operator ("" if it has none)."""
+
+    name: str
+    type: str
+    start: str
+    operator: str
+
+
+class Reducer(NamedTuple):
+    """`update` statements use `{x}` (operand), `{k}` (position) and accumulator names with `{j}` (lane subscript);
+    `results` are expressions in the same names and `{n}` (points reduced over), one for each result."""
+
+    accumulators: tuple[Accumulator, ...]
+    update: str
+    results: tuple[str, ...]
+    needs_position: bool = False
+
+
+def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
+    """The recipe; `name` makes the accumulators' names, `operand_dtype` is that of the reduced value."""
+    dtype = statement.dtype
+    kind = c_type(dtype)
+    acc = f"a_{name}"
+    match statement.reduction:
+        case "sum" | "prod" as which:
+            wide = "f64" if is_floating(dtype) else kind.local
+            start, sign = ("0", "+") if which == "sum" else ("1", "*")
+            if dtype == "bool":
+                wide, sign, start = "i32", ("|" if which == "sum" else "&"), start
+            result = f"(({kind.local}){acc}{{j}})"
+            if kind.rounding:
+                result = f"{kind.rounding}({result})"
+            cast = f"({wide})" if wide != kind.local else ""
+            return Reducer(
+                (Accumulator(acc, wide, start, sign),),
+                f"{acc}{{j}} = ({wide})({acc}{{j}} {sign} {cast}{{x}});",
+                (result,),
+            )
+        case "max" | "min" as which if dtype != "bool":
+            return _extremum(which, dtype, acc)
+        case "any" | "all" | "max" | "min" as which:
+            start, sign = ("0", "|") if which in ("any", "max") else ("1", "&")
+            update = f"{acc}{{j}} {sign}= (i32)({{x}} != 0);"
+            return Reducer((Accumulator(acc, "i32", start, sign),), update, (f"({acc}{{j}} != 0)",))
+        case "xor_sum":
+            return Reducer((Accumulator(acc, kind.local, "0", "^"),), f"{acc}{{j}} ^= {{x}};", (f"{acc}{{j}}",))
+        case "argmax" | "argmin" as which:
+            return _position(which, operand_dtype, kind.local, acc)
+        case "welford":
+            return _variance(dtype, acc)
+    raise MalformedLoop(f"unknown reduction {statement.reduction!r}")
+
+
+def _lowest(dtype: str) -> str:
+    if is_floating(dtype):
+        return "-" + literal(float("inf"), dtype)
+    bits = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}.get(c_type(dtype).local)
+    return "0" if bits is None else literal(-(1 << (bits - 1)), dtype)
+
+
+def _highest(dtype: str) -> str:
+    if is_floating(dtype):
+        return literal(float("inf"), dtype)
+    bits = {"i8": 7, "i16": 15, "i32": 31, "i64": 63, "u8": 8, "u16": 16, "u32": 32, "u64": 64}[c_type(dtype).local]
+    return literal((1 << bits) - 1, dtype)
+
+
+def _extremum(which: str, dtype: str, acc: str) -> Reducer:
+    kind = c_type(dtype)
+    start = _lowest(dtype) if which == "max" else _highest(dtype)
+    if is_floating(dtype):
+        call = f"sf_{which}imum_{kind.suffix}"
+        update = f"{acc}{{j}} = {call}({acc}{{j}}, {{x}});"
+        return Reducer(
+            (Accumulator(acc, kind.local, start, f"sf_r{which}_{kind.suffix}"),), update, (f"{acc}{{j}}",)
+        )
+    sign = ">" if which == "max" else "<"
+    update = f"{acc}{{j}} = {{x}} {sign} {acc}{{j}} ? {{x}} : {acc}{{j}};"
+    return Reducer((Accumulator(acc, kind.local, start, which),), update, (f"{acc}{{j}}",))
+
+
+def _position(which: str, operand_dtype: str, local: str, acc: str) -> Reducer:
+    sign = ">" if which == "argmax" else "<"
+    value = "i32" if operand_dtype == "bool" else c_type(operand_dtype).local
+    if operand_dtype == "bool":
+        start = "-1" if which == "argmax" else "2"
+    else:
+        start = _lowest(operand_dtype) if which == "argmax" else _highest(operand_dtype)
+    # `k < 0` takes the first point whatever its value; nan beats everything and is not beaten
+    better = f"{{x}} {sign} {acc}{{j}} || {acc}_k{{j}} < 0"
+    if is_floating(operand_dtype):
+        better = f"{{x}} {sign} {acc}{{j}} || ({{x}} != {{x}} && {acc}{{j}} == {acc}{{j}}) || {acc}_k{{j}} < 0"
+        better = f"!({acc}{{j}} != {acc}{{j}}) && ({better})"
+    update = f"if ({better}) {{{{ {acc}{{j}} = {{x}}; {acc}_k{{j}} = {{k}}; }}}}"
+    return Reducer(
+        (Accumulator(acc, value, start, ""), Accumulator(f"{acc}_k", "i64", "-1", "")),
+        update,
+        (f"(({local}){acc}_k{{j}})",),
+        needs_position=True,
+    )
+
+
+def _variance(dtype: str, acc: str) -> Reducer:
+    kind = c_type(dtype)
+    if kind.local == "f32":
+        mean = f"((f32)({acc}_s{{j}} / (f64){{n}}))"
+        spread = f"({acc}_q{{j}} - {acc}_s{{j}} * ({acc}_s{{j}} / (f64){{n}}))"
+        squares = f"((f32)({spread} < 0.0 ? 0.0 : {spread}))"
+        return Reducer(
+            (Accumulator(f"{acc}_s", "f64", "0", "+"), Accumulator(f"{acc}_q", "f64", "0", "+")),
+            f"{acc}_s{{j}} += (f64){{x}}; {acc}_q{{j}} += (f64){{x}} * (f64){{x}};",
+            (mean, squares, "((f32){n})"),
+        )
+    update = (
+        f"{acc}_c{{j}} += 1.0; f64 {acc}_d = {{x}} - {acc}_m{{j}}; {acc}_m{{j}} += {acc}_d / {acc}_c{{j}}; "
+        f"{acc}_q{{j}} += {acc}_d * ({{x}} - {acc}_m{{j}});"
+    )
+    names = tuple(Accumulator(f"{acc}_{part}", "f64", "0", "") for part in ("c", "m", "q"))
+    return Reducer(names, update, (f"({acc}_c{{j}} > 0.0 ? {acc}_m{{j}} : __builtin_nan(\"\"))", f"{acc}_q{{j}}",
+                                   f"{acc}_c{{j}}"))  # fmt: skip

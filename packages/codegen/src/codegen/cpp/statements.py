@@ -1,0 +1,186 @@
+"""Statements of a section as C++ lines, with the names, types and parameters of the kernel being written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagewire.expr import Dim, Expr
+from stagewire.graph import Ref
+from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Store
+from stagewire.types import TensorType
+
+from codegen.cpp.indexing import index_text
+from codegen.cpp.literals import literal
+from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, conversion, expression, reinterpretation
+from codegen.cpp.types import c_type, is_floating, is_integer
+from codegen.errors import MalformedLoop
+
+OUT_OF_RANGE, ZERO_DIVISOR = 1, 2
+"""Bits of a kernel's status word."""
+
+
+class Scope:
+    """What the writer of one kernel knows. Names are numbered in order of appearance, so equal kernels give equal text.
+
+    `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value.
+    """
+
+    def __init__(self, kernel: Kernel, buffers: Mapping[str, TensorType]) -> None:
+        self.buffers = buffers
+        self.parameters: dict[str, int] = {}
+        self.written: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        self.values: dict[str, str] = {}
+        self.dtypes: dict[str, str] = {}
+        self.axes: dict[str, str] = {}
+        self.extents: dict[str, Dim] = {}
+        self.reports = False
+        self._count = 0
+        for axis in (*kernel.axes, *(a for s in kernel.sections for a in s.axes)):
+            self.axes.setdefault(axis.name, f"i{len(self.axes)}")
+            self.extents[axis.name] = axis.size
+
+    def fresh(self) -> str:
+        """A new value name."""
+        self._count += 1
+        return f"v{self._count - 1}"
+
+    def parameter(self, buffer: str) -> str:
+        """The pointer of a buffer."""
+        if buffer not in self.buffers:
+            raise MalformedLoop(f"the kernel uses a buffer {buffer!r} that the graph does not declare")
+        return f"p{self.parameters.setdefault(buffer, len(self.parameters))}"
+
+    def dim(self, size: Dim) -> str:
+        """A size as text: a number, or a size parameter."""
+        if isinstance(size, Expr):
+            return f"n{self.sizes.setdefault(size.text, len(self.sizes))}"
+        return str(size)
+
+    def index(self, index: Index) -> str:
+        """An index as text."""
+        return index_text(index, lambda a: self.axes[a], self.value, self.dim, self.extents)
+
+    def value(self, name: str) -> str:
+        """The text of a value in sight."""
+        found = self.values.get(name)
+        if found is None:
+            raise MalformedLoop(f"the value {name!r} is used where it is not defined")
+        return found
+
+    def operand(self, operand: Operand, dtype: str) -> str:
+        """A value's text, or a literal in `dtype`."""
+        return self.value(operand.name) if isinstance(operand, Ref) else literal(operand, dtype)
+
+    def dtype(self, operand: Operand, default: str) -> str:
+        """The dtype of a value; literals take `default`."""
+        return self.dtypes[operand.name] if isinstance(operand, Ref) else default
+
+    def define(self, name: str, dtype: str) -> str:
+        """A fresh C++ name for the value `name`."""
+        text = self.fresh()
+        self.values[name], self.dtypes[name] = text, dtype
+        return text
+
+
+def write_statement(scope: Scope, statement: Statement) -> list[str]:
+    """The lines of one statement other than `Reduce`."""
+    match statement:
+        case Load():
+            return [_load(scope, statement)]
+        case Store():
+            return [_store(scope, statement)]
+        case Compute():
+            return _compute(scope, statement)
+        case IndexValue(result, index, dtype):
+            text = scope.index(index)
+            value = conversion("int64", dtype, f"({text})")
+            return [f"{c_type(dtype).local} {scope.define(result, dtype)} = {value};"]
+    raise MalformedLoop(f"unknown statement {type(statement).__name__}")
+
+
+def _load(scope: Scope, load: Load) -> str:
+    pointer = scope.parameter(load.buffer)
+    memory = scope.buffers[load.buffer].dtype
+    kind = c_type(memory)
+    element = f"{pointer}[{scope.index(load.index)}]"
+    if kind.load:
+        element = f"{kind.load}({element})"
+    elif memory == "bool":
+        element = f"({element} != 0)"
+    element = conversion(memory, load.dtype, element)
+    if load.mask is not None:
+        element = f"{scope.value(load.mask.name)} ? {element} : {scope.operand(load.other, load.dtype)}"
+    return f"{c_type(load.dtype).local} {scope.define(load.result, load.dtype)} = {element};"
+
+
+def _store(scope: Scope, store: Store) -> str:
+    pointer = scope.parameter(store.buffer)
+    scope.written.add(store.buffer)
+    memory = scope.buffers[store.buffer].dtype
+    kind = c_type(memory)
+    value = conversion(scope.dtype(store.value, memory), memory, scope.operand(store.value, memory))
+    target = f"{pointer}[{scope.index(store.index)}]"
+    if store.mode == "atomic_add":
+        before = f"{kind.load}({target})" if kind.load else target
+        value = f"({before} | {value})" if memory == "bool" else f"({before} + {value})"
+    line = f"{target} = {kind.store}({value});" if kind.store else f"{target} = {value};"
+    return f"if ({scope.value(store.mask.name)}) {line}" if store.mask is not None else line
+
+
+def _compute(scope: Scope, statement: Compute) -> list[str]:
+    op, operands, dtype = statement.op, statement.operands, statement.dtype
+    local = c_type(dtype).local
+    if op in ("convert", "bitcast"):
+        (operand,) = operands
+        source = scope.dtype(operand, dtype)
+        change = conversion if op == "convert" else reinterpretation
+        value = change(source, dtype, scope.operand(operand, dtype))
+        return [f"{local} {scope.define(statement.result, dtype)} = {value};"]
+    if op == "wrap_index":
+        return _wrap_index(scope, statement)
+    typed = _operand_dtype(scope, statement)
+    condition = (scope.operand(operands[0], "bool"),) if op == "where" else ()
+    texts = condition + tuple(_as(scope, o, typed) for o in operands[len(condition) :])
+    lines = []
+    if op in DIVISIONS and is_integer(typed):
+        scope.reports = True
+        lines.append(f"bad |= {texts[1]} == 0 ? {ZERO_DIVISOR} : 0;")
+    text = expression(op, typed, texts)
+    if op not in BOOL_RESULT and typed != dtype:
+        text = conversion(typed, dtype, text)
+    lines.append(f"{local} {scope.define(statement.result, dtype)} = {text};")
+    return lines
+
+
+def _as(scope: Scope, operand: Operand, dtype: str) -> str:
+    return conversion(scope.dtype(operand, dtype), dtype, scope.operand(operand, dtype))
+
+
+def _operand_dtype(scope: Scope, statement: Compute) -> str:
+    """The dtype that the operands are computed in: that of the first value among them."""
+    operands = statement.operands[1:] if statement.op == "where" else statement.operands
+    for operand in operands:
+        if isinstance(operand, Ref):
+            return scope.dtypes[operand.name] if operand.name in scope.dtypes else scope.value(operand.name)
+    if statement.op in BOOL_RESULT:
+        return "float64" if any(isinstance(o, float) for o in operands) else "int64"
+    return statement.dtype
+
+
+def _wrap_index(scope: Scope, statement: Compute) -> list[str]:
+    """Negative indices count from the end; one out of range is reported and replaced by 0, so no access strays."""
+    index, size = statement.operands
+    dtype = statement.dtype
+    if is_floating(dtype):
+        raise MalformedLoop(f"wrap_index of a {dtype} value")
+    scope.reports = True
+    value, bound = _as(scope, index, dtype), _as(scope, size, dtype)
+    raw = scope.fresh()
+    name = scope.define(statement.result, dtype)
+    return [
+        f"i64 {raw} = (i64){value} < 0 ? (i64){value} + (i64){bound} : (i64){value};",
+        f"bool {raw}_ok = {raw} >= 0 && {raw} < (i64){bound};",
+        f"bad |= {raw}_ok ? 0 : {OUT_OF_RANGE};",
+        f"{c_type(dtype).local} {name} = ({c_type(dtype).local})({raw}_ok ? {raw} : 0);",
+    ]

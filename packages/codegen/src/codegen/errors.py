@@ -1,0 +1,89 @@
+"""Coded errors of codegen."""
+
+from __future__ import annotations
+
+from stagewire.errors import StageError
+
+
+class NoCompiler(StageError):
+    """No C++ compiler on this machine."""
+
+    code = "CG001"
+    fix = (
+        "Install one (Debian and Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
+        "or name one in the environment variable CXX."
+    )
+
+
+class CompileFailed(StageError):
+    """The compiler refused an emitted source; the text holds its first messages."""
+
+    code = "CG002"
+    fix = "This is a fault of codegen: report it with the Program document. A newer compiler may also help."
+
+
+class UnsupportedType(StageError):
+    """A dtype that the emitter has no arithmetic for."""
+
+    code = "CG003"
+    fix = "Keep the op an extern call (loopir does so for complex and 8-bit floating types)."
+
+
+class UnknownOp(StageError):
+    """A `Compute` statement whose op the emitter does not know."""
+
+    code = "CG004"
+    fix = "Lower the op to known ones, or add a row to codegen/cpp/operations.py."
+
+
+class MalformedLoop(StageError):
+    """A `Loop` document that breaks a rule of its grammar."""
+
+    code = "CG005"
+    fix = "The stage that wrote the Loop document has a fault; report it with the document."
+
+
+class IndexOutOfRange(StageError, IndexError):
+    """An index value outside the dimension it indexes, met while a kernel ran."""
+
+    code = "CG006"
+    fix = "Check the index tensors: every value must satisfy -size <= index < size."
+
+
+class IntegerDivisionByZero(StageError, ZeroDivisionError):
+    """An integer division by zero, met while a kernel ran."""
+
+    code = "CG007"
+    fix = "Check the divisor tensor for zeros."
+
+
+class WrongInput(StageError, TypeError):
+    """A tensor given to a loaded unit has another type than the program was compiled for."""
+
+    code = "CG008"
+    fix = "Pass tensors of the dtype, shape and strides that the program states, or compile again for these."
+
+
+class UnknownTarget(StageError):
+    """A target that no emitter serves, or a unit that this process cannot load."""
+
+    code = "CG009"
+    fix = 'The targets are "cpp" and "triton".'
+
+
+class UnknownExtern(StageError):
+    """An extern call of an operator that the running torch does not have."""
+
+    code = "CG010"
+    fix = "Import the library that registers the operator, or use the torch version that wrote the document."
+
+
+class CorruptCode(UserWarning):
+    """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
+
+
+class UnsupportedKernel(StageError):
+    """A kernel that the Triton emitter has no form for; the message names the op, dtype or size."""
+
+    code = "CG020"
+    fix = "Use the C++ target for this program, or keep the op an extern call."

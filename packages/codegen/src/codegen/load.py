@@ -1,0 +1,44 @@
+"""From a `Unit` (data) to a callable on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from stagewire.program import Unit
+
+from codegen.errors import UnknownTarget
+
+Loaded = Callable[..., tuple[Any, ...]]
+Executor = Literal["fast", "reference"]
+
+
+@overload
+def load(unit: Unit, cache_dir: str | Path | None = None, *, executor: Executor = "fast") -> Loaded: ...
+@overload
+def load(
+    unit: Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast"
+) -> tuple[Loaded, ...]: ...
+def load(
+    unit: Unit | Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast"
+) -> Loaded | tuple[Loaded, ...]:
+    """Compile (or fetch from `cache_dir`) and bind; several units compile at the same time.
+
+    The callable takes the unit's inputs in order and returns its outputs as a tuple. Without `cache_dir`, machine code
+    lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one readable step
+    per instruction). This is the only part of codegen that imports torch.
+    """
+    units = (unit,) if isinstance(unit, Unit) else tuple(unit)
+    targets = {one.target for one in units}
+    if targets <= {"cpp"}:
+        from codegen.runtime.loader import load_cpp
+
+        loaded = load_cpp(units, cache_dir, executor)
+    elif targets == {"triton"}:
+        from codegen.runtime.triton_loader import load_triton
+
+        loaded = load_triton(units, cache_dir)
+    else:
+        raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
+    return loaded[0] if isinstance(unit, Unit) else loaded

@@ -1,0 +1,1 @@
+"""Everything that touches torch: loading machine code and running wrapper instructions."""

@@ -1,0 +1,60 @@
+"""Literals of a document as the Python objects that ATen takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from stagewire.expr import Expr, evaluate
+from stagewire.graph import (
+    Arg,
+    Complex,
+    DeviceArg,
+    DTypeArg,
+    LayoutArg,
+    List,
+    MemoryFormatArg,
+    NonFinite,
+    Ref,
+    Tuple,
+)
+
+from codegen.errors import UnknownExtern
+
+Environment = dict[str, Any]
+Symbols = dict[str, int]
+
+
+def resolve(arg: Arg, environment: Environment, symbols: Symbols) -> Any:
+    """The value of `arg`: buffers from `environment`, sizes from `symbols`."""
+    match arg:
+        case None | bool() | int() | float() | str():
+            return arg
+        case Ref(name):
+            return environment[name]
+        case Expr():
+            return evaluate(arg, symbols)
+        case List(items):
+            return [resolve(item, environment, symbols) for item in items]
+        case Tuple(items):
+            return tuple(resolve(item, environment, symbols) for item in items)
+        case DTypeArg(name) | LayoutArg(name) | MemoryFormatArg(name):
+            return getattr(torch, name)
+        case DeviceArg(name):
+            return torch.device(name)
+        case NonFinite(text):
+            return float(text)
+        case Complex(real, imag):
+            return complex(resolve(real, environment, symbols), resolve(imag, environment, symbols))
+    raise UnknownExtern(f"an argument of kind {type(arg).__name__} cannot be passed to an operator")
+
+
+def operator(target: str) -> Callable[..., Any]:
+    """The overload that `target` ("aten.mm.default") names."""
+    namespace, _, rest = target.partition(".")
+    name, _, overload = rest.rpartition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    except AttributeError:
+        raise UnknownExtern(f"torch {torch.__version__} has no operator {target!r}") from None

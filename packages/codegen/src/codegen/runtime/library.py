@@ -1,0 +1,32 @@
+"""Loaded machine code: functions of a shared library, called with addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from codegen.cpp.statements import OUT_OF_RANGE, ZERO_DIVISOR
+from codegen.errors import IndexOutOfRange, IntegerDivisionByZero
+
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+
+
+class Library:
+    """One unit's shared library; it stays loaded as long as this object lives."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+
+    def address(self, name: str) -> int:
+        """The address of a function."""
+        found = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+        assert found is not None
+        return found
+
+
+def raise_status(status: int) -> None:
+    """The error that a kernel's status word stands for."""
+    if status & OUT_OF_RANGE:
+        raise IndexOutOfRange("an index is out of range for the dimension that it indexes")
+    if status & ZERO_DIVISOR:
+        raise IntegerDivisionByZero("integer division by zero")

@@ -1,0 +1,82 @@
+"""The reference executor: one readable Python step for each instruction of a unit."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
+from stagewire.types import TensorType
+
+from codegen.runtime.arguments import Environment, Symbols, operator, resolve
+from codegen.runtime.library import KERNEL, Library, raise_status
+from codegen.runtime.symbols import sizes, symbol_reader
+
+
+class PythonWrapper:
+    """Runs a unit's instructions on tensors, in order."""
+
+    def __init__(self, unit: Unit, library: Library | None) -> None:
+        self.unit = unit
+        self.symbols_of = symbol_reader(unit)
+        self.functions = {k.name: KERNEL(library.address(k.name)) for k in unit.kernels} if library else {}
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        unit = self.unit
+        symbols = self.symbols_of(inputs)
+        environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
+        for instruction in unit.instructions:
+            match instruction:
+                case Allocate(buffer, type, reuse):
+                    environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
+                case MakeView(buffer, base, type):
+                    environment[buffer] = view(environment[base], type, symbols)
+                case Launch(kernel, buffers, dims):
+                    launch(self.functions[kernel], [environment[b] for b in buffers], sizes(dims, symbols))
+                case CallExtern():
+                    call(instruction, environment, symbols)
+                case Release(buffer):
+                    environment.pop(buffer, None)
+        return tuple(resolve(output, environment, symbols) for output in unit.outputs)
+
+
+def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = None) -> torch.Tensor:
+    """A tensor of `type` in new memory, or in that of `memory`."""
+    dtype = getattr(torch, type.dtype)
+    shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
+    if memory is None:
+        return torch.empty_strided(shape, stride, dtype=dtype, device=type.device)
+    return torch.empty(0, dtype=dtype, device=type.device).set_(memory.untyped_storage(), 0, shape, stride)
+
+
+def view(base: torch.Tensor, type: TensorType, symbols: Symbols) -> torch.Tensor:
+    """A strided window on the storage of `base`, read as the dtype of `type`."""
+    dtype = getattr(torch, type.dtype)
+    if base.dtype == dtype:
+        (offset,) = sizes((type.storage_offset,), symbols)
+        return base.as_strided(sizes(type.shape, symbols), sizes(type.stride, symbols), offset)
+    (offset,) = sizes((type.storage_offset,), symbols)
+    shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
+    return torch.empty(0, dtype=dtype, device=type.device).set_(base.untyped_storage(), offset, shape, stride)
+
+
+def launch(function: Any, buffers: Sequence[torch.Tensor], dims: Sequence[int]) -> None:
+    """Run one kernel; errors that it met are raised."""
+    pointers = (ctypes.c_void_p * len(buffers))(*(buffer.data_ptr() for buffer in buffers))
+    numbers = (ctypes.c_int64 * len(dims))(*dims)
+    status = ctypes.c_int64(0)
+    function(pointers, numbers, torch.get_num_threads(), ctypes.byref(status))
+    raise_status(status.value)
+
+
+def call(instruction: CallExtern, environment: Environment, symbols: Symbols) -> None:
+    """Run one operator and keep the results that are named."""
+    args = [resolve(arg, environment, symbols) for arg in instruction.args]
+    kwargs = {key: resolve(arg, environment, symbols) for key, arg in instruction.kwargs.items()}
+    result = operator(instruction.target)(*args, **kwargs)
+    results = result if isinstance(result, tuple | list) else (result,)
+    for name, value in zip(instruction.results, results, strict=False):
+        if name:
+            environment[name] = value

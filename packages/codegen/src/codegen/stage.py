@@ -1,0 +1,73 @@
+"""The codegen stage: `Loop` in, `Program` out. Pure data; nothing is compiled here (`codegen.load` does that)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from stagewire.loop import Loop, LoopGraph
+from stagewire.program import Program, Unit
+from stagewire.types import TensorType
+
+from codegen.cpp.emit import emit_unit
+from codegen.errors import MalformedLoop, UnknownTarget
+from codegen.wrapper import write_instructions
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """`target`: which emitter. `parallel_threshold`: rough count of scalar operations below which a kernel stays on
+    one thread (starting a parallel region costs some microseconds)."""
+
+    target: Literal["cpp", "triton"] = "cpp"
+    parallel_threshold: int = 65536
+
+
+class Codegen:
+    """Emits one source and one list of wrapper instructions for each direction."""
+
+    name = "codegen"
+    version = "1"
+    consumes = "loop"
+    produces = "program"
+    Options = Options
+
+    def run(self, document: Loop, options: Any = None) -> Program:
+        """Emit both directions."""
+        options = options or Options()
+        backward = None if document.backward is None else emit(document.backward, options)
+        return Program(binding=document.binding, forward=emit(document.forward, options), backward=backward)
+
+
+def emit(graph: LoopGraph, options: Options) -> Unit:
+    """One direction."""
+    if options.target == "triton":
+        return _emit_triton(graph, options)
+    if options.target != "cpp":
+        raise UnknownTarget(f"no emitter for the target {options.target!r}")
+    source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
+    return Unit(
+        target="cpp",
+        source=source,
+        kernels=kernels,
+        inputs=graph.inputs,
+        input_types=_input_types(graph),
+        outputs=graph.outputs,
+        instructions=write_instructions(graph, launches),
+    )
+
+
+def _input_types(graph: LoopGraph) -> tuple[TensorType, ...]:
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    missing = [name for name in graph.inputs if name not in types]
+    if missing:
+        raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
+    return tuple(types[name] for name in graph.inputs)
+
+
+def _emit_triton(graph: LoopGraph, options: Options) -> Unit:
+    try:
+        from codegen.triton.emit import emit_triton_unit
+    except ModuleNotFoundError as error:
+        raise UnknownTarget(f"this build of codegen has no Triton emitter ({error.name})") from None
+    return emit_triton_unit(graph, options)
