@@ -140,7 +140,10 @@ class Emitter:
 
     def _close(self) -> None:
         if self._statements:
-            self.blocks.append(Block(self._axes, tuple(self._statements)))
+            before = self.blocks[-1].statements if self.blocks and not self._axes and not self.blocks[-1].axes else ()
+            if before:
+                self.blocks.pop()
+            self.blocks.append(Block(self._axes, (*before, *self._statements)))
         self._statements = []
         self._inner = {}
         self._reduced = {}

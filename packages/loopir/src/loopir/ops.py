@@ -35,7 +35,7 @@ OPS: dict[str, LoopOp] = _table(
     # unary arithmetic
     ("neg", 1, "same", 1, "-a"),
     ("abs", 1, "same", 1, "|a|"),
-    ("sign", 1, "same", 2, "-1, 0 or 1 by the sign of a; nan stays nan"),
+    ("sign", 1, "same", 2, "-1, 0 or 1 by the sign of a; 0 for nan"),
     ("ceil", 1, "same", 1, "least integer >= a"),
     ("floor", 1, "same", 1, "greatest integer <= a"),
     ("round", 1, "same", 1, "to the nearest integer, halves to even"),

@@ -179,9 +179,13 @@ class Buffer(msgspec.Struct, frozen=True):
     """A tensor in memory.
 
     role: "input" (given by the caller), "kernel" (allocated by the program before the first kernel that writes it),
-    "extern" (allocated by an extern call), "view" (type is a strided window on `base`, a buffer with its own memory;
-    its storage_offset counts from the start of the base's storage). `reuse` names a dead buffer of the same size in
-    bytes whose memory this one takes over.
+    "extern" (allocated by an extern call), "view" (type is a strided window on `base`, a buffer with its own memory:
+    its first element is storage_offset - base's storage_offset elements after the base's first; externs and outputs
+    use views, and kernels may load them). `reuse` names a buffer of the same size in bytes whose memory this one takes
+    over: dead before the first kernel that writes this one, or (in place) last used by that very kernel, every access
+    of it being at the index of this one's single store, in an earlier section or earlier at the same point. A reused
+    buffer has no `Free` of its own. A kernel buffer that no kernel writes has no elements (or undefined ones): it is
+    allocated before its first use, at the latest when it is returned.
     """
 
     name: str

@@ -1,0 +1,46 @@
+"""Strides: what is dense, what overlaps, and a dense layout in the order of another."""
+
+from __future__ import annotations
+
+from stagewire.expr import Dim
+from stagewire.types import TensorType, contiguous_stride
+
+
+def stride_order(shape: tuple[Dim, ...], stride: tuple[Dim, ...]) -> tuple[int, ...]:
+    """Dimensions from slowest to fastest; symbolic strides keep the order of the dimensions."""
+    if not all(isinstance(s, int) for s in stride):
+        return tuple(range(len(stride)))
+    return tuple(sorted(range(len(stride)), key=lambda d: (-stride[d], d)))  # type: ignore[operator]
+
+
+def is_dense(type: TensorType) -> bool:
+    """Whether the elements fill their memory without gap or overlap, in some order of the dimensions."""
+    step: Dim = 1
+    for d in reversed(stride_order(type.shape, type.stride)):
+        if type.shape[d] == 1:
+            continue
+        if type.shape[d] == 0:
+            return True
+        if type.stride[d] != step:
+            return False
+        step = step * type.shape[d]
+    return True
+
+
+def repeated_dims(type: TensorType) -> tuple[int, ...]:
+    """Dimensions of more than one element and stride 0."""
+    return tuple(d for d, (n, s) in enumerate(zip(type.shape, type.stride, strict=True)) if s == 0 and n not in (0, 1))
+
+
+def densified(type: TensorType) -> TensorType:
+    """The same shape without gaps, dimensions in the same order of speed (repeated ones slowest)."""
+    if is_dense(type):
+        return TensorType(type.dtype, type.shape, type.stride, device=type.device)
+    order = stride_order(type.shape, type.stride)
+    repeated = repeated_dims(type)
+    order = (*repeated, *(d for d in order if d not in repeated))
+    packed = contiguous_stride(tuple(type.shape[d] for d in order))
+    stride: list[Dim] = [0] * len(order)
+    for d, step in zip(order, packed, strict=True):
+        stride[d] = step
+    return TensorType(type.dtype, type.shape, tuple(stride), device=type.device)

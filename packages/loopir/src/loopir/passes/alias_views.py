@@ -1,0 +1,127 @@
+"""Pass: operands of externs (and outputs) that are windows on another buffer need no copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.graph import Ref
+from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
+from stagewire.types import ITEM_SIZE, TensorType, numel
+
+from loopir import index as ix
+from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, writes_of
+
+
+@dataclass(frozen=True)
+class AliasViews:
+    """Before: a nest copies elements of `base` to `x`, and the strides of `x` are those of a window on `base`.
+    After: `x` is a view buffer and the nest is gone.
+
+    An output may share memory with nothing that the user sees besides it: not with inputs, nor with other outputs
+    (saved activations among themselves excepted), nor hold alive a base more than `slack` times its size.
+    """
+
+    name = "alias_views"
+    slack: float = 2.0
+
+    def run(self, schedule: Schedule) -> Schedule:
+        buffers = dict(schedule.buffers)
+        owners = _Owners(schedule, buffers)
+        written: dict[str, int] = {}
+        for item in schedule.items:
+            for name in set(writes_of(item)):
+                written[name] = written.get(name, 0) + 1
+        items: list[Item] = []
+        decisions: list[Decision] = []
+        for item in schedule.items:
+            window = None if isinstance(item, Extern) else window_of(item, buffers)
+            if window is None or written[window.name] != 1:
+                items.append(item)
+                continue
+            refusal = owners.refusal(window, self.slack)
+            if refusal is not None:
+                decisions.append(Decision("refused", (window.name, window.base or ""), refusal))
+                items.append(item)
+                continue
+            owners.share(window)
+            buffers[window.name] = window
+            size = numel(window.type.shape) * ITEM_SIZE[window.type.dtype]
+            decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
+        return msgspec.structs.replace(
+            schedule, buffers=buffers, items=tuple(items), decisions=(*schedule.decisions, *decisions)
+        )
+
+
+class _Owners:
+    """Which memory the outputs hold."""
+
+    def __init__(self, schedule: Schedule, buffers: dict[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.outputs = output_names(schedule)
+        public = {
+            arg.name for n, arg in enumerate(schedule.outputs) if isinstance(arg, Ref) and n not in schedule.private
+        }
+        self.public = public
+        self.held: dict[str, set[str]] = {}
+        for name in self.outputs:
+            self.held.setdefault(buffers[name].base or name, set()).add(name)
+
+    def refusal(self, window: Buffer, slack: float) -> str | None:
+        """Why the window may not share its base's memory."""
+        if window.name not in self.outputs:
+            return None
+        base = self.buffers[window.base or ""]
+        if base.role == "input":
+            return "an output must not share memory with an input"
+        others = self.held.get(base.name, set()) - {window.name}
+        if others and (window.name in self.public or others & self.public):
+            return f"the user would see {window.name} and {', '.join(sorted(others))} in one memory"
+        sizes = numel(base.type.shape), numel(window.type.shape)
+        if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] > slack * sizes[1]:
+            return "the output would keep a much larger buffer alive"
+        return None
+
+    def share(self, window: Buffer) -> None:
+        """Note that an output lives in the memory of its base."""
+        if window.name in self.outputs:
+            self.held.pop(window.name, None)
+            self.held.setdefault(window.base or "", set()).add(window.name)
+
+
+def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
+    """The view buffer that makes a copying nest superfluous, or None."""
+    if len(nest.blocks) != 1 or nest.blocks[0].axes or len(nest.blocks[0].statements) != 2:
+        return None
+    read, write = nest.blocks[0].statements
+    if not isinstance(read, Read) or not isinstance(write, Write) or read.mask or write.mask or write.mode != "set":
+        return None
+    target, source = buffers[write.buffer], buffers[read.buffer]
+    if target.role != "kernel" or target.type.dtype != source.type.dtype or write.value != Ref(read.result):
+        return None
+    offset = ix.linear(read.coordinates, source.type.stride)
+    strides = _affine(offset)
+    axes = [ix.single_axis(c) if c.terms else "" for c in write.coordinates]
+    if strides is None or None in axes:
+        return None
+    for axis, size, stride in zip(axes, target.type.shape, target.type.stride, strict=True):
+        if size != 1 and strides.get(axis or "", 0) != stride:
+            return None
+    start = offset.constant + source.type.storage_offset
+    if isinstance(start, int) and start < 0:
+        return None
+    base = source.base if source.role == "view" else source.name
+    type = TensorType(target.type.dtype, target.type.shape, target.type.stride, start, target.type.device)
+    return Buffer(target.name, type, "view", base)
+
+
+def _affine(offset: Index) -> dict[str, Dim] | None:
+    """Coefficient of each axis, or None where the index is more than a sum of axes."""
+    strides: dict[str, Dim] = {}
+    for term in offset.terms:
+        if not isinstance(term.atom, AxisAtom):
+            return None
+        strides[term.atom.name] = term.coefficient
+    return strides

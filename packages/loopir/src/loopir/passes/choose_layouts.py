@@ -1,0 +1,93 @@
+"""Pass: give every kernel buffer its strides in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from stagewire.loop import Buffer, Extern
+from stagewire.types import TensorType
+
+from loopir import index as ix
+from loopir.layout import densified, repeated_dims
+from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
+from loopir.rewrite import substitute_axes
+
+
+@dataclass(frozen=True)
+class ChooseLayouts:
+    """Before: kernel buffers have the strides that eager would give them. After: outputs and operands of externs have
+    exactly those; every other buffer is dense, its dimensions in the same order. An expanded tensor (stride 0) is
+    computed once and repeated by a view."""
+
+    name = "choose_layouts"
+
+    def run(self, schedule: Schedule) -> Schedule:
+        exact = set(output_names(schedule))
+        for item in schedule.items:
+            if isinstance(item, Extern):
+                exact.update(reads_of(item))
+        writers = {}
+        for number, item in enumerate(schedule.items):
+            if isinstance(item, Nest):
+                for statement in statements_of(item):
+                    if isinstance(statement, Write):
+                        writers.setdefault(statement.buffer, []).append(number)
+        buffers: dict[str, Buffer] = {}
+        items = list(schedule.items)
+        for name, buffer in schedule.buffers.items():
+            if buffer.role != "kernel":
+                buffers[name] = buffer
+            elif name not in exact:
+                buffers[name] = Buffer(name, densified(buffer.type), "kernel")
+            elif not repeated_dims(buffer.type) or not _shrink(items, writers.get(name, []), buffer, buffers):
+                type = msgspec.structs.replace(buffer.type, storage_offset=0)
+                buffers[name] = Buffer(name, type, "kernel")
+        return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items))
+
+
+def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict[str, Buffer]) -> bool:
+    """Compute one copy of a repeated buffer and declare the buffer a view of it; False where that is not simple."""
+    if len(writers) != 1:
+        return False
+    nest = items[writers[0]]
+    assert isinstance(nest, Nest)
+    statements = tuple(statements_of(nest))
+    writes = [s for s in statements if isinstance(s, Write)]
+    if len(nest.blocks) != 1 or nest.blocks[0].axes or len(writes) != 1:
+        return False
+    if any(isinstance(s, Read) and s.buffer == buffer.name for s in statements):
+        return False
+    repeated = repeated_dims(buffer.type)
+    axes = [ix.single_axis(writes[0].coordinates[d]) for d in repeated]
+    if any(axis is None for axis in axes):
+        return False
+    base = f"{buffer.name}_once"
+    once = substitute_axes(nest, {a: ix.ZERO for a in axes if a}, {a: () for a in axes if a})
+    (block,) = once.blocks
+    renamed = tuple(
+        Write(base, s.coordinates, s.value, s.mode, s.mask) if isinstance(s, Write) else s for s in block.statements
+    )
+    items[writers[0]] = msgspec.structs.replace(once, blocks=(msgspec.structs.replace(block, statements=renamed),))
+    shape = tuple(1 if d in repeated else size for d, size in enumerate(buffer.type.shape))
+    type = TensorType(buffer.type.dtype, shape, buffer.type.stride, device=buffer.type.device)
+    buffers[base] = Buffer(base, densified_like(type), "kernel")
+    stride = tuple(
+        0 if d in repeated else step for d, step in enumerate(buffers[base].type.stride)
+    )
+    if stride != buffer.type.stride:
+        stride = buffer.type.stride
+        buffers[base] = Buffer(base, msgspec.structs.replace(type, stride=_positive(stride)), "kernel")
+    view = TensorType(buffer.type.dtype, buffer.type.shape, stride, device=buffer.type.device)
+    buffers[buffer.name] = Buffer(buffer.name, view, "view", base)
+    return True
+
+
+def densified_like(type: TensorType) -> TensorType:
+    """Dense strides for a shape whose repeated dimensions were reduced to 1."""
+    return densified(msgspec.structs.replace(type, stride=_positive(type.stride)))
+
+
+def _positive(stride: tuple) -> tuple:  # type: ignore[type-arg]
+    return tuple(step if step != 0 else 1 for step in stride)

@@ -1,0 +1,97 @@
+"""Which buffers are functions of their index: what the inliner may put in the place of a read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stagewire.loop import Axis, AxisAtom, Compute, Extern, Index, Term
+from stagewire.types import DType
+
+from loopir.index import values_of
+from loopir.nest import Nest, Read, Schedule, Statement, Write
+from loopir.ops import OPS
+
+
+class Piece(NamedTuple):
+    """Elements offset + axis of a buffer, computed by statements at one point of the axes.
+
+    `places` has for each dimension the axis that runs along it (None: only `offsets`), and the axis's size.
+    """
+
+    statements: tuple[Statement, ...]
+    value: Write
+    places: tuple[Axis | None, ...]
+    offsets: tuple[int, ...]
+
+
+class Definition(NamedTuple):
+    """A buffer as a function of its index: pieces that cover it, without overlap."""
+
+    buffer: str
+    dtype: DType
+    pieces: tuple[Piece, ...]
+
+    @property
+    def copy_of(self) -> Read | None:
+        """The read, if the only thing done is to read one element of another buffer."""
+        if len(self.pieces) == 1 and len(self.pieces[0].statements) == 1:
+            (statement,) = self.pieces[0].statements
+            return statement if isinstance(statement, Read) else None
+        return None
+
+
+def definitions(schedule: Schedule) -> dict[str, Definition]:
+    """Every buffer that pointwise nests define completely."""
+    writers: dict[str, list[Nest | None]] = {}
+    for item in schedule.items:
+        if isinstance(item, Extern):
+            continue
+        simple = _is_pointwise(item)
+        for block in item.blocks:
+            for statement in block.statements:
+                if isinstance(statement, Write):
+                    writers.setdefault(statement.buffer, []).append(item if simple else None)
+    found: dict[str, Definition] = {}
+    for buffer, nests in writers.items():
+        pieces = [_piece(nest) for nest in nests if nest is not None]
+        if len(pieces) == len(nests) and all(piece is not None for piece in pieces):
+            type = schedule.buffers[buffer].type
+            found[buffer] = Definition(buffer, type.dtype, tuple(p for p in pieces if p is not None))
+    return found
+
+
+def _is_pointwise(nest: Nest) -> bool:
+    if len(nest.blocks) != 1 or nest.blocks[0].axes:
+        return False
+    return sum(isinstance(s, Write) for s in nest.blocks[0].statements) == 1
+
+
+def _piece(nest: Nest) -> Piece | None:
+    statements = nest.blocks[0].statements
+    write = statements[-1]
+    if not isinstance(write, Write) or write.mode != "set" or write.mask is not None:
+        return None
+    axes = {axis.name: axis for axis in nest.axes}
+    places: list[Axis | None] = []
+    offsets: list[int] = []
+    for coordinate in write.coordinates:
+        match coordinate:
+            case Index(offset, ()) if isinstance(offset, int):
+                places.append(None)
+            case Index(offset, (Term(1, AxisAtom(name)),)) if isinstance(offset, int) and name in axes:
+                places.append(axes.pop(name))
+            case _:
+                return None
+        offsets.append(offset)
+    return None if axes else Piece(statements[:-1], write, tuple(places), tuple(offsets))
+
+
+def cost_of(statements: tuple[Statement, ...]) -> int:
+    """Rough vector instructions a point."""
+    cost = 0
+    for statement in statements:
+        if isinstance(statement, Compute):
+            cost += OPS[statement.op].cost
+        elif isinstance(statement, Read) and any(values_of(c) for c in statement.coordinates if c.terms):
+            cost += 3
+    return cost

@@ -1,0 +1,109 @@
+"""Which item must run before which, kept up to date while items are merged."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from stagewire.loop import Extern
+
+from loopir.effects import is_ordered
+from loopir.errors import DependenceCycle
+from loopir.nest import Schedule, reads_of, writes_of
+
+
+class Dependences:
+    """Direct dependences and ancestor sets (bit masks) of groups of items; a group is named by one of its members."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        count = len(schedule.items)
+        self.group = list(range(count))
+        self.members = [1 << n for n in range(count)]
+        self.direct: list[set[int]] = [set() for _ in range(count)]
+        self.ancestors = [0] * count
+        self.writers: dict[str, list[int]] = {}
+        self._collect(schedule)
+
+    def _collect(self, schedule: Schedule) -> None:
+        ordered: int | None = None
+        for number, item in enumerate(schedule.items):
+            needs = self.direct[number]
+            for name in set(reads_of(item)):
+                base = schedule.buffers[name].base if name in schedule.buffers else None
+                needs.update(self.writers.get(base or name, ()))
+            for name in set(writes_of(item)):
+                needs.update(self.writers.get(name, ()))
+                self.writers.setdefault(name, []).append(number)
+            if isinstance(item, Extern) and is_ordered(item.target):
+                if ordered is not None:
+                    needs.add(ordered)
+                ordered = number
+            needs.discard(number)
+            mask = 0
+            for need in needs:
+                mask |= self.ancestors[need] | (1 << need)
+            self.ancestors[number] = mask
+
+    def find(self, number: int) -> int:
+        """The group that an item is in now."""
+        while self.group[number] != number:
+            self.group[number] = self.group[self.group[number]]
+            number = self.group[number]
+        return number
+
+    def needs(self, group: int) -> set[int]:
+        """Groups that must run before."""
+        return {self.find(n) for n in self.direct[group]} - {group}
+
+    def may_merge(self, a: int, b: int) -> bool:
+        """Whether no third group lies between the two."""
+        for first, second in ((a, b), (b, a)):
+            if not self.ancestors[second] & self.members[first]:
+                continue
+            for need in self.needs(second):
+                if need != first and self.ancestors[need] & self.members[first]:
+                    return False
+        return True
+
+    def precedes(self, a: int, b: int) -> bool:
+        """Whether group a must run before group b."""
+        return bool(self.ancestors[b] & self.members[a])
+
+    def merge(self, a: int, b: int) -> None:
+        """Put group b into group a."""
+        members = self.members[a] | self.members[b]
+        ancestors = (self.ancestors[a] | self.ancestors[b]) & ~members
+        self.group[b] = a
+        self.members[a] = members
+        self.direct[a] = self.direct[a] | self.direct[b]
+        self.ancestors[a] = ancestors
+        extended = ancestors | members
+        for number, mask in enumerate(self.ancestors):
+            if mask & members and number != a:
+                self.ancestors[number] = mask | extended
+
+    def order(self) -> list[int]:
+        """The groups in an order that respects every dependence, otherwise as they came."""
+        groups = sorted({self.find(n) for n in range(len(self.group))})
+        first = {g: (self.members[g] & -self.members[g]).bit_length() for g in groups}
+        waiting = {g: self.needs(g) for g in groups}
+        users: dict[int, list[int]] = {g: [] for g in groups}
+        for g, needs in waiting.items():
+            for need in needs:
+                users[need].append(g)
+        count = {g: len(needs) for g, needs in waiting.items()}
+        ready: list[tuple[int, int]] = []
+        for g in groups:
+            if not count[g]:
+                heappush(ready, (first[g], g))
+        result: list[int] = []
+        while ready:
+            _, g = heappop(ready)
+            result.append(g)
+            for user in users[g]:
+                count[user] -= 1
+                if not count[user]:
+                    heappush(ready, (first[user], user))
+        if len(result) != len(groups):
+            stuck = sorted(set(groups) - set(result))[:8]
+            raise DependenceCycle(f"items {stuck} wait for each other")
+        return result

@@ -1,0 +1,179 @@
+"""Expansion: rebuild a nest with the reads of virtual buffers replaced by what defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
+
+from loopir import index as ix
+from loopir.builder import as_index
+from loopir.emitter import Emitter, Typed
+from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes
+from loopir.ops import OPS
+from loopir.passes.definitions import Definition, Piece
+
+Mask = Typed | None
+
+
+class Expander:
+    """Expands one nest; `virtual` gives the definitions to put in the place of reads."""
+
+    def __init__(self, virtual: Mapping[str, Definition], names: Names) -> None:
+        self.virtual = virtual
+        self.names = names
+        self.emitter = Emitter(names)
+        self.done: dict[object, Typed] = {}
+
+    def nest(self, nest: Nest) -> Nest:
+        """The expanded nest, over the same axes."""
+        self.emitter = Emitter(self.names, dict(axis_sizes(nest)))
+        values: dict[str, Typed] = {}
+        for block in nest.blocks:
+            self.emitter.open(block.axes)
+            self.done = {}
+            for statement in block.statements:
+                self._statement(statement, values, {}, None)
+        return Nest(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
+
+    def _statement(
+        self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask
+    ) -> None:
+        match statement:
+            case Read(result, _, coordinates, _, _, _):
+                place = self._place(coordinates, values, axes)
+                values[result] = self._read(statement, place, values, mask)
+            case Compute(result, op, operands, dtype):
+                values[result] = self._compute(op, operands, dtype, values)
+            case IndexValue(result, index, dtype):
+                values[result] = self.emitter.index_value(self._place((index,), values, axes)[0], dtype)
+            case Reduce(results, reduction, operand, dtype):
+                operand = self._value(operand, values)
+                values.update(zip(results, self.emitter.reduce(reduction, operand, dtype), strict=True))
+            case Write(buffer, coordinates, value, mode, write_mask):
+                kept = self._value(write_mask, values) if write_mask else True
+                if kept is not False:
+                    place = self._place(coordinates, values, axes)
+                    guard = kept if isinstance(kept, Ref) else None
+                    self.emitter.write(buffer, place, self._value(value, values), mode, guard)
+
+    def _value(self, operand: Operand, values: Mapping[str, Typed]) -> Operand:
+        return values[operand.name].operand if isinstance(operand, Ref) else operand
+
+    def _compute(self, op: str, operands: tuple[Operand, ...], dtype: str, values: Mapping[str, Typed]) -> Typed:
+        sources = [values[o.name].dtype for o in operands if isinstance(o, Ref)]
+        if op == "where":
+            literal = dtype
+        else:
+            literal = sources[0] if sources else dtype
+        typed = [values[o.name] if isinstance(o, Ref) else Typed(o, literal) for o in operands]  # type: ignore[arg-type]
+        given = dtype if OPS[op].result == "given" else None
+        return self.emitter.compute(op, *typed, dtype=given)  # type: ignore[arg-type]
+
+    def _place(
+        self, coordinates: tuple[Index, ...], values: Mapping[str, Typed], axes: Mapping[str, Index]
+    ) -> tuple[Index, ...]:
+        result = []
+        for coordinate in coordinates:
+            if coordinate.terms:
+                used = ix.values_of(coordinate)
+                mapping = {**axes, **{name: as_index(values[name]) for name in used}} if used else axes
+                coordinate = ix.substitute(coordinate, mapping, self.emitter.sizes)  # type: ignore[arg-type]
+            result.append(coordinate)
+        return tuple(result)
+
+    def _read(self, read: Read, place: tuple[Index, ...], values: Mapping[str, Typed], mask: Mask) -> Typed:
+        own = values[read.mask.name] if read.mask else None
+        if own is not None and own.operand is False:
+            return Typed(read.other, read.dtype)
+        if own is not None and own.operand is True:
+            own = None
+        guard = self._both(own, mask)
+        if own is None:
+            return self._element(read.buffer, place, guard, read.dtype, 0)
+        if self._is_plain(read.buffer):
+            return self._element(read.buffer, place, guard, read.dtype, read.other)
+        inside = self._element(read.buffer, place, guard, read.dtype, 0)
+        return self.emitter.compute("where", own, inside, Typed(read.other, read.dtype))
+
+    def _is_plain(self, buffer: str) -> bool:
+        """Whether a masked read of `buffer` ends in one masked read (views all the way)."""
+        while buffer in self.virtual:
+            read = self.virtual[buffer].copy_of
+            if read is None or read.mask is not None:
+                return False
+            buffer = read.buffer
+        return True
+
+    def _both(self, a: Mask, b: Mask) -> Mask:
+        if a is None or b is None:
+            return b if a is None else a
+        return self.emitter.compute("logical_and", a, b)
+
+    def _element(self, buffer: str, place: tuple[Index, ...], mask: Mask, dtype: str, other: Operand) -> Typed:
+        definition = self.virtual.get(buffer)
+        if definition is None:
+            guard = mask.operand if mask is not None else None
+            return self.emitter.read(buffer, place, dtype, guard, other)  # type: ignore[arg-type]
+        key = (buffer, place, mask, type(other), other)
+        found = self.done.get(key)
+        if found is None:
+            found = self._defined(definition, place, mask, other)
+            self.done[key] = found
+        return found
+
+    def _defined(self, definition: Definition, place: tuple[Index, ...], mask: Mask, other: Operand) -> Typed:
+        read = definition.copy_of
+        if read is not None and read.mask is None:
+            piece = definition.pieces[0]
+            inner = self._place(read.coordinates, {}, self._axes(piece, place))
+            return self._element(read.buffer, inner, mask, read.dtype, other)
+        result: Typed | None = None
+        for piece in definition.pieces:
+            test = self._inside(piece, place) if len(definition.pieces) > 1 else True
+            if test is False:
+                continue
+            guard = self._both(test if isinstance(test, Typed) else None, mask)
+            value = self._piece(piece, place, guard, definition.dtype)
+            if result is None or test is True:
+                result = value
+            else:
+                assert isinstance(test, Typed)
+                result = self.emitter.compute("where", test, value, result)
+        return result if result is not None else Typed(0, definition.dtype)
+
+    def _piece(self, piece: Piece, place: tuple[Index, ...], mask: Mask, dtype: str) -> Typed:
+        values: dict[str, Typed] = {}
+        axes = self._axes(piece, place)
+        for statement in piece.statements:
+            self._statement(statement, values, axes, mask)
+        stored = piece.value.value
+        return values[stored.name] if isinstance(stored, Ref) else Typed(stored, dtype)  # type: ignore[arg-type]
+
+    def _axes(self, piece: Piece, place: tuple[Index, ...]) -> dict[str, Index]:
+        return {
+            axis.name: ix.shift(index, -offset)
+            for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True)
+            if axis is not None
+        }
+
+    def _inside(self, piece: Piece, place: tuple[Index, ...]) -> Typed | bool:
+        """Whether a point lies in the piece: statically, or as a mask."""
+        mask: Typed | bool = True
+        for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True):
+            stop = offset + (axis.size if isinstance(axis, Axis) else 1)
+            bounds = ix.range_of(index, self.emitter.sizes)  # type: ignore[arg-type]
+            if bounds is not None and isinstance(stop, int):
+                if bounds[0] >= stop or bounds[1] < offset:
+                    return False
+                checks = (bounds[0] < offset, bounds[1] >= stop)
+            else:
+                checks = (True, True)
+            for needed, op, limit in zip(checks, ("ge", "lt"), (offset, stop), strict=True):
+                if needed:
+                    position = self.emitter.index_value(index)
+                    edge = self.emitter.index_value(ix.constant(limit))
+                    test = self.emitter.compute(op, position, edge)
+                    mask = test if mask is True else self.emitter.compute("logical_and", mask, test)  # type: ignore[arg-type]
+        return mask

@@ -1,0 +1,145 @@
+"""Pass: merge nests that share data into one kernel, greedily, most bytes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.loop import Decision
+from stagewire.types import ITEM_SIZE, numel
+
+from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
+from loopir.passes.dependence import Dependences
+from loopir.passes.expand import Expander
+from loopir.passes.merge_nests import Limits, merge
+
+
+@dataclass(frozen=True)
+class FuseNests:
+    """Before: nests that read and write memory between each other. After: a nest that reads what another wrote at the
+    same point (vertical), or reads the same buffer at corresponding points (horizontal), is one kernel with it.
+
+    A kernel has the outer axes of its reductions; a pointwise nest becomes a section over the rest of its axes.
+    `attempts` bounds the partners tried for each nest; sharing less than `least_bytes` is no reason for a horizontal
+    merge.
+    """
+
+    name = "fuse_nests"
+    limits: Limits = Limits()
+    attempts: int = 8
+    least_bytes: int = 1024
+    vertical: bool = True
+    horizontal: bool = True
+
+    def run(self, schedule: Schedule) -> Schedule:
+        names = Names(schedule.fresh)
+        fusion = _Fusion(schedule, self, names)
+        for number, item in enumerate(schedule.items):
+            if isinstance(item, Nest):
+                fusion.place(number)
+            fusion.publish(number)
+        expander = Expander({}, names)
+        items: list[Item] = []
+        for group in fusion.dependences.order():
+            item = fusion.items[group]
+            items.append(expander.nest(item) if isinstance(item, Nest) and group in fusion.changed else item)
+        return msgspec.structs.replace(
+            schedule,
+            items=tuple(items),
+            fresh=names.count,
+            decisions=(*schedule.decisions, *fusion.decisions),
+        )
+
+
+@dataclass
+class _Fusion:
+    schedule: Schedule
+    options: FuseNests
+    names: Names
+    decisions: list[Decision] = field(default_factory=list)
+    changed: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.items: dict[int, Item] = dict(enumerate(self.schedule.items))
+        self.dependences = Dependences(self.schedule)
+        self.types = {name: buffer.type for name, buffer in self.schedule.buffers.items()}
+        self.bytes = {name: numel(t.shape) * ITEM_SIZE[t.dtype] for name, t in self.types.items()}
+        self.readers: dict[str, list[int]] = {}
+        self.reads = {n: tuple(dict.fromkeys(reads_of(item))) for n, item in self.items.items()}
+        self.refused: set[tuple[int, int]] = set()
+
+    def publish(self, number: int) -> None:
+        """Make a nest available to later ones as a reader of its buffers."""
+        group = self.dependences.find(number)
+        for name in self.reads[number]:
+            readers = self.readers.setdefault(name, [])
+            if group not in readers[-4:]:
+                readers.append(group)
+
+    def place(self, number: int) -> None:
+        """Merge one nest (and the kernel it ends up in) with its best partners."""
+        current = number
+        progress = True
+        while progress:
+            progress = False
+            for partner in self._partners(current)[: self.options.attempts]:
+                merged = self._try(partner, current)
+                if merged is not None:
+                    current = merged
+                    progress = True
+                    break
+
+    def _partners(self, group: int) -> list[int]:
+        """Groups that share data with this one, most bytes first."""
+        weights: dict[int, int] = {}
+        for name in self.reads[group]:
+            size = _int(self.bytes[name])
+            if self.options.vertical:
+                for writer in self.dependences.writers.get(name, ()):
+                    self._weigh(weights, self.dependences.find(writer), group, size * 2 + 1)
+            if self.options.horizontal and size >= self.options.least_bytes:
+                for reader in self.readers.get(name, ())[-6:]:
+                    self._weigh(weights, self.dependences.find(reader), group, size)
+        return sorted(weights, key=lambda g: (-weights[g], -g))
+
+    def _weigh(self, weights: dict[int, int], other: int, group: int, size: int) -> None:
+        pair = (other, group)
+        if other != group and isinstance(self.items[other], Nest) and pair not in self.refused:
+            weights[other] = weights.get(other, 0) + size
+
+    def _try(self, partner: int, current: int) -> int | None:
+        self.refused.add((partner, current))
+        if not self.dependences.may_merge(partner, current):
+            self._refuse(partner, current, "another step lies between them")
+            return None
+        first, second = (current, partner) if self.dependences.precedes(current, partner) else (partner, current)
+        a, b = self.items[first], self.items[second]
+        assert isinstance(a, Nest) and isinstance(b, Nest)
+        merged = merge(a, b, self.types, self.names, self.options.limits)
+        if isinstance(merged, str):
+            self._refuse(partner, current, merged)
+            return None
+        self.decisions.append(
+            Decision("fused", (a.name, b.name), _kind(a, b), merged.bytes_saved)
+        )
+        self.dependences.merge(first, second)
+        self.items[first] = merged.nest
+        self.changed.add(first)
+        self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
+        return first
+
+    def _refuse(self, partner: int, current: int, reason: str) -> None:
+        a, b = self.items[partner], self.items[current]
+        assert isinstance(a, Nest) and isinstance(b, Nest)
+        self.decisions.append(Decision("refused", (a.name, b.name), reason))
+
+
+def _kind(a: Nest, b: Nest) -> str:
+    written = set(writes_of(a))
+    return "producer and consumer" if written.intersection(reads_of(b)) else "read the same data"
+
+
+def _int(size: Dim) -> int:
+    return size if isinstance(size, int) else 1 << 20

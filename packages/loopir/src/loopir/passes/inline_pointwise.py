@@ -1,0 +1,186 @@
+"""Pass: put the definition of a pointwise buffer in the place of its reads, where that saves memory traffic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stagewire.expr import Dim
+from stagewire.loop import Decision, Extern
+from stagewire.types import ITEM_SIZE, numel
+
+from loopir.nest import Item, Names, Nest, Read, Schedule, output_names, reads_of, writes_of
+from loopir.passes.definitions import Definition, cost_of, definitions
+from loopir.passes.expand import Expander
+
+
+@dataclass(frozen=True)
+class InlinePointwise:
+    """Before: one nest a prim. After: a buffer that is cheaper to recompute than to keep is *virtual*: its definition
+    stands where it was read, and its nest is gone. Views are always virtual.
+
+    heavy: cost a point from which nothing is computed twice (by device type; GPUs hide arithmetic).
+    largest: most statements, reads and levels that may grow into one expression.
+    """
+
+    name = "inline_pointwise"
+    heavy_cpu: int = 10
+    heavy_gpu: int = 60
+    largest_cost: int = 300
+    largest_reads: int = 12
+    largest_depth: int = 48
+    views_only: bool = False
+
+    def run(self, schedule: Schedule) -> Schedule:
+        analysis = _Analysis(schedule, self)
+        virtual = analysis.decide()
+        names = Names(schedule.fresh)
+        expander = Expander(virtual, names)
+        items: list[Item] = []
+        for item in schedule.items:
+            if isinstance(item, Extern):
+                items.append(item)
+            elif not all(name in virtual and name not in analysis.forced for name in writes_of(item)):
+                items.append(expander.nest(item))
+        return Schedule(
+            buffers=schedule.buffers,
+            inputs=schedule.inputs,
+            outputs=schedule.outputs,
+            items=tuple(items),
+            decisions=(*schedule.decisions, *analysis.decisions),
+            fresh=names.count,
+            private=schedule.private,
+        )
+
+
+class Work(NamedTuple):
+    """What computing one element takes once virtual operands are expanded."""
+
+    cost: int = 0
+    depth: int = 0
+    reads: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Analysis:
+    schedule: Schedule
+    options: InlinePointwise
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.definitions = definitions(self.schedule)
+        self.forced = set(output_names(self.schedule))
+        for item in self.schedule.items:
+            if isinstance(item, Extern):
+                self.forced.update(reads_of(item))
+        self.users: dict[str, int] = {}
+        self.points: dict[str, int] = {}
+        self._count_users()
+
+    def _count_users(self) -> None:
+        """Users and points of use of every buffer, looking through views, from the last item to the first."""
+        for item in reversed(self.schedule.items):
+            if isinstance(item, Extern):
+                continue
+            target = next(iter(writes_of(item)), "")
+            definition = self.definitions.get(target)
+            is_view = definition is not None and definition.copy_of is not None
+            users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
+            if not is_view or target in self.forced:
+                users, points = users + 1, points + _points(item)
+            for name in set(reads_of(item)):
+                self.users[name] = self.users.get(name, 0) + users
+                self.points[name] = self.points.get(name, 0) + points
+
+    def decide(self) -> dict[str, Definition]:
+        """The virtual buffers."""
+        virtual: dict[str, Definition] = {}
+        work: dict[str, Work] = {}
+        for item in self.schedule.items:
+            if isinstance(item, Extern):
+                continue
+            for name in dict.fromkeys(writes_of(item)):
+                definition = self.definitions.get(name)
+                if definition is None:
+                    continue
+                work[name] = _work(definition, virtual, work)
+                reason = self._why_not(definition, work[name])
+                if reason is None:
+                    virtual[name] = definition
+                elif self.users.get(name, 0) and name not in self.forced:
+                    self.decisions.append(Decision("materialised", (name,), reason))
+        self._record(virtual)
+        return virtual
+
+    def _why_not(self, definition: Definition, work: Work) -> str | None:
+        """The reason for keeping the buffer in memory, or None to make it virtual."""
+        options, name = self.options, definition.buffer
+        is_view = definition.copy_of is not None
+        if name in self.forced:
+            free = work.cost == 0 and len(work.reads) <= 1 and len(definition.pieces) == 1
+            return None if free else "an output or an operand of an extern"
+        if is_view and work.depth <= options.largest_depth:
+            return None
+        if options.views_only:
+            return "only views are inlined"
+        if work.depth > options.largest_depth or work.cost > options.largest_cost:
+            return f"an expression of cost {work.cost} and depth {work.depth} is large enough for a kernel"
+        if not work.reads and work.cost <= 8:
+            return None
+        if len(work.reads) > options.largest_reads:
+            return f"reads {len(work.reads)} buffers"
+        return self._traffic(definition, work)
+
+    def _traffic(self, definition: Definition, work: Work) -> str | None:
+        options, name = self.options, definition.buffer
+        type = self.schedule.buffers[name].type
+        elements = _int(numel(type.shape))
+        users, ratio = self.users.get(name, 0), self.points.get(name, 0) / max(elements, 1)
+        if ratio <= 1:
+            return None
+        heavy = options.heavy_cpu if type.device.startswith("cpu") else options.heavy_gpu
+        if work.cost >= heavy and ratio >= 2:
+            return f"cost {work.cost} at {ratio:.3g} uses of every element"
+        own = elements * ITEM_SIZE[type.dtype]
+        inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
+        if users > 1 and users * inputs > inputs + (1 + users) * own:
+            return f"{users} users would read {inputs} bytes each instead of {own}"
+        return None
+
+    def _bytes(self, name: str) -> int:
+        type = self.schedule.buffers[name].type
+        return _int(numel(type.shape)) * ITEM_SIZE[type.dtype]
+
+    def _record(self, virtual: dict[str, Definition]) -> None:
+        for name in virtual:
+            if name not in self.forced and self.definitions[name].copy_of is None and self.users.get(name, 0):
+                saved = (1 + self.users[name]) * self._bytes(name)
+                self.decisions.append(Decision("inlined", (name,), f"{self.users[name]} users recompute it", saved))
+
+
+def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
+    cost, depth, reads = 0, 0, set[str]()
+    for piece in definition.pieces:
+        cost += cost_of(piece.statements) + (3 if len(definition.pieces) > 1 else 0)
+        for statement in piece.statements:
+            if not isinstance(statement, Read):
+                continue
+            if statement.buffer in virtual:
+                inner = work[statement.buffer]
+                cost, depth = cost + inner.cost, max(depth, inner.depth)
+                reads |= inner.reads
+            else:
+                reads.add(statement.buffer)
+    return Work(cost, depth + 1, frozenset(reads))
+
+
+def _points(nest: Nest) -> int:
+    """How often the innermost statements run."""
+    outer = _int(numel(tuple(axis.size for axis in nest.axes)))
+    inner = max((_int(numel(tuple(axis.size for axis in block.axes))) for block in nest.blocks), default=1)
+    return outer * inner
+
+
+def _int(size: Dim) -> int:
+    """A symbolic size counts as 1024 in estimates."""
+    return size if isinstance(size, int) else 1024

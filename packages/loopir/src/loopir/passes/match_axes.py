@@ -1,0 +1,151 @@
+"""Correspondence between the axes of two nests, found from pairs of accesses that must name the same element."""
+
+from __future__ import annotations
+
+from stagewire.expr import Dim
+from stagewire.loop import Axis, AxisAtom, Index
+
+from loopir import index as ix
+from loopir.nest import Names
+
+Digit = tuple[str, int]
+
+
+class Side:
+    """The axes of one nest, split as the correspondence needs."""
+
+    def __init__(self, sizes: dict[str, Dim]) -> None:
+        self.sizes = sizes
+        self.split: dict[str, tuple[Axis, Axis]] = {}
+
+    def copy(self) -> Side:
+        """An independent copy."""
+        other = Side(dict(self.sizes))
+        other.split = dict(self.split)
+        return other
+
+    def resolve(self, index: Index) -> Index:
+        """The index over the axes as they are split now."""
+        if not self.split:
+            return index
+        while index.terms:
+            found = [name for name in ix.axes_of(index) if name in self.split]
+            if not found:
+                break
+            index = ix.substitute(index, {name: self.index_of(name) for name in found}, self.sizes)
+        return index
+
+    def index_of(self, name: str) -> Index:
+        """A split axis as an index over its two parts."""
+        high, low = self.split[name]
+        return ix.add(ix.scale(ix.axis(high.name), low.size), ix.axis(low.name))
+
+    def cut(self, name: str, low_size: int, names: Names) -> tuple[Digit, Digit]:
+        """Split an axis into (high, low) parts."""
+        size = self.sizes[name]
+        assert isinstance(size, int)
+        high, low = Axis(names("a"), size // low_size), Axis(names("a"), low_size)
+        self.split[name] = (high, low)
+        self.sizes[high.name] = high.size
+        self.sizes[low.name] = low.size
+        return (high.name, size // low_size), (low.name, low_size)
+
+    def parts(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        """The axes as they are split now, in row-major order."""
+        result: list[Axis] = []
+        for axis in axes:
+            result.extend(self.parts(self.split[axis.name]) if axis.name in self.split else (axis,))
+        return tuple(result)
+
+    def mapping(self) -> dict[str, Index]:
+        """Every split axis as an index over final axes."""
+        return {name: self.resolve(ix.axis(name)) for name in self.split}
+
+
+class Correspondence:
+    """`bound` maps axes of the right nest to axes of the left one; both sides may get split on the way."""
+
+    def __init__(self, left: Side, right: Side, names: Names) -> None:
+        self.left = left
+        self.right = right
+        self.names = names
+        self.bound: dict[str, str] = {}
+        self.used: set[str] = set()
+
+    def copy(self) -> Correspondence:
+        """An independent copy, for a trial."""
+        other = Correspondence(self.left.copy(), self.right.copy(), self.names)
+        other.bound = dict(self.bound)
+        other.used = set(self.used)
+        return other
+
+    def unify(self, left: tuple[Index, ...], right: tuple[Index, ...]) -> bool:
+        """Bind axes so that the two places are the same element at corresponding points; False if that fails
+        (the correspondence is then spoilt: try on a copy)."""
+        return all(self._coordinate(a, b) for a, b in zip(left, right, strict=True))
+
+    def _coordinate(self, left: Index, right: Index) -> bool:
+        a, b = self.left.resolve(left), self.right.resolve(right)
+        if a.constant != b.constant:
+            return False
+        if not a.terms or not b.terms:
+            return not a.terms and not b.terms
+        digits_a, digits_b = _digits(a, self.left.sizes), _digits(b, self.right.sizes)
+        if digits_a is None or digits_b is None or digits_a[0] != digits_b[0]:
+            return all(x in self.bound for x in ix.axes_of(b)) and ix.substitute(
+                b, {x: ix.axis(self.bound[x]) for x in ix.axes_of(b)}, self.left.sizes
+            ) == a
+        return self._walk(digits_a[1], digits_b[1])
+
+    def _walk(self, a: list[Digit], b: list[Digit]) -> bool:
+        """Bind digits from the fastest to the slowest, splitting the larger of two unequal ones."""
+        while a and b:
+            (left, m), (right, n) = a.pop(), b.pop()
+            if m == n:
+                if not self._bind(left, right):
+                    return False
+            elif m < n and n % m == 0 and right not in self.bound:
+                high, low = self.right.cut(right, m, self.names)
+                b.append(high)
+                if not self._bind(left, low[0]):
+                    return False
+            elif n < m and m % n == 0 and left not in self.used:
+                high, low = self.left.cut(left, n, self.names)
+                a.append(high)
+                if not self._bind(low[0], right):
+                    return False
+            else:
+                return False
+        return not a and not b
+
+    def _bind(self, left: str, right: str) -> bool:
+        if right in self.bound:
+            return self.bound[right] == left
+        if left in self.used:
+            return False
+        self.bound[right] = left
+        self.used.add(left)
+        return True
+
+
+def _digits(index: Index, sizes: dict[str, Dim]) -> tuple[Dim, list[Digit]] | None:
+    """(unit, digits slowest first) of an index that counts in mixed radix: unit*(... + size2*(axis1) + axis2)."""
+    if not all(isinstance(term.atom, AxisAtom) for term in index.terms):
+        return None
+    if len(index.terms) == 1:
+        atom = index.terms[0].atom
+        assert isinstance(atom, AxisAtom)
+        return index.terms[0].coefficient, [(atom.name, sizes[atom.name])]  # type: ignore[list-item]
+    if not all(isinstance(term.coefficient, int) and term.coefficient > 0 for term in index.terms):
+        return None
+    terms = sorted(index.terms, key=lambda term: term.coefficient)  # type: ignore[arg-type,return-value]
+    unit = step = terms[0].coefficient
+    digits: list[Digit] = []
+    for term in terms:
+        assert isinstance(term.atom, AxisAtom)
+        size = sizes[term.atom.name]
+        if term.coefficient != step or not isinstance(size, int):
+            return None
+        digits.append((term.atom.name, size))
+        step = step * size  # type: ignore[operator]
+    return unit, digits[::-1]

@@ -1,0 +1,65 @@
+"""Pass: loop order by strides, so that the innermost axis runs along memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.loop import Axis, Kernel, Load, LoopGraph, Reduce, Section, Store
+
+from loopir.passes.kernel_indices import coefficients
+
+Strides = dict[str, Dim]
+
+
+@dataclass(frozen=True)
+class OrderAxes:
+    """Before: axes in the order of the dimensions. After: axes from the largest stride to the smallest in the stores
+    (then in the loads); where strides do not say, the order stays. The axes of an argmax stay: its result counts them.
+    """
+
+    name = "order_axes"
+
+    def run(self, graph: LoopGraph) -> LoopGraph:
+        steps = tuple(self._kernel(step) if isinstance(step, Kernel) else step for step in graph.steps)
+        return msgspec.structs.replace(graph, steps=steps)
+
+    def _kernel(self, kernel: Kernel) -> Kernel:
+        sections = tuple(_order_section(section) for section in kernel.sections)
+        accesses = [a for kind in (Store, Load) for section in kernel.sections for a in _strides(section, kind)]
+        return msgspec.structs.replace(kernel, axes=sort_axes(kernel.axes, accesses), sections=sections)
+
+
+def _order_section(section: Section) -> Section:
+    if len(section.axes) < 2:
+        return section
+    if any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in section.statements):
+        return section
+    accesses = [a for kind in (Store, Load) for a in _strides(section, kind)]
+    return msgspec.structs.replace(section, axes=sort_axes(section.axes, accesses))
+
+
+def _strides(section: Section, kind: type[Store] | type[Load]) -> list[Strides]:
+    return [coefficients(s.index)[0] for s in section.statements if isinstance(s, kind)]
+
+
+def sort_axes(axes: tuple[Axis, ...], accesses: Sequence[Strides]) -> tuple[Axis, ...]:
+    """Insertion sort by the first access that tells two axes apart, as ATen's TensorIterator orders dimensions."""
+    result: list[Axis] = []
+    for axis in axes:
+        place = len(result)
+        while place > 0 and _slower(axis.name, result[place - 1].name, accesses):
+            place -= 1
+        result.insert(place, axis)
+    return tuple(result)
+
+
+def _slower(a: str, b: str, accesses: Sequence[Strides]) -> bool:
+    for access in accesses:
+        left, right = access.get(a, 0), access.get(b, 0)
+        if isinstance(left, int) and isinstance(right, int) and left and right and abs(left) != abs(right):
+            return abs(left) > abs(right)
+    return False

@@ -1,0 +1,145 @@
+"""Pass: when each buffer dies, and whose memory takes over whose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.graph import references
+from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, Load, LoopGraph, Section, Step, Store
+from stagewire.types import ITEM_SIZE, numel
+
+from loopir.layout import is_dense
+from loopir.nest import reads_of
+
+
+@dataclass(frozen=True)
+class PlanMemory:
+    """Before: kernels and externs only. After: a `Free` follows the last use of every buffer that is neither input nor
+    output, unless a later buffer of the same size takes over its memory (`reuse`), possibly in place: written by the
+    kernel that reads it last, each element at the point that reads it last."""
+
+    name = "plan_memory"
+    reuse: bool = True
+    in_place: bool = True
+
+    def run(self, graph: LoopGraph) -> LoopGraph:
+        return _Plan(graph, self).result()
+
+
+@dataclass
+class _Plan:
+    graph: LoopGraph
+    options: PlanMemory
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.buffers = {buffer.name: buffer for buffer in self.graph.buffers}
+        self.kept = {self._root(n) for arg in self.graph.outputs for n in references(arg)} | set(self.graph.inputs)
+        self.uses = [self._touched(step) for step in self.graph.steps]
+        self.last: dict[str, int] = {}
+        self.first: dict[str, int] = {}
+        for number, names in enumerate(self.uses):
+            for name in names:
+                self.last[name] = number
+                self.first.setdefault(name, number)
+        self.dead: dict[tuple[Dim, str], list[str]] = {}
+
+    def _root(self, name: str) -> str:
+        return self.buffers[name].base or name
+
+    def _touched(self, step: Step) -> tuple[str, ...]:
+        """Roots of the buffers that a step reads or writes, in order of appearance."""
+        match step:
+            case Kernel(sections=sections):
+                names = [s.buffer for section in sections for s in section.statements if isinstance(s, Load | Store)]
+            case Extern(results=results):
+                names = [*reads_of(step), *(r for r in results if r)]
+            case _:
+                names = []
+        return tuple(dict.fromkeys(self._root(name) for name in names))
+
+    def result(self) -> LoopGraph:
+        """The graph with `Free` steps and `reuse`."""
+        steps: list[Step] = []
+        taken: set[str] = set()
+        for number, step in enumerate(self.graph.steps):
+            if isinstance(step, Kernel) and self.options.reuse:
+                for name in self.uses[number]:
+                    if self.buffers[name].role == "kernel" and self.first[name] == number:
+                        self._take_over(name, step, number, taken)
+            steps.append(step)
+            for name in self.uses[number]:
+                if self.last[name] == number and name not in self.kept and name not in taken:
+                    steps.append(Free(name))
+                    self.dead.setdefault(self._size(name), []).append(name)
+        freed = [step for step in steps if not (isinstance(step, Free) and step.buffer in taken)]
+        buffers = tuple(self.buffers[buffer.name] for buffer in self.graph.buffers)
+        return msgspec.structs.replace(
+            self.graph, buffers=buffers, steps=tuple(freed), decisions=(*self.graph.decisions, *self.decisions)
+        )
+
+    def _size(self, name: str) -> tuple[Dim, str]:
+        type = self.buffers[name].type
+        return numel(type.shape) * ITEM_SIZE[type.dtype], type.device
+
+    def _take_over(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> None:
+        buffer = self.buffers[name]
+        size = self._size(name)
+        if size[0] == 0 or not is_dense(buffer.type):
+            return
+        old, where = self._in_place(name, kernel, number, taken), "in place"
+        if old is None:
+            pool = [d for d in self.dead.get(size, ()) if d not in taken]
+            old, where = (pool[-1], "dead before") if pool else (None, "")
+        if old is None:
+            return
+        taken.add(old)
+        self.buffers[name] = msgspec.structs.replace(buffer, reuse=old)
+        self.decisions.append(Decision("reused", (name, old), where, size[0]))
+
+    def _in_place(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> str | None:
+        if not self.options.in_place:
+            return None
+        for old in self.uses[number]:
+            if old == name or old in self.kept or old in taken or self.last[old] != number:
+                continue
+            if self.buffers[old].role == "input" or self._size(old) != self._size(name):
+                continue
+            if self.buffers[old].reuse == name or not self._same_item(old, name):
+                continue
+            if may_share(kernel, old, name):
+                return old
+        return None
+
+    def _same_item(self, a: str, b: str) -> bool:
+        left, right = self.buffers[a].type, self.buffers[b].type
+        return is_dense(left) and ITEM_SIZE[left.dtype] == ITEM_SIZE[right.dtype]
+
+
+def may_share(kernel: Kernel, old: str, new: str) -> bool:
+    """Whether `new` may lie in the memory of `old`: every access of `old` is at the index at which the one store of
+    `new` happens, in an earlier section or earlier at the same point; and `new` is not read."""
+    store: tuple[int, int, Store, Section] | None = None
+    accesses: list[tuple[int, int, Load | Store, Section]] = []
+    for s, section in enumerate(kernel.sections):
+        for n, statement in enumerate(section.statements):
+            if not isinstance(statement, Load | Store):
+                continue
+            if statement.buffer == new:
+                if store is not None or not isinstance(statement, Store) or statement.mode != "set" or statement.mask:
+                    return False
+                store = (s, n, statement, section)
+            elif statement.buffer == old:
+                accesses.append((s, n, statement, section))
+    if store is None:
+        return False
+    for s, n, access, section in accesses:
+        if (s, n) > store[:2] or access.index != store[2].index or section.axes != store[3].axes or access.mask:
+            return False
+        if isinstance(access, Store) and access.mode != "set":
+            return False
+    return bool(accesses)

@@ -1,0 +1,90 @@
+"""Pass: split axes that are only seen through quotients and remainders, so that flattened indices become affine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from stagewire.expr import Dim
+from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, ModAtom
+
+from loopir import index as ix
+from loopir.nest import Item, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, statements_of
+from loopir.rewrite import substitute_axes
+
+
+@dataclass(frozen=True)
+class SplitAxes:
+    """Before: i//8 and i%8 for an axis i of 32. After: axes a of 4 and b of 8, i = 8*a + b, no quotient left.
+
+    Axes whose divisors do not divide one another and the size stay.
+    """
+
+    name = "split_axes"
+
+    def run(self, schedule: Schedule) -> Schedule:
+        names = Names(schedule.fresh)
+        items: list[Item] = [split_nest(item, names) if isinstance(item, Nest) else item for item in schedule.items]
+        return msgspec.structs.replace(schedule, items=tuple(items), fresh=names.count)
+
+
+def split_nest(nest: Nest, names: Names) -> Nest:
+    """The nest with every splittable axis split."""
+    cuts = _cuts(nest)
+    if not cuts:
+        return nest
+    sizes = axis_sizes(nest)
+    mapping: dict[str, Index] = {}
+    replacement: dict[str, tuple[Axis, ...]] = {}
+    for name, found in cuts.items():
+        digits = _digits(sizes[name], found)
+        if digits is not None:
+            axes = tuple(Axis(names("a"), size) for size, _ in digits)
+            replacement[name] = axes
+            mapping[name] = ix.total(ix.scale(ix.axis(a.name), w) for a, (_, w) in zip(axes, digits, strict=True))
+    return substitute_axes(nest, mapping, replacement) if mapping else nest
+
+
+def _cuts(nest: Nest) -> dict[str, set[Dim]]:
+    cuts: dict[str, set[Dim]] = {}
+    for statement in statements_of(nest):
+        for index in _indices(statement):
+            if not any(isinstance(term.atom, FloorDivAtom | ModAtom) for term in index.terms):
+                continue
+            for atom in ix.atoms_of(index):
+                match atom:
+                    case ModAtom(Index(0, (only,)), size) if only.coefficient == 1 and isinstance(
+                        only.atom, FloorDivAtom
+                    ):
+                        inner = ix.single_axis(only.atom.numerator)
+                        found = {only.atom.divisor, only.atom.divisor * size}
+                    case ModAtom(numerator, divisor) | FloorDivAtom(numerator, divisor):
+                        inner, found = ix.single_axis(numerator), {divisor}
+                    case _:
+                        continue
+                if inner is not None:
+                    cuts.setdefault(inner, set()).update(found)
+    return cuts
+
+
+def _indices(statement: Statement) -> tuple[Index, ...]:
+    match statement:
+        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
+            return coordinates
+        case IndexValue(index=index):
+            return (index,)
+    return ()
+
+
+def _digits(size: Dim, cuts: set[Dim]) -> list[tuple[int, int]] | None:
+    """(size, weight) of the new axes, slowest first, or None if the cuts do not nest."""
+    if not isinstance(size, int) or not all(isinstance(cut, int) for cut in cuts):
+        return None
+    weights = sorted({1, *(cut for cut in cuts if isinstance(cut, int) and cut < size)})
+    digits: list[tuple[int, int]] = []
+    for weight, above in zip(weights, [*weights[1:], size], strict=True):
+        if above % weight:
+            return None
+        digits.append((above // weight, weight))
+    return digits[::-1] if len(digits) > 1 else None

@@ -1,0 +1,80 @@
+"""The passes, in order. A stage option replaces the list; each pass can be left out.
+
+    lower          one nest a prim
+    PASSES         schedule to schedule: what is computed where, in which layout
+    freeze         coordinates become offsets
+    KERNEL_PASSES  loop graph to loop graph: loop order, axes, memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stagewire.graph import Graph
+from stagewire.loop import LoopGraph
+
+from loopir.freeze import freeze
+from loopir.lowering import lower_graph
+from loopir.nest import Schedule
+from loopir.passes.alias_views import AliasViews
+from loopir.passes.choose_layouts import ChooseLayouts
+from loopir.passes.fuse_nests import FuseNests
+from loopir.passes.inline_pointwise import InlinePointwise
+from loopir.passes.merge_axes import MergeAxes
+from loopir.passes.order_axes import OrderAxes
+from loopir.passes.plan_memory import PlanMemory
+from loopir.passes.remove_dead import RemoveDead
+from loopir.passes.split_axes import SplitAxes
+
+
+class SchedulePass(Protocol):
+    """A pass before layout is fixed."""
+
+    name: str
+
+    def run(self, schedule: Schedule) -> Schedule: ...
+
+
+class KernelPass(Protocol):
+    """A pass on frozen kernels."""
+
+    name: str
+
+    def run(self, graph: LoopGraph) -> LoopGraph: ...
+
+
+PASSES: tuple[SchedulePass, ...] = (
+    RemoveDead(),
+    InlinePointwise(),
+    RemoveDead(),
+    ChooseLayouts(),
+    AliasViews(),
+    SplitAxes(),
+    FuseNests(),
+    RemoveDead(),
+)
+KERNEL_PASSES: tuple[KernelPass, ...] = (
+    OrderAxes(),
+    MergeAxes(),
+    PlanMemory(),
+)
+
+UNFUSED: tuple[SchedulePass, ...] = (RemoveDead(), ChooseLayouts())
+"""Every prim in a kernel of its own: slow, and simple to look at."""
+
+
+def schedule_graph(
+    graph: Graph,
+    private: frozenset[int] = frozenset(),
+    passes: Sequence[SchedulePass] = PASSES,
+    kernel_passes: Sequence[KernelPass] = KERNEL_PASSES,
+) -> LoopGraph:
+    """One direction, from prims to scheduled loops."""
+    schedule = lower_graph(graph, private)
+    for schedule_pass in passes:
+        schedule = schedule_pass.run(schedule)
+    loops = freeze(schedule)
+    for kernel_pass in kernel_passes:
+        loops = kernel_pass.run(loops)
+    return loops

@@ -1,0 +1,47 @@
+"""The stage: `Prim` in, `Loop` out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
+from stagewire.loop import Loop
+from stagewire.prim import Prim
+
+from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
+
+
+@dataclass(frozen=True)
+class Options:
+    """The passes, in order; see `loopir.pipeline`. `passes=UNFUSED` fuses nothing."""
+
+    passes: tuple[SchedulePass, ...] = PASSES
+    kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES
+
+
+class LoopStage:
+    """Lowers and fuses both directions. Stateless: one instance serves any number of threads."""
+
+    name = "loopir"
+    version = "1"
+    consumes = "prim"
+    produces = "loop"
+
+    def run(self, document: Prim, options: Options | None = None) -> Loop:
+        """The loops of both graphs, under the same binding."""
+        options = options or Options()
+        passes, kernel_passes = options.passes, options.kernel_passes
+        forward = schedule_graph(document.forward, private_results(document.binding), passes, kernel_passes)
+        backward = None
+        if document.backward is not None:
+            backward = schedule_graph(document.backward, frozenset(), passes, kernel_passes)
+        return Loop(binding=document.binding, forward=forward, backward=backward)
+
+
+def private_results(binding: Binding) -> frozenset[int]:
+    """Forward results that only the backward sees: they may share memory with each other."""
+    saved = {s.result for s in binding.saved if isinstance(s, SavedResult)}
+    seen = {o.result for o in binding.outputs if isinstance(o, Fresh)}
+    seen |= {o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"}
+    seen |= {m.result for m in binding.mutations}
+    return frozenset(saved - seen)
