@@ -39,7 +39,7 @@ def bind(
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     if backward is None:
-        run = _with_constants(forward, constants)
+        run = _without_history(forward, constants)
     else:
         run = make_function(binding, forward, backward, joint, constants)
     names: dict[str, Any] = {"run": run, "copy_all": torch._foreach_copy_, "set_grad": torch._C._set_grad_enabled,
@@ -52,10 +52,20 @@ def bind(
     return names["call"]
 
 
-def _with_constants(forward: Executor, constants: tuple[torch.Tensor, ...]) -> Executor:
-    if not constants:
-        return forward
-    return lambda *inputs: forward(*inputs, *constants)
+def _without_history(forward: Executor, constants: tuple[torch.Tensor, ...]) -> Executor:
+    """The forward alone. The graph does not say where the program detached, so autograd must not look on."""
+    is_grad_enabled, set_grad = torch.is_grad_enabled, torch._C._set_grad_enabled
+
+    def run(*inputs: torch.Tensor) -> Sequence[Any]:
+        if not is_grad_enabled():
+            return forward(*inputs, *constants)
+        set_grad(False)
+        try:
+            return forward(*inputs, *constants)
+        finally:
+            set_grad(True)
+
+    return run
 
 
 def epilogue(binding: Binding, names: dict[str, Any]) -> list[str]:

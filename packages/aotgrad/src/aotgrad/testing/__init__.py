@@ -1,3 +1,6 @@
-"""For tests of this and other stages: captures of plain Python functions, and hypothesis strategies of captures."""
+"""For tests of this and other stages: captures of plain Python functions, programs by hypothesis, comparison with eager."""
 
+from aotgrad.testing.conformance import Tolerance as Tolerance
+from aotgrad.testing.conformance import check_against_eager as check_against_eager
+from aotgrad.testing.conformance import run_capture as run_capture
 from aotgrad.testing.torch_function import capture_by_torch_function as capture_by_torch_function

@@ -38,6 +38,8 @@ def trace(capture: Capture, *, training: bool = True) -> Joint:
     with _quiet_collector(), ExitStack() as stack:
         stack.callback(mode.release)
         stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled and training))
+        if any(node.target.endswith(".lstm") for node in capture.graph.nodes):
+            stack.enter_context(_without_onednn())
         stack.enter_context(mode)
         return _trace(mode, capture)
 
@@ -52,6 +54,17 @@ def _quiet_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    # oneDNN's whole-layer LSTM returns its workspace in grad mode only, and no autograd function runs in grad mode.
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
 
 
 def _trace(mode: TraceMode, capture: Capture) -> Joint:

@@ -33,6 +33,14 @@ _REINTERPRETED = frozenset((aten._unsafe_view.default,))
 _DROPPED = frozenset((aten._assert_tensor_metadata.default,))
 
 
+def _without_running_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
+    return (*args[:3], None, None, *args[5:]) if args[7] else args
+
+
+_REWRITES = {aten.native_batch_norm_backward.default: _without_running_statistics}
+
+
 class TraceMode(AbstractMode):
     """Records into `recorder`. `constants`: the real tensors met, by the name of their value."""
 
@@ -58,6 +66,9 @@ class TraceMode(AbstractMode):
         args = tuple([self._abstract_tree(a) for a in args])
         if kwargs:
             kwargs = {k: self._abstract_tree(v) for k, v in kwargs.items()}
+        rewrite = _REWRITES.get(func)
+        if rewrite is not None:
+            args = rewrite(args)
         if record.hidden_writes:
             return HIDDEN_WRITERS[record.name](self, record, args, kwargs)
         if record.changes_type:

@@ -8,6 +8,7 @@ import torch
 from absint.meta import contiguous_stride
 from absint.schema import OpRecord, argument_value
 from stagewire.graph import Ref
+from torch._ops import OpOverload
 
 from aotgrad.errors import GeneratorArgument, NoFunctionalForm
 from aotgrad.tracer.values import Traced
@@ -109,7 +110,28 @@ def _zero(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref
     return _fill(mode, args[0], False if args[0].dtype is torch.bool else 0)
 
 
+def _bernoulli(functional: OpOverload) -> Any:
+    """Filling in place draws in memory order, the functional op in row-major order: turn the one into the other."""
+
+    def fill(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+        meta = args[0].meta
+        probability = mode.refs(args[1]) if len(args) > 1 else kwargs.get("p", 0.5)
+        order = sorted(range(meta.ndim), key=lambda d: -meta.stride[d])
+        if order == list(range(meta.ndim)):
+            return mode.emit(functional, (mode.content(args[0]), probability), {})
+        if isinstance(probability, Ref):
+            probability = mode.emit(aten.expand.default, (probability, list(meta.shape)), {})
+            probability = mode.emit(aten.permute.default, (probability, order), {})
+        turned = mode.emit(aten.permute.default, (mode.content(args[0]), order), {})
+        drawn = mode.emit(functional, (turned, probability), {})
+        return mode.emit(aten.permute.default, (drawn, [order.index(d) for d in range(meta.ndim)]), {})
+
+    return fill
+
+
 _SPECIAL: dict[str, Any] = {
+    "aten.bernoulli_.float": _bernoulli(aten.bernoulli.p),
+    "aten.bernoulli_.Tensor": _bernoulli(aten.bernoulli.Tensor),
     "aten.copy_.default": _copy,
     "aten.fill_.Scalar": _fill_scalar,
     "aten.zero_.default": _zero,

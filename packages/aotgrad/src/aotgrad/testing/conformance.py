@@ -1,0 +1,144 @@
+"""Does a `Grad` mean what its `Capture` means: run both on the same tensors and compare everything a caller can see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+from stagewire.capture import Capture
+from stagewire.codec import decode, encode
+from stagewire.grad import Grad
+
+from aotgrad.interpret import bind_interpreted
+from aotgrad.stage import AotGrad, Options
+from aotgrad.tracer.replay import replay
+
+__all__ = ["Tolerance", "check_against_eager", "run_capture"]
+
+
+class Tolerance(msgspec.Struct, frozen=True):
+    """Allowed differences of gradients; outputs and mutated inputs must be equal unless `forward` says otherwise."""
+
+    relative: float = 1e-5
+    absolute: float = 1e-6
+    forward: float = 0.0
+
+
+def run_capture(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What the captured program does, by eager torch."""
+    with torch.set_grad_enabled(capture.state.grad_enabled):
+        return replay(capture.graph, tuple(inputs), lambda line: None)
+
+
+def check_against_eager(
+    capture: Capture,
+    inputs: Sequence[torch.Tensor],
+    options: Options | None = None,
+    *,
+    seed: int = 0,
+    tolerance: Tolerance = Tolerance(),
+) -> Grad:
+    """Raise AssertionError if the stage's result differs from eager on `inputs`; returns the `Grad`.
+
+    Compared: values, strides, dtypes and requires_grad of outputs; which outputs share memory with which inputs and
+    outputs; mutated inputs and whether their version counters moved; gradients of leaves; the random stream.
+    """
+    grad = decode(encode(AotGrad().run(decode(encode(capture), "capture"), options)), "grad")
+    ours, theirs = _Run(inputs), _Run(inputs)
+    call = bind_interpreted(grad)
+    with torch.set_grad_enabled(capture.state.grad_enabled):
+        ours.forward(lambda given: call(*given), seed)
+    theirs.forward(lambda given: run_capture(capture, given), seed)
+    _compare_outputs(ours, theirs, tolerance)
+    _compare_aliases(ours, theirs)
+    _compare_inputs(ours, theirs, tolerance)
+    _compare_gradients(ours, theirs, tolerance)
+    return grad
+
+
+class _Run:
+    """One run on copies of the inputs: leaves that collect gradients, and what the program is given."""
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        copied = {id(t): _copy(t) for t in inputs}
+        self.leaves = [copied[id(t)] for t in inputs]
+        same = {id(t): copied[id(t)] if t.is_leaf else copied[id(t)].view_as(copied[id(t)]) * 1 for t in inputs}
+        self.given = [same[id(t)] for t in inputs]
+
+    def forward(self, program: Any, seed: int) -> None:
+        before = [tensor._version for tensor in self.given]
+        torch.manual_seed(seed)
+        self.outputs = program(self.given)
+        self.random = torch.rand(2)
+        self.written = [t._version != b for t, b in zip(self.given, before, strict=True)]
+
+    def gradients(self) -> list[torch.Tensor | None]:
+        roots = [o for o in self.outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+        if roots:
+            sum((o.abs().double() ** 2).sum() for o in roots).backward()
+        return [leaf.grad if leaf.is_leaf else None for leaf in self.leaves]
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same type, content, strides and offset, on memory of its own."""
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
+    memory = torch.empty(tensor.storage_offset() + span, dtype=tensor.dtype, device=tensor.device)
+    copy = memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    with torch.no_grad():
+        if span:
+            memory[tensor.storage_offset() :].copy_(tensor.detach().as_strided((span,), (1,), tensor.storage_offset()))
+    return copy.detach().requires_grad_(tensor.requires_grad)
+
+
+def _close(ours: torch.Tensor, theirs: torch.Tensor, relative: float, absolute: float, what: str) -> None:
+    torch.testing.assert_close(
+        ours, theirs, rtol=relative, atol=absolute, equal_nan=True, msg=lambda text: f"{what}: {text}"
+    )
+
+
+def _compare_outputs(ours: _Run, theirs: _Run, tolerance: Tolerance) -> None:
+    assert len(ours.outputs) == len(theirs.outputs), "another number of outputs"
+    assert torch.equal(ours.random, theirs.random), "the random stream stands elsewhere"
+    for number, (a, b) in enumerate(zip(ours.outputs, theirs.outputs, strict=True)):
+        if not isinstance(b, torch.Tensor):
+            assert a == b and type(a) is type(b), f"output {number} is {a!r}, not {b!r}"
+            continue
+        _close(a, b, tolerance.forward, tolerance.forward, f"output {number}")
+        assert a.requires_grad == b.requires_grad, f"output {number}: requires_grad is {a.requires_grad}"
+        strides = [(x, y) for x, y, n in zip(a.stride(), b.stride(), b.shape, strict=True) if n > 1]
+        assert b.numel() == 0 or all(x == y for x, y in strides), f"output {number}: {a.stride()} not {b.stride()}"
+
+
+def _compare_aliases(ours: _Run, theirs: _Run) -> None:
+    mine = [*ours.outputs, *ours.given]
+    other = [*theirs.outputs, *theirs.given]
+    for i in range(len(ours.outputs)):
+        for j in range(i + 1, len(mine)):
+            assert _shares(mine[i], mine[j]) == _shares(other[i], other[j]), f"output {i} and tensor {j}: memory"
+            same = other[i] is other[j]
+            assert not isinstance(other[i], torch.Tensor) or (mine[i] is mine[j]) == same, f"{i} and {j}: identity"
+
+
+def _shares(first: Any, second: Any) -> bool:
+    if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
+        return False
+    pointer = first.untyped_storage().data_ptr()
+    return pointer != 0 and pointer == second.untyped_storage().data_ptr()
+
+
+def _compare_inputs(ours: _Run, theirs: _Run, tolerance: Tolerance) -> None:
+    for number, (a, b) in enumerate(zip(ours.given, theirs.given, strict=True)):
+        _close(a, b, tolerance.forward, tolerance.forward, f"input {number} afterwards")
+        assert a.requires_grad == b.requires_grad, f"input {number} afterwards: requires_grad is {a.requires_grad}"
+    for number, (a, b) in enumerate(zip(ours.written, theirs.written, strict=True)):
+        # eager's batch norm writes the running statistics without counting it
+        assert a or not b, f"input {number}: written by the program, but its version did not move"
+
+
+def _compare_gradients(ours: _Run, theirs: _Run, tolerance: Tolerance) -> None:
+    for number, (a, b) in enumerate(zip(ours.gradients(), theirs.gradients(), strict=True)):
+        assert (a is None) == (b is None), f"gradient of input {number}: {a} instead of {b}"
+        if b is not None:
+            _close(a, b, tolerance.relative, tolerance.absolute, f"gradient of input {number}")
