@@ -25,6 +25,7 @@ _C_METHODS = (
     types.BuiltinFunctionType,
     types.ClassMethodDescriptorType,
 )
+_LRU_CACHE = type(functools.lru_cache(lambda: None))
 _C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -40,14 +41,13 @@ def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | Non
 def is_python_class(cls: type) -> bool:
     """Whether the class was made by a class statement, so that its instances are modelled attribute by attribute."""
     return any(
-        base is not object and base.__flags__ & _HEAP_TYPE and not _PYTHON_MARKS.isdisjoint(base.__dict__)
+        base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0)
         for base in cls.__mro__
     )
 
 
-# Py_TPFLAGS_HEAPTYPE, and names that a class statement leaves in the class.
+# Py_TPFLAGS_HEAPTYPE
 _HEAP_TYPE = 1 << 9
-_PYTHON_MARKS = frozenset({"__dict__", "__weakref__", "__slots__"})
 
 
 def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
@@ -79,6 +79,9 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
             return tracer.wrap(raw.fget, None).call(tracer, [receiver], {})
         case functools.cached_property() if receiver is not None:
             return _cached_property(tracer, raw, receiver)
+    if isinstance(raw, _LRU_CACHE):
+        function = tracer.wrap(raw, None)
+        return function if receiver is None else MethodValue(function, receiver)
     if isinstance(raw, _C_METHODS):
         return tracer.wrap(raw, None) if receiver is None else BuiltinMethod(receiver, name)
     if isinstance(raw, _C_MEMBERS) and receiver is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from stagewire.capture import Attribute, Cell, Item, Source
 
-from bytecap.attributes import is_python_class
+from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.errors import UnsupportedValue
 from bytecap.values.base import Value
@@ -272,16 +272,28 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
-    names = getattr(real, "__dict__", None)
-    if not isinstance(names, dict):
+    names = _instance_dict(real)
+    if names is None:
         return DictValue()
+    if source is None:
+        return DictValue(real=names)
+    home = Attribute(source, "__dict__")
+    # Past a __getattribute__ written in Python, only the dictionary itself can be read without running it.
+    custom = isinstance(static_lookup(type(real).__mro__, "__getattribute__")[0], types.FunctionType)
     return DictValue(
         real=names,
-        source=tracer.attribute_source(source, "__dict__"),
-        item_source=None
-        if source is None
+        source=home,
+        item_source=item_source(tracer, home)
+        if custom
         else lambda key, index: tracer.attribute_source(source, key),
     )
+
+
+def _instance_dict(real: Any) -> dict[str, Any] | None:
+    try:
+        return object.__getattribute__(real, "__dict__")
+    except AttributeError:
+        return None
 
 
 def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:

@@ -263,4 +263,38 @@ instance_dict(PyObject *object)
     return dict;
 }
 
+/* The same, borrowed, when the dictionary exists already; else NULL. Two loads. */
+static inline PyObject *
+peek_instance_dict(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) { /* three words before the object */
+        uintptr_t word = ((uintptr_t *)object)[-3];
+        return (word & 1) ? NULL : (PyObject *)word; /* 3.12: bit 0 marks inline values */
+    }
+    return type->tp_dictoffset > 0 ? *(PyObject **)((char *)object + type->tp_dictoffset) : NULL;
+}
+
+static inline unsigned
+type_version(PyTypeObject *type) /* 0: changes of the type cannot be told */
+{
+    return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+/* A number that changes with every change of the dict, or 0 when changes might not show. */
+static inline uint64_t
+dict_tag(PyObject *dict)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    /* Attributes that 3.13 stores inline in the object change without a new tag. */
+    if (((PyDictObject *)dict)->ma_values != NULL) {
+        return 0;
+    }
+#endif
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    return ((PyDictObject *)dict)->ma_version_tag;
+    _Py_COMP_DIAG_POP
+}
+
 #endif

@@ -137,7 +137,7 @@ keys_are(PyObject *dict, PyObject *keys, Memo *memo)
         return ordered_keys_are(dict, keys);
     }
     uint64_t tag = dict_tag(dict);
-    if (memo->value != NULL && memo->dict[0] == dict && tag != 0 && memo->tag[0] == tag) {
+    if (memo->value != NULL && memo->dict == dict && tag != 0 && memo->tag == tag) {
         return 1;
     }
     memo->value = NULL;
@@ -149,8 +149,8 @@ keys_are(PyObject *dict, PyObject *keys, Memo *memo)
         }
     }
     memo->value = dict;
-    memo->dict[0] = dict;
-    memo->tag[0] = tag;
+    memo->dict = dict;
+    memo->tag = tag;
     return 1;
 }
 
@@ -174,8 +174,8 @@ static int
 has_attribute(Check *check, PyObject *base)
 {
     PyObject *value;
-    int owned = 0;
-    if (fetch_attribute(base, check->argument, &check->memo, &value, &owned)) {
+    int owned = 0, stable;
+    if (fetch_attribute(base, check->argument, &value, &owned, &stable)) {
         if (owned) {
             Py_DECREF(value);
         }

@@ -26,21 +26,6 @@ interned(PyObject **slot, const char *text)
 
 /* ---- dictionaries ---------------------------------------------------------------------- */
 
-uint64_t
-dict_tag(PyObject *dict)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    /* Attributes that 3.13 stores inline in the object change without a new tag. */
-    if (((PyDictObject *)dict)->ma_values != NULL) {
-        return 0;
-    }
-#endif
-    _Py_COMP_DIAG_PUSH
-    _Py_COMP_DIAG_IGNORE_DEPR_DECLS
-    return ((PyDictObject *)dict)->ma_version_tag;
-    _Py_COMP_DIAG_POP
-}
-
 /* A borrowed value of a real dict (also of a subclass: its own __getitem__ is not asked). */
 static PyObject *
 dict_get(PyObject *dict, PyObject *key)
@@ -56,23 +41,17 @@ static PyObject *
 dict_get_memo(PyObject *dict, PyObject *key, Memo *memo)
 {
     uint64_t tag = dict_tag(dict);
-    if (memo->value != NULL && memo->dict[0] == dict && tag != 0 && memo->tag[0] == tag) {
+    if (memo->value != NULL && memo->dict == dict && tag != 0 && memo->tag == tag) {
         return memo->value;
     }
     PyObject *value = dict_get(dict, key);
     memo->value = value;
-    memo->dict[0] = dict;
-    memo->tag[0] = tag;
+    memo->dict = dict;
+    memo->tag = tag;
     return value;
 }
 
 /* ---- attributes ------------------------------------------------------------------------ */
-
-static inline unsigned
-type_version(PyTypeObject *type)
-{
-    return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
-}
 
 /* Descriptors whose __get__ is C code that only wraps or reads a slot. */
 static int
@@ -164,28 +143,22 @@ who_answers(PyTypeObject *type)
     return _PyType_Lookup(type, INTERNED("__getattr__")) == NULL ? ANSWER_NATIVE : ANSWER_PYTHON;
 }
 
-static void
-remember_dict(Memo *memo, PyObject *dict)
-{
-    memo->dict[memo->dict_count] = dict;
-    memo->tag[memo->dict_count] = dict_tag(dict);
-    memo->dict_count++;
-}
-
-/* nn.Module.__getattr__: _parameters, then _buffers, then _modules. */
 static PyObject *
-module_member(PyObject *dict, PyObject *name, Memo *memo)
+registry(PyObject *dict, int index) /* in the order of nn.Module.__getattr__ */
 {
-    PyObject *registries[3] = {
+    PyObject *names[3] = {
         INTERNED("_parameters"), INTERNED("_buffers"), INTERNED("_modules"),
     };
+    PyObject *found = dict_get(dict, names[index]);
+    return found != NULL && PyDict_Check(found) ? found : NULL;
+}
+
+static PyObject *
+module_member(PyObject *dict, PyObject *name)
+{
     for (int i = 0; i < 3; i++) {
-        PyObject *registry = dict_get(dict, registries[i]);
-        if (registry == NULL || !PyDict_Check(registry)) {
-            continue;
-        }
-        PyObject *value = dict_get(registry, name);
-        remember_dict(memo, registry);
+        PyObject *members = registry(dict, i);
+        PyObject *value = members != NULL ? dict_get(members, name) : NULL;
         if (value != NULL) {
             return value;
         }
@@ -193,54 +166,17 @@ module_member(PyObject *dict, PyObject *name, Memo *memo)
     return NULL;
 }
 
-/* The remembered value, when everything that the lookup went through is unchanged. */
-static PyObject *
-recall(Memo *memo, PyTypeObject *type, PyObject *dict)
+static int
+is_nn_module(PyTypeObject *type)
 {
-    if (memo->value == NULL || memo->type != type || memo->type_version == 0 ||
-        memo->type_version != type_version(type) || memo->dict[0] != dict) {
-        return NULL;
-    }
-    /* dict[0] is alive; unchanged, it holds the others. */
-    for (int i = 0; i < memo->dict_count; i++) {
-        uint64_t tag = dict_tag(memo->dict[i]);
-        if (tag == 0 || tag != memo->tag[i]) {
-            return NULL;
-        }
-    }
-    return memo->value;
-}
-
-/* Attributes held in the instance's dict, or in the registries of an nn.Module. */
-static PyObject *
-instance_attribute(PyObject *base, PyObject *dict, PyObject *name, int is_module, Memo *memo)
-{
-    PyTypeObject *type = Py_TYPE(base);
-    memo->type = type;
-    memo->type_version = type_version(type);
-    memo->dict_count = 0;
-    memo->value = NULL;
-    remember_dict(memo, dict);
-    PyObject *value = dict_get(dict, name);
-    if (value == NULL && is_module) {
-        value = module_member(dict, name, memo);
-    }
-    memo->value = value;
-    return value;
+    return module_getattr != NULL &&
+           _PyType_Lookup(type, INTERNED("__getattr__")) == module_getattr;
 }
 
 static int
-generic_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned)
+generic_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable)
 {
     PyTypeObject *type = Py_TYPE(base);
-    PyObject *dict = instance_dict(base);
-    Py_XDECREF(dict); /* the object holds it */
-    if (dict != NULL) {
-        PyObject *known = recall(memo, type, dict);
-        if (known != NULL) {
-            return take_borrowed(known, value);
-        }
-    }
     Answer answer = who_answers(type);
     if (answer == ANSWER_PYTHON) {
         return 0;
@@ -255,13 +191,15 @@ generic_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, 
                    ? take_new(get(of_type, base, (PyObject *)type), value, owned)
                    : 0;
     }
-    if (dict != NULL) {
-        int is_module = of_type == NULL && module_getattr != NULL &&
-                        _PyType_Lookup(type, INTERNED("__getattr__")) == module_getattr;
-        PyObject *found = instance_attribute(base, dict, name, is_module, memo);
-        if (found != NULL) {
-            return take_borrowed(found, value);
-        }
+    PyObject *dict = instance_dict(base);
+    Py_XDECREF(dict); /* the object holds it */
+    *stable = 1;
+    PyObject *found = dict != NULL ? dict_get(dict, name) : NULL;
+    if (found == NULL && dict != NULL && of_type == NULL && is_nn_module(type)) {
+        found = module_member(dict, name);
+    }
+    if (found != NULL) {
+        return take_borrowed(found, value);
     }
     if (of_type == NULL) {
         return 0;
@@ -269,17 +207,19 @@ generic_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, 
     if (get == NULL) {
         return take_borrowed(of_type, value);
     }
+    *stable = 0;
     return is_native_descriptor(of_type)
                ? take_new(get(of_type, base, (PyObject *)type), value, owned)
                : 0;
 }
 
 int
-fetch_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned)
+fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable)
 {
     *owned = 0;
+    *stable = 0;
     if (!PyType_Check(base)) {
-        return generic_attribute(base, name, memo, value, owned);
+        return generic_attribute(base, name, value, owned, stable);
     }
     Answer answer = who_answers(Py_TYPE(base));
     if (answer == ANSWER_PYTHON) {
@@ -290,6 +230,75 @@ fetch_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, in
                    : 0;
     }
     return class_attribute((PyTypeObject *)base, name, value, owned);
+}
+
+/* ---- groups ---------------------------------------------------------------------------- */
+
+static int
+group_unchanged(const Group *group, PyObject *base)
+{
+    PyTypeObject *type = Py_TYPE(base);
+    if (group->type != type || group->version == 0 || group->version != type_version(type) ||
+        group->dict[0] != peek_instance_dict(base)) {
+        return 0;
+    }
+    /* dict[0] is alive; unchanged, it holds the others. */
+    for (int i = 0; i < group->dict_count; i++) {
+        uint64_t tag = dict_tag(group->dict[i]);
+        if (tag == 0 || tag != group->tag[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void
+group_refill(Group *group, PyObject *base)
+{
+    PyTypeObject *type = Py_TYPE(base);
+    group->epoch++;
+    group->type = type;
+    group->is_module = is_nn_module(type); /* also gives the type its version tag */
+    group->version = PyType_Check(base) ? 0 : type_version(type);
+    group->dict_count = 0;
+    PyObject *dict = instance_dict(base);
+    Py_XDECREF(dict);
+    group->dict[0] = dict;
+    if (dict == NULL) {
+        group->version = 0; /* nothing to watch: never unchanged */
+        return;
+    }
+    group->tag[group->dict_count++] = dict_tag(dict);
+    for (int i = 0; i < 3 && group->is_module; i++) {
+        PyObject *members = registry(dict, i);
+        if (members != NULL) {
+            group->dict[group->dict_count] = members;
+            group->tag[group->dict_count++] = dict_tag(members);
+        }
+    }
+}
+
+int
+fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *base,
+                         PyObject **value, int *owned)
+{
+    int stable;
+    if (group->run != run) {
+        group->run = run;
+        group->unchanged = group_unchanged(group, base);
+        if (!group->unchanged) {
+            group_refill(group, base);
+        }
+    }
+    if (node->epoch == group->epoch && group->unchanged) {
+        *owned = 0;
+        return take_borrowed(node->memo.value, value);
+    }
+    int found = fetch_attribute(base, node->name, value, owned, &stable);
+    int remember = found && stable && group->version != 0;
+    node->memo.value = remember ? *value : NULL;
+    node->epoch = remember ? group->epoch : 0;
+    return found;
 }
 
 int
@@ -342,7 +351,7 @@ fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
     }
     uint64_t tag = dict_tag(base);
     Memo *memo = &node->memo;
-    if (memo->value != NULL && memo->dict[0] == base && tag != 0 && memo->tag[0] == tag) {
+    if (memo->value != NULL && memo->dict == base && tag != 0 && memo->tag == tag) {
         return take_borrowed(memo->value, value);
     }
     Py_ssize_t position = 0;
@@ -351,8 +360,8 @@ fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
     for (Py_ssize_t i = 0; PyDict_Next(base, &position, &key, &item); i++) {
         if (i == node->index) {
             memo->value = want_key ? key : item;
-            memo->dict[0] = base;
-            memo->tag[0] = tag;
+            memo->dict = base;
+            memo->tag = tag;
             return take_borrowed(memo->value, value);
         }
     }
@@ -393,12 +402,12 @@ fetch_builtin(Node *node, const Scope *scope, PyObject **value)
     }
     Memo *memo = &node->memo;
     uint64_t tag = dict_tag(globals);
-    if (memo->value == NULL || memo->dict[0] != globals || tag == 0 || memo->tag[0] != tag) {
+    if (memo->value == NULL || memo->dict != globals || tag == 0 || memo->tag != tag) {
         if (dict_get(globals, node->name) != NULL) {
             return 0;
         }
-        memo->dict[0] = globals;
-        memo->tag[0] = tag;
+        memo->dict = globals;
+        memo->tag = tag;
         memo->value = globals; /* any mark: "not hidden" */
     }
     return take_borrowed(dict_get(scope->builtins, node->name), value);
@@ -448,7 +457,7 @@ fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, i
     case FETCH_CELL:
         return fetch_cell(node, parent, scope, value);
     case FETCH_ATTRIBUTE:
-        return fetch_attribute(parent, node->name, &node->memo, value, owned);
+        return 0; /* fetch_attribute_in_group */
     case FETCH_ITEM:
         return fetch_item(node, parent, value, owned);
     case FETCH_DICT_KEY:

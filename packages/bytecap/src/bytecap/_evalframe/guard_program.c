@@ -133,6 +133,7 @@ typedef struct {
 typedef struct {
     PyObject **values; /* new references; the first `count` are set */
     int count;
+    uint64_t id;       /* no two runs share one; guarded by the GIL */
     Symbols symbols;
     PyObject *value_space[STACK_VALUES];
     int64_t symbol_space[STACK_SYMBOLS];
@@ -144,6 +145,8 @@ static int
 run_begin(Run *run, const GuardProgram *program)
 {
     size_t nodes = (size_t)program->node_count, symbols = (size_t)program->symbol_count;
+    static uint64_t last_id = 0;
+    run->id = ++last_id;
     run->count = 0;
     run->heap = NULL;
     run->values = run->value_space;
@@ -188,7 +191,11 @@ run_node(GuardProgram *program, Run *run, int index, const Scope *scope, Failure
     PyObject *parent = node->parent < 0 ? NULL : run->values[node->parent];
     PyObject *value = NULL;
     int owned = 0;
-    if (!fetch_node(node, parent, scope, &value, &owned)) {
+    int found = node->kind == FETCH_ATTRIBUTE
+                    ? fetch_attribute_in_group(node, program->nodes[node->parent].group, run->id,
+                                               parent, &value, &owned)
+                    : fetch_node(node, parent, scope, &value, &owned);
+    if (!found) {
         return fail(failure, node->guard, NULL);
     }
     if (!owned) {
@@ -366,6 +373,14 @@ parse_node(GuardProgram *self, PyObject *item, int index, int *next_check)
         (node->parent < 0 && fetch_needs_parent(node->kind)) || parse_fetch(argument, node) < 0) {
         return -1;
     }
+    if (node->kind == FETCH_ATTRIBUTE && self->nodes[node->parent].group == NULL) {
+        Group *group = PyMem_Calloc(1, sizeof(Group));
+        self->nodes[node->parent].group = group;
+        if (group == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
     node->first_check = *next_check;
     node->check_count = (int)PyTuple_GET_SIZE(checks);
     for (int i = 0; i < node->check_count; i++) {
@@ -419,6 +434,9 @@ program_free_parts(GuardProgram *self)
     }
     for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
         PyMem_Free(self->relations[i].ops);
+    }
+    for (int i = 0; self->nodes != NULL && i < self->node_count; i++) {
+        PyMem_Free(self->nodes[i].group);
     }
     PyMem_Free(self->nodes);
     PyMem_Free(self->checks);
@@ -595,10 +613,14 @@ program_values(PyObject *object, PyObject *args)
         PyObject *parent = node->parent < 0 ? NULL : PyTuple_GET_ITEM(found, node->parent);
         PyObject *value = NULL;
         int owned = 0;
-        if (parent == missing || !fetch_node(node, parent, &scope, &value, &owned)) {
-            value = missing;
+        int stable, known = parent != missing;
+        if (known && node->kind == FETCH_ATTRIBUTE) {
+            known = fetch_attribute(parent, node->name, &value, &owned, &stable);
+        } else if (known) {
+            known = fetch_node(node, parent, &scope, &value, &owned);
         }
-        PyTuple_SET_ITEM(found, i, owned ? value : Py_NewRef(value));
+        value = known ? value : missing;
+        PyTuple_SET_ITEM(found, i, known && owned ? value : Py_NewRef(value));
     }
     return found;
 }

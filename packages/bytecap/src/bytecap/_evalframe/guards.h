@@ -25,42 +25,55 @@ typedef enum {
 } FetchKind;
 extern const char *const fetch_names[FETCH_KINDS];
 
-#define MEMO_DICTS 4
-
-/* What the last lookup went through. While the type and the dicts are unchanged (version tags),
- * its result stands, so the value may be borrowed from the dict or type that holds it. */
+/* What was last found in one dict. While the dict's tag stands, so does the borrowed value. */
 typedef struct {
-    PyTypeObject *type;
-    unsigned type_version;
-    int dict_count;
-    PyObject *dict[MEMO_DICTS];
-    uint64_t tag[MEMO_DICTS];
+    PyObject *dict;
+    uint64_t tag;
     PyObject *value; /* NULL: nothing remembered */
 } Memo;
+
+#define GROUP_DICTS 4
+
+/* The attributes of one object: its type and the dicts that a lookup goes through (its own, and
+ * the registries of an nn.Module). They are compared once a run for all attributes of the object;
+ * while nothing changed, what each attribute found last time stands. */
+typedef struct {
+    PyTypeObject *type;
+    unsigned version;
+    unsigned epoch;     /* counts refills; 0 is never a valid epoch of a value */
+    int dict_count;
+    int is_module;      /* attributes come from the registries too */
+    uint64_t run;       /* the run that looked last */
+    int unchanged;      /* what it found */
+    PyObject *dict[GROUP_DICTS];
+    uint64_t tag[GROUP_DICTS];
+} Group;
 
 typedef struct {
     FetchKind kind;
     int parent;         /* node index; -1: the frame */
     int slot;           /* local: its slot in the frame, or -1 */
-    Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
     int is_index;       /* item: the key is an int that fits */
+    Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
     PyObject *name;     /* name or key, or NULL */
     PyObject *object;   /* object: the value; global: the module's dict, or NULL */
+    Group *group;       /* for its attributes, or NULL when it has none */
+    unsigned epoch;     /* attribute: the parent's epoch in which memo.value was found */
+    int guard;          /* which guard to blame when the value is missing */
     Memo memo;
     int first_check, check_count;
-    int guard;          /* which guard to blame when the value is missing */
 } Node;
 
 /* Reads the node's value out of its parent's. 1: found; 0: missing. No error is left set.
- * *owned says whether *value is a new reference. */
+ * *owned says whether *value is a new reference. `group` is the parent's, for attributes. */
 int fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, int *owned);
-int fetch_attribute(PyObject *base, PyObject *name, Memo *memo, PyObject **value, int *owned);
+/* *stable: the value is borrowed from a dict or type that the group pins. */
+int fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable);
+int fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *base,
+                             PyObject **value, int *owned);
 /* Could user code give an attribute that fetch_attribute calls missing? */
 int fetch_may_hide(PyObject *base, PyObject *name);
 void fetch_set_module_type(PyObject *getattr_function);
-
-/* The version tag of a dict, or 0 when changes might not show in it. */
-uint64_t dict_tag(PyObject *dict);
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
