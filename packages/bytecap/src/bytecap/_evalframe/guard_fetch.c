@@ -177,6 +177,11 @@ static int
 generic_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable)
 {
     PyTypeObject *type = Py_TYPE(base);
+    /* The dict itself can be read past a __getattribute__ written in Python (evaluator needs this:
+     * transformers' configurations have one). */
+    if (dict != NULL && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0) {
+        return take_borrowed(dict, value);
+    }
     Answer answer = who_answers(type);
     if (answer == ANSWER_PYTHON) {
         return 0;
