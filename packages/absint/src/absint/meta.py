@@ -15,7 +15,7 @@ import torch
 from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
-from absint.errors import SymbolicSize
+from absint.errors import SymbolicSize, UnsupportedTensor
 
 __all__ = [
     "CPU",
@@ -127,7 +127,9 @@ def from_wire(wire: TensorType, size_of: Callable[[Expr], int] | None = None) ->
 
 
 def from_tensor(tensor: torch.Tensor) -> Meta:
-    """The type of a real strided tensor."""
+    """The type of a real strided tensor; any other layout raises `UnsupportedTensor`."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise UnsupportedTensor(f"a tensor of layout {tensor.layout} and dtype {tensor.dtype}")
     return Meta(
         tuple(tensor.shape),
         tuple(tensor.stride()),

@@ -171,6 +171,8 @@ class AbstractMode(TorchDispatchMode):
             computed = record.functional_rule(*metas, **operands)
         else:
             computed = self._slow_types(record_of(record.functional), metas, operands)
+        if record.changes_type:
+            return computed
         results = computed if isinstance(computed, tuple) else (computed,)
         targets = tuple(argument_value(write, metas, named) for write in record.writes)
         for result, target in zip(results, targets, strict=False):
@@ -259,15 +261,14 @@ class AbstractMode(TorchDispatchMode):
         known = self._lifted.get(id(tensor))
         if known is not None:
             return known[1]
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-            raise UnsupportedTensor(f"a {tensor.layout} tensor of type {type(tensor).__name__}")
         if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
             raise UnsupportedTensor(f"a tensor subclass {type(tensor).__name__} with its own dispatch")
+        meta = from_tensor(tensor)
         key = tensor.untyped_storage()._cdata
         storage = self._storages.get(key)
         if storage is None:
             storage = self._storages[key] = Storage(constant=tensor)
-        abstract = self.tensor_class(from_tensor(tensor), storage)
+        abstract = self.tensor_class(meta, storage)
         self._lifted[id(tensor)] = (tensor, abstract)
         return abstract
 

@@ -191,7 +191,7 @@ def _lerp_scalar(self: Meta, end: Meta, weight: Any) -> Meta:
 def _lerp_tensor(self: Meta, end: Meta, weight: Meta) -> Meta:
     if self.dtype is not end.dtype:
         raise TypeRuleError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
-    return pointwise((self, end, weight), self.dtype)
+    return pointwise((self, end, weight))
 
 
 @TABLE.rule("where.self")

@@ -192,7 +192,7 @@ def _embedding_bag(
     bags = offsets.shape[0] - (1 if include_last_offset else 0)
     output = contiguous((bags, weight.shape[1]), weight.dtype, weight.device)
     dtype, device = offsets.dtype, weight.device
-    bag_size = contiguous((offsets.shape[0],), dtype, device)
+    bag_size = contiguous((bags,), dtype, device)
     largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else bag_size
     fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
     # The fast kernel of the CPU leaves offset2bag empty.

@@ -13,7 +13,7 @@ from absint.promote import result_type
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
-from absint.strides import is_dense, preserve_stride, stride_of_format, suggest_format
+from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
 
@@ -58,8 +58,6 @@ def _to_copy(
     non_blocking: bool = False,
     memory_format: Format = None,
 ) -> Meta:
-    if memory_format in (None, torch.preserve_format) and not is_dense(self.shape, self.stride):
-        memory_format = suggest_format(self)
     return like(self, memory_format, dtype, device)
 
 
@@ -69,8 +67,12 @@ def _copy(self: Meta, src: Meta, non_blocking: bool = False) -> Meta:
         raise TypeRuleError(
             f"The size of tensor a {list(self.shape)} must match the size of tensor b {list(src.shape)}"
         )
+    return span_clone(self)
+
+
+def span_clone(self: Meta) -> Meta:
+    """`clone_preserve_strides`: without overlap the whole span of memory is copied, offset and all."""
     overlaps = any(n > 1 and step == 0 for n, step in zip(self.shape, self.stride, strict=True))
-    # Without overlap eager copies the whole span of memory and restores strides and offset.
     return like(self, None) if overlaps else self
 
 
@@ -151,7 +153,7 @@ def _triangle(self: Meta, diagonal: int = 0) -> Meta:
 
 @TABLE.rule("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
 def _view_scatter(self: Meta, src: Meta, *_: Any, **__: Any) -> Meta:
-    return like(self, None)
+    return span_clone(self)
 
 
 @TABLE.rule("slice_backward select_backward diagonal_backward unfold_backward")

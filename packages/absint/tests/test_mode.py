@@ -1,0 +1,242 @@
+"""`AbstractMode` against eager: types, requires_grad, aliasing, in-place rules, refusals."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous, from_tensor
+from absint.errors import BadMutation, NoActiveMode, TypeRuleError, UnsupportedTensor
+
+
+def abstract(tensor: torch.Tensor) -> AbstractTensor:
+    return AbstractTensor(from_tensor(tensor), requires_grad=tensor.requires_grad)
+
+
+def describe(value):
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype, value.requires_grad
+    if isinstance(value, (list, tuple)):
+        return [describe(item) for item in value]
+    return value
+
+
+def _flat(described):
+    return described if isinstance(described, list) else [described]
+
+
+X = torch.randn(2, 3, 8, requires_grad=True)
+W = torch.randn(5, 8, requires_grad=True)
+IMAGE = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+KERNEL = torch.randn(4, 3, 3, 3, requires_grad=True)
+
+PROGRAMS = {
+    "linear": (lambda x, w: F.linear(x, w).relu(), (X, W)),
+    "einsum": (lambda x, w: torch.einsum("bsd,od->bso", x, w), (X, W)),
+    "softmax": (lambda x: x.softmax(-1).transpose(0, 1).reshape(3, -1), (X,)),
+    "attention": (lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True), (X,)),
+    "cross_entropy": (
+        lambda x, t: F.cross_entropy(x.flatten(0, 1), t, label_smoothing=0.1),
+        (X, torch.zeros(6, dtype=torch.int64)),
+    ),
+    "conv": (lambda i, k: F.max_pool2d(F.conv2d(i, k, stride=2, padding=1), 2), (IMAGE, KERNEL)),
+    "views": (lambda x: (x[:, None, 1:, ::2].expand(2, 4, 2, 4), *x.chunk(2, -1), *x.unbind(1)), (X,)),
+    "index": (lambda x, i: x[i, :, i] + x[..., i].sum(0).t(), (X, torch.zeros(2, dtype=torch.int64))),
+    "factories": (lambda x: torch.zeros(3, device=x.device) + torch.arange(3) + x.new_ones(3), (X,)),
+    "interpolate": (lambda i: F.interpolate(i, scale_factor=2, mode="bilinear"), (IMAGE,)),
+    "layer_norm": (lambda x: F.layer_norm(x, (8,)), (X,)),
+    "dropout": (lambda x: F.dropout(x, 0.5), (X,)),
+    "lstm_cell": (
+        lambda x, w: torch.lstm_cell(x[0], (x[0][:, :2], x[0][:, :2]), w, w[:, :2]),
+        (X, torch.randn(8, 8)),
+    ),
+    "inplace": (lambda x: (x * 2).add_(1).mul_(x).clamp_(0), (X,)),
+    "setitem": (lambda x: _setitem(x * 1), (X,)),
+    "detach": (lambda x: (x.detach(), x.data), (X,)),
+    "no_grad": (lambda x: _under_no_grad(x), (X,)),
+    "cat": (lambda x: torch.cat([x, x.half().float()], 1), (X,)),
+    "autocast": (lambda x, w: _autocast(x, w), (X, W)),
+    "out": (lambda x: torch.add(x.detach(), 1, out=torch.empty(2, 3, 8)), (X,)),
+    "t_": (lambda w: (w * 1).t_(), (W,)),
+    "unsqueeze_": (lambda w: (w * 1).unsqueeze_(0).squeeze_(), (W,)),
+}
+
+
+def _setitem(x):
+    x[0, 1:] = 3.0
+    x[:, 0] += x[:, 1]
+    return x
+
+
+def _under_no_grad(x):
+    with torch.no_grad():
+        return x * 2
+
+
+def _autocast(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        return F.linear(x, w), (x @ x.mT).softmax(-1)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_types_are_those_of_eager(name):
+    program, operands = PROGRAMS[name]
+    mode = AbstractMode()
+    found = abstract_call(program, tuple(map(abstract, operands)), mode=mode)
+    assert describe(found) == describe(program(*operands))
+    assert not mode.fallback.counts
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("t_", "out", "detach", "no_grad")])
+def test_types_under_inference_mode(name):
+    program, operands = PROGRAMS[name]
+    with torch.inference_mode():
+        found = abstract_call(program, tuple(map(abstract, operands)), mode=AbstractMode())
+        # Eager's views of ordinary tensors keep requires_grad there; abstract results never do.
+        assert [d[:3] for d in _flat(describe(found))] == [d[:3] for d in _flat(describe(program(*operands)))]
+
+
+@pytest.mark.parametrize("name", ["linear", "attention", "cross_entropy", "conv", "index", "inplace", "setitem"])
+def test_gradients_have_the_types_of_eager(name):
+    program, operands = PROGRAMS[name]
+    leaves = [t.detach().clone().requires_grad_(t.requires_grad) for t in operands]
+    program(*leaves).sum().backward()
+    abstracts = list(map(abstract, leaves))
+    with AbstractMode():
+        program(*abstracts).sum().backward()
+    for leaf, twin in zip(leaves, abstracts, strict=True):
+        assert describe(leaf.grad) == describe(twin.grad)
+
+
+def test_views_share_storage_and_versions():
+    x = abstract(torch.randn(4, 4))
+    with AbstractMode():
+        view = x[1:].t()
+        copy = view.contiguous()
+        version = x.storage_record.version
+        view.add_(1)
+    assert view.is_alias_of(x) and not copy.is_alias_of(x)
+    assert x.storage_record.version == version + 1
+    assert x._version == 1
+
+
+def test_in_place_returns_the_tensor_itself():
+    x = abstract(torch.randn(4))
+    with AbstractMode():
+        assert x.add_(1) is x
+
+
+def test_batch_norm_writes_its_statistics():
+    mean, var = abstract(torch.zeros(3)), abstract(torch.ones(3))
+    with AbstractMode():
+        F.batch_norm(abstract(IMAGE), mean, var, training=True)
+    assert mean.storage_record.version == 1
+
+
+def test_in_place_refuses_what_eager_refuses():
+    with AbstractMode():
+        with pytest.raises(BadMutation, match="cast"):
+            abstract(torch.zeros(3, dtype=torch.int64)).add_(0.5)
+        with pytest.raises(BadMutation, match="shape"):
+            abstract(torch.zeros(3)).add_(abstract(torch.zeros(2, 3)))
+
+
+def test_shape_errors_are_runtime_errors_too():
+    with AbstractMode(), pytest.raises(RuntimeError, match="must match") as caught:
+        abstract(torch.zeros(3)) + abstract(torch.zeros(2))
+    assert isinstance(caught.value, TypeRuleError)
+    with AbstractMode(), pytest.raises(IndexError):
+        abstract(torch.zeros(3)).sum(4)
+
+
+@pytest.mark.parametrize(
+    "request_data",
+    [
+        lambda x: x.sum().item(),
+        lambda x: bool(x.any()),
+        lambda x: int(x.sum()),
+        lambda x: x.tolist(),
+        lambda x: x.numpy(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: torch.equal(x, x),
+        lambda x: torch.unique(x),
+        lambda x: x.repeat_interleave(x.long()),
+        lambda x: x.masked_select(x > 0),
+    ],
+)
+def test_data_is_refused(request_data):
+    with AbstractMode(), pytest.raises(DataDependentError):
+        request_data(abstract(torch.zeros(3)))
+
+
+def test_constants_made_by_the_program_keep_their_value():
+    with AbstractMode():
+        assert torch.tensor(3).item() == 3
+        changed = torch.tensor(3).add_(1)
+        with pytest.raises(DataDependentError):
+            changed.item()
+
+
+def test_outside_the_mode_is_an_error():
+    with pytest.raises(NoActiveMode):
+        abstract(torch.zeros(3)) + 1
+
+
+def test_real_tensors_are_lifted_once_and_share_storage():
+    real = torch.randn(4, 4)
+    mode = AbstractMode()
+    with mode:
+        result = abstract(torch.randn(4, 4)) + real
+    assert type(result) is AbstractTensor
+    assert mode.lift(real) is mode.lift(real)
+    assert mode.lift(real[1:]).is_alias_of(mode.lift(real))
+
+
+def test_sparse_tensors_are_refused():
+    sparse = torch.eye(2).to_sparse()
+    with AbstractMode() as mode:
+        with pytest.raises(UnsupportedTensor):
+            mode.lift(sparse)
+        with pytest.raises(UnsupportedTensor):
+            abstract(torch.eye(2)).to_sparse()
+
+
+def test_true_device_is_told_and_kept():
+    cuda = torch.device("cuda", 0)
+    x = AbstractTensor(contiguous((2, 3), torch.float32, cuda), requires_grad=True)
+    with AbstractMode():
+        y = (x @ x.t()).relu().sum()
+        y.backward()
+    assert x.device == y.device == x.grad.device == cuda
+    assert y.is_cuda and not y.is_cpu and y.get_device() == 0
+
+
+def test_mixed_devices_are_refused_except_scalars():
+    x = AbstractTensor(contiguous((2,), torch.float32, torch.device("cuda", 0)))
+    with AbstractMode():
+        assert (x * abstract(torch.tensor(2.0))).is_cuda
+        with pytest.raises(TypeRuleError, match="same device"):
+            x * abstract(torch.zeros(2))
+
+
+def test_subclass_hook_sees_every_op():
+    class Recorder(AbstractMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def on_op(self, func, args, kwargs):
+            self.names.append(str(func))
+            return super().on_op(func, args, kwargs)
+
+    mode = Recorder()
+    abstract_call(F.linear, (abstract(torch.ones(2, 3)), abstract(torch.ones(4, 3))), mode=mode)
+    assert mode.names == ["aten.t.default", "aten.mm.default"]
+
+
+def test_modules_and_parameters():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.GELU())
+    with AbstractMode():
+        out = module(abstract(torch.randn(2, 4)))
+        parameter = torch.nn.Parameter(abstract(torch.randn(2)))
+    assert out.requires_grad and out.shape == (2, 4)
+    assert isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad
