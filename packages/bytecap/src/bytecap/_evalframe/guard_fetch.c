@@ -179,8 +179,10 @@ generic_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, 
     PyTypeObject *type = Py_TYPE(base);
     /* The dict itself can be read past a __getattribute__ written in Python (evaluator needs this:
      * transformers' configurations have one). */
-    if (dict != NULL && PyUnicode_CompareWithASCIIString(name, "__dict__") == 0) {
-        return take_borrowed(dict, value);
+    if (name == INTERNED("__dict__") && type->tp_dictoffset != 0) {
+        PyObject *whole = instance_dict(base);
+        Py_XDECREF(whole); /* the object holds it */
+        return take_borrowed(whole, value);
     }
     Answer answer = who_answers(type);
     if (answer == ANSWER_PYTHON) {
