@@ -1,0 +1,177 @@
+"""B1 to B7: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
+
+B1 names of inputs and constants are unique
+B2 results and inputs that outputs, mutations, saved values and tangents name exist
+B3 the forward takes the inputs, then the constants, in these dtypes and shapes
+B4 the backward takes the saved values, then the tangents
+B5 input_gradients is empty or has one entry an input; entries name results of the backward
+B6 an input is mutated at most once, and then marked so
+B7 a joint graph takes the inputs, the constants, joint_saved and the tangents
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, ViewOf
+from stagewire.graph import Graph
+from stagewire.prim import Prim
+from stagewire.types import TensorType, ValueType
+from stagewire.verify.captures import check_symbols, declared_symbols
+from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.graphs import check_graph
+from stagewire.verify.types import Symbols, check_arg, check_type
+
+QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
+"""G5 for Grad and Prim: `aten.add.Tensor`, `prims.add`, `mylib.op.default`."""
+
+
+class Direction(NamedTuple):
+    """What a binding needs to know of one direction: types of its inputs (None: unknown), number of results."""
+
+    name: str
+    inputs: tuple[ValueType | None, ...]
+    results: int
+
+
+def direction(name: str, graph: Graph) -> Direction:
+    return Direction(name, tuple(value.type for value in graph.inputs), len(graph.outputs))
+
+
+def symbols_of_binding(binding: Binding) -> Symbols:
+    return declared_symbols(binding.symbols)
+
+
+def check_grad(document: Grad) -> Faults:
+    symbols = symbols_of_binding(document.binding)
+    yield from check_graph(document.forward, symbols, ("forward",), QUALIFIED)
+    backward = document.backward
+    if backward is not None:
+        yield from check_graph(backward, symbols, ("backward",), QUALIFIED)
+    yield from check_binding(
+        document.binding,
+        direction("forward", document.forward),
+        direction("backward", backward) if backward is not None else None,
+    )
+    if document.joint is not None:
+        yield from check_graph(document.joint, symbols, ("joint",), QUALIFIED)
+        yield from _check_joint(document.binding, document.joint)
+
+
+def check_prim(document: Prim) -> Faults:
+    symbols = symbols_of_binding(document.binding)
+    yield from check_graph(document.forward, symbols, ("forward",), QUALIFIED)
+    backward = document.backward
+    if backward is not None:
+        yield from check_graph(backward, symbols, ("backward",), QUALIFIED)
+    yield from check_binding(
+        document.binding,
+        direction("forward", document.forward),
+        direction("backward", backward) if backward is not None else None,
+    )
+    if document.opset < 1:
+        yield Fault("P1", f"there is no opset {document.opset}", ("opset",))
+
+
+def check_binding(binding: Binding, forward: Direction, backward: Direction | None) -> Faults:
+    path: Path = ("binding",)
+    names = [item.name for item in binding.inputs] + [item.name for item in binding.constants]
+    for position, name in duplicates(names):
+        inside = position < len(binding.inputs)
+        where = (*path, "inputs", position) if inside else (*path, "constants", position - len(binding.inputs))
+        yield Fault("B1", f"the input {name!r} has the name of another, or none", where)
+    symbols = symbols_of_binding(binding)
+    yield from check_symbols(binding.symbols, (*path, "symbols"))
+    for position, item in enumerate(binding.inputs):
+        yield from check_type(item.type, symbols, (*path, "inputs", position))
+    for position, tangent in enumerate(binding.tangents):
+        yield from check_type(tangent.type, symbols, (*path, "tangents", position))
+    yield from _check_numbers(binding, forward.results, path)
+    yield from _check_forward(binding, forward)
+    yield from _check_mutations(binding, path)
+    yield from _check_backward(binding, backward, path)
+
+
+def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
+    """B2."""
+    inputs = len(binding.inputs)
+    arguments = inputs + len(binding.constants)
+    for position, output in enumerate(binding.outputs):
+        where = (*path, "outputs", position)
+        match output:
+            case SameAsInput(number):
+                yield from _in_range("input", number, inputs, where)
+            case ViewOf():
+                yield from _in_range(output.of, output.base, inputs if output.of == "input" else results, where)
+                yield from check_type(output.type, symbols_of_binding(binding), where)
+            case _:
+                result = getattr(output, "result", None)
+                if isinstance(result, int):
+                    yield from _in_range("result", result, results, where)
+                else:
+                    yield from check_arg(getattr(output, "value", None), symbols_of_binding(binding), where)
+    for position, mutation in enumerate(binding.mutations):
+        yield from _in_range("input", mutation.input, inputs, (*path, "mutations", position))
+        yield from _in_range("result", mutation.result, results, (*path, "mutations", position))
+    for position, saved in enumerate(binding.saved):
+        where = (*path, "saved", position)
+        if isinstance(saved, SavedInput):
+            yield from _in_range("input", saved.input, arguments, where)
+        else:
+            yield from _in_range("result", saved.result, results, where)
+    for position, tangent in enumerate(binding.tangents):
+        yield from _in_range("result", tangent.result, results, (*path, "tangents", position))
+    for number in binding.joint_saved:
+        yield from _in_range("result", number, results, (*path, "joint_saved"))
+
+
+def _in_range(what: str, number: int, count: int, path: Path) -> Faults:
+    if not 0 <= number < count:
+        yield Fault("B2", f"there is no {what} number {number} of {count}", path)
+
+
+def _check_forward(binding: Binding, forward: Direction) -> Faults:
+    expected = len(binding.inputs) + len(binding.constants)
+    if len(forward.inputs) != expected:
+        message = f"the forward takes {len(forward.inputs)} values, the binding gives {expected}"
+        yield Fault("B3", message, (forward.name,))
+    for position, (item, found) in enumerate(zip(binding.inputs, forward.inputs, strict=False)):
+        if isinstance(found, TensorType) and (found.dtype, found.shape) != (item.type.dtype, item.type.shape):
+            yield Fault("B3", f"{item.name} is {item.type}, the forward takes {found}", ("binding", "inputs", position))
+
+
+def _check_mutations(binding: Binding, path: Path) -> Faults:
+    seen: set[int] = set()
+    for position, mutation in enumerate(binding.mutations):
+        where = (*path, "mutations", position)
+        if mutation.input in seen:
+            yield Fault("B6", f"input {mutation.input} is mutated twice", where)
+        elif 0 <= mutation.input < len(binding.inputs) and not binding.inputs[mutation.input].mutated:
+            yield Fault("B6", f"input {mutation.input} is not marked as mutated", where)
+        seen.add(mutation.input)
+
+
+def _check_backward(binding: Binding, backward: Direction | None, path: Path) -> Faults:
+    gradients = binding.input_gradients
+    if gradients and len(gradients) != len(binding.inputs):
+        message = f"{len(gradients)} input gradients for {len(binding.inputs)} inputs"
+        yield Fault("B5", message, (*path, "input_gradients"))
+    if backward is None:
+        return
+    expected = len(binding.saved) + len(binding.tangents)
+    if len(backward.inputs) != expected:
+        message = f"the backward takes {len(backward.inputs)} values, the binding gives {expected}"
+        yield Fault("B4", message, (backward.name,))
+    for number in gradients:
+        if number is not None and not 0 <= number < backward.results:
+            message = f"there is no gradient number {number} of {backward.results}"
+            yield Fault("B5", message, (*path, "input_gradients"))
+
+
+def _check_joint(binding: Binding, joint: Graph) -> Faults:
+    parts = (binding.inputs, binding.constants, binding.joint_saved, binding.tangents)
+    expected = sum(len(part) for part in parts)
+    if len(joint.inputs) != expected:
+        message = f"the joint graph takes {len(joint.inputs)} values, the binding gives {expected}"
+        yield Fault("B7", message, ("joint",))

@@ -1,0 +1,165 @@
+"""C1 to C7: what a Capture adds to its graph.
+
+C1 the inputs are those of the graph, in order, with the same types
+C2 an input of role "symbol" is a Python number, any other a tensor
+C3 a source ends in a root within 64 steps
+C4 symbols have unique names, and lower <= hint <= upper
+C5 a literal of a guard holds no reference
+C6 a length, a position or a first line is not negative
+C7 a document that names a handle is not portable
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stagewire import capture
+from stagewire.capture import Capture, Guard, Source, Symbol
+from stagewire.expr import Dim
+from stagewire.graph import Arg, HandleRef, List, Slice, Tuple, references
+from stagewire.graph import Dict as DictArg
+from stagewire.types import ScalarType, TensorType
+from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.graphs import check_graph
+from stagewire.verify.types import Symbols, check_arg, check_dim, check_type
+
+_MOST_STEPS = 64
+
+
+def check_capture(document: Capture) -> Faults:
+    symbols = declared_symbols(document.symbols)
+    yield from check_graph(document.graph, symbols, ("graph",))
+    yield from _check_inputs(document)
+    yield from check_symbols(document.symbols, ("symbols",))
+    for position, symbol in enumerate(document.symbols):
+        yield from _check_source(symbol.source, ("symbols", position))
+    for position, guard in enumerate(document.guards):
+        yield from _check_guard(guard, symbols, ("guards", position))
+    if document.portable:
+        yield from _check_portable(document)
+
+
+def declared_symbols(symbols: tuple[Symbol, ...]) -> Symbols:
+    return frozenset(symbol.name for symbol in symbols)
+
+
+def _check_inputs(document: Capture) -> Faults:
+    if len(document.inputs) != len(document.graph.inputs):
+        message = f"{len(document.inputs)} inputs, but the graph takes {len(document.graph.inputs)}"
+        yield Fault("C1", message, ("inputs",))
+    for position, (item, value) in enumerate(zip(document.inputs, document.graph.inputs, strict=False)):
+        path: Path = ("inputs", position)
+        if item.value != value:
+            yield Fault("C1", f"input {position} is %{item.value.name}, the graph's is another value", path)
+        expected = ScalarType if item.role == "symbol" else TensorType
+        if not isinstance(item.value.type, expected):
+            yield Fault("C2", f"an input of role {item.role!r} has type {item.value.type}", path)
+        yield from _check_source(item.source, path)
+
+
+def check_symbols(symbols: tuple[Symbol, ...], path: Path) -> Faults:
+    """C4."""
+    for position, name in duplicates(symbol.name for symbol in symbols):
+        yield Fault("C4", f"the symbol {name!r} is declared twice or has no name", (*path, position))
+    for position, symbol in enumerate(symbols):
+        low, high = symbol.lower, symbol.upper
+        ends = [end for end in (low, symbol.hint, high) if end is not None]
+        if ends != sorted(ends):
+            message = f"{symbol.name}: lower {low}, hint {symbol.hint}, upper {high} are out of order"
+            yield Fault("C4", message, (*path, position))
+
+
+def _steps(source: Source) -> Iterator[Source]:
+    """The source, then what it is read from, down to its root."""
+    current: Source | None = source
+    while current is not None:
+        yield current
+        match current:
+            case capture.Cell(function=function):
+                current = function
+            case _:
+                current = getattr(current, "base", None)
+
+
+def _check_source(source: Source | None, path: Path) -> Faults:
+    if source is None:
+        return
+    for number, step in enumerate(_steps(source)):
+        if number > _MOST_STEPS:
+            yield Fault("C3", f"the source has more than {_MOST_STEPS} steps", path)
+            return
+        if isinstance(step, capture.DictKey | capture.DictValue) and step.index < 0:
+            yield Fault("C6", f"position {step.index} is negative", path)
+
+
+def _sources(guard: Guard) -> tuple[Source, ...]:
+    match guard:
+        case capture.SameObject(first, second):
+            return (first, second)
+        case capture.GlobalState() | capture.Relation():
+            return ()
+        case _:
+            return (guard.source,)
+
+
+def _check_guard(guard: Guard, symbols: Symbols, path: Path) -> Faults:
+    for source in _sources(guard):
+        yield from _check_source(source, path)
+    match guard:
+        case capture.TensorIs():
+            yield from check_type(guard.type, symbols, path)
+        case capture.Relation(left, _, right):
+            sides: tuple[Dim, Dim] = (left, right)
+            for side in sides:
+                yield from check_dim(side, symbols, path)
+        case capture.Equals():
+            yield from _check_literal(guard.value, path)
+        case capture.KeysAre():
+            for key in guard.keys:
+                yield from _check_literal(key, path)
+        case capture.LengthIs(length=length) if length < 0:
+            yield Fault("C6", f"the length {length} is negative", path)
+        case _:
+            return
+
+
+def _check_literal(value: Arg, path: Path) -> Faults:
+    for name in references(value):
+        yield Fault("C5", f"the literal refers to %{name}", path)
+    yield from check_arg(value, None, path)
+
+
+def _check_portable(document: Capture) -> Faults:
+    for position, node in enumerate(document.graph.nodes):
+        for arg in (*node.args, *node.kwargs.values()):
+            for name in _handles(arg):
+                message = f"portable, but the handle {name!r} is held by a process"
+                yield Fault("C7", message, ("graph", "nodes", position))
+    for position, item in enumerate(document.inputs):
+        yield from _check_portable_source(item.source, ("inputs", position))
+    for position, guard in enumerate(document.guards):
+        for source in _sources(guard):
+            yield from _check_portable_source(source, ("guards", position))
+
+
+def _check_portable_source(source: Source, path: Path) -> Faults:
+    for step in _steps(source):
+        if isinstance(step, capture.HandleSource):
+            yield Fault("C7", f"portable, but {step.name!r} is held by a process", path)
+
+
+def _handles(arg: Arg) -> Iterator[str]:
+    match arg:
+        case HandleRef(name):
+            yield name
+        case Tuple(items) | List(items):
+            for item in items:
+                yield from _handles(item)
+        case DictArg(items):
+            for _, item in items:
+                yield from _handles(item)
+        case Slice(start, stop, step):
+            for item in (start, stop, step):
+                yield from _handles(item)
+        case _:
+            return

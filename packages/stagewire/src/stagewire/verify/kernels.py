@@ -1,0 +1,178 @@
+"""K1 to K7: inside one kernel of a Loop.
+
+K1 axis names are unique in a kernel and sizes are not negative
+K2 value names are unique in a kernel and not empty
+K3 a value is read after its definition, where it can be seen: in its own section, later if the section has no inner
+   axes; a result of `Reduce` only in later sections
+K4 the axes of an index are those of the kernel and of its section
+K5 a static index without mask stays inside its buffer (affine: always checked; with // or %: up to 4096 points)
+K6 masks are bools, values in an index are integers, a load or store names a buffer of its dtype
+K7 welford has three results, every other reduction one
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stagewire.graph import NonFinite, Ref
+from stagewire.loop import (
+    Axis,
+    Buffer,
+    Compute,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Section,
+    Statement,
+    Store,
+)
+from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.ranges import axes_of, extent, index_range, values_of
+from stagewire.verify.types import Symbols, check_dim
+
+_INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"})
+
+
+class Scope(NamedTuple):
+    """What a statement can see: sizes of axes, dtypes of values, buffers."""
+
+    axes: dict[str, Axis]
+    values: dict[str, str]
+    buffers: dict[str, Buffer]
+
+
+def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, path: Path) -> Faults:
+    yield from _check_axes(kernel, symbols, path)
+    yield from _check_names(kernel, path)
+    visible: dict[str, str] = {}
+    for position, section in enumerate(kernel.sections):
+        where = (*path, "sections", position)
+        axes = {axis.name: axis for axis in (*kernel.axes, *section.axes)}
+        local = dict(visible)
+        reduced: dict[str, str] = {}
+        for number, statement in enumerate(section.statements):
+            scope = Scope(axes, local, buffers)
+            yield from _check_statement(statement, scope, (*where, "statements", number))
+            defined = dict.fromkeys(results_of(statement), getattr(statement, "dtype", ""))
+            (reduced if isinstance(statement, Reduce) else local).update(defined)
+        visible = {**(visible if section.axes else local), **reduced}
+
+
+def results_of(statement: Statement) -> tuple[str, ...]:
+    """The names that a statement defines."""
+    match statement:
+        case Store():
+            return ()
+        case Reduce(results=results):
+            return results
+        case Load() | Compute() | IndexValue():
+            return (statement.result,)
+
+
+def _check_axes(kernel: Kernel, symbols: Symbols, path: Path) -> Faults:
+    owners: list[tuple[Path, Axis]] = [(path, axis) for axis in kernel.axes]
+    for position, section in enumerate(kernel.sections):
+        owners += [((*path, "sections", position), axis) for axis in section.axes]
+    outer = {axis.name for axis in kernel.axes}
+    for position, name in duplicates(axis.name for axis in kernel.axes):
+        yield Fault("K1", f"the axis {name!r} is number {position} and an earlier one, or has no name", path)
+    for position, section in enumerate(kernel.sections):
+        where = (*path, "sections", position)
+        names = [axis.name for axis in section.axes]
+        for name in [name for _, name in duplicates(names)] + [name for name in names if name in outer]:
+            yield Fault("K1", f"the axis {name!r} hides another", where)
+    for where, axis in owners:
+        if isinstance(axis.size, int) and axis.size < 0:
+            yield Fault("K1", f"the axis {axis.name!r} has size {axis.size}", where)
+        yield from check_dim(axis.size, symbols, where)
+
+
+def _check_names(kernel: Kernel, path: Path) -> Faults:
+    names: list[str] = []
+    owners: list[Path] = []
+    for position, section in enumerate(kernel.sections):
+        for number, statement in enumerate(section.statements):
+            results = results_of(statement)
+            names += results
+            owners += [(*path, "sections", position, "statements", number)] * len(results)
+    for position, name in duplicates(names):
+        yield Fault("K2", f"the value {name!r} is defined twice, or has no name", owners[position])
+
+
+def _check_statement(statement: Statement, scope: Scope, path: Path) -> Faults:
+    match statement:
+        case Load():
+            yield from _check_access(statement, scope, path)
+            yield from _check_operand(statement.other, scope, path)
+        case Store():
+            yield from _check_access(statement, scope, path)
+            yield from _check_operand(statement.value, scope, path)
+        case Compute():
+            for operand in statement.operands:
+                yield from _check_operand(operand, scope, path)
+        case IndexValue():
+            yield from _check_index(statement.index, scope, path)
+        case Reduce():
+            yield from _check_operand(statement.operand, scope, path)
+            expected = 3 if statement.reduction == "welford" else 1
+            if len(statement.results) != expected:
+                message = f"{statement.reduction} has {expected} results, not {len(statement.results)}"
+                yield Fault("K7", message, path)
+
+
+def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
+    match operand:
+        case Ref(name) if name not in scope.values:
+            yield Fault("K3", f"the value %{name} is not defined here", path)
+        case float() if operand - operand != 0:
+            yield Fault("T4", f"{operand} is written as NonFinite", path)
+        case Ref() | NonFinite() | bool() | int() | float():
+            return
+
+
+def _check_index(index: Index, scope: Scope, path: Path) -> Faults:
+    for name in axes_of(index):
+        if name not in scope.axes:
+            yield Fault("K4", f"there is no axis {name!r} here", path)
+    for name in values_of(index):
+        if name not in scope.values:
+            yield Fault("K3", f"the value %{name} is not defined here", path)
+        elif scope.values[name] not in _INTEGERS:
+            yield Fault("K6", f"the value %{name} of dtype {scope.values[name]} is no index", path)
+
+
+def _check_access(statement: Load | Store, scope: Scope, path: Path) -> Faults:
+    yield from _check_index(statement.index, scope, path)
+    mask = statement.mask
+    if mask is not None:
+        yield from _check_operand(mask, scope, path)
+        if scope.values.get(mask.name, "bool") != "bool":
+            yield Fault("K6", f"the mask %{mask.name} has dtype {scope.values[mask.name]}", path)
+    buffer = scope.buffers.get(statement.buffer)
+    if buffer is None:
+        return  # L3 reports it
+    if isinstance(statement, Load) and statement.dtype != buffer.type.dtype:
+        yield Fault("K6", f"a load of {statement.dtype} from %{buffer.name} of dtype {buffer.type.dtype}", path)
+    if mask is None:
+        yield from _check_bounds(statement.index, buffer, scope, path)
+
+
+def _check_bounds(index: Index, buffer: Buffer, scope: Scope, path: Path) -> Faults:
+    sizes = {axis.name: axis.size for axis in scope.axes.values() if isinstance(axis.size, int)}
+    if any(size == 0 for size in sizes.values()):
+        return  # no point is visited
+    limit = extent(buffer.type)
+    found = index_range(index, sizes)
+    if limit is not None and found is not None and not (found[0] >= 0 and found[1] < limit):
+        message = f"the index runs from {found[0]} to {found[1]}, %{buffer.name} has elements 0 to {limit - 1}"
+        yield Fault("K5", message, path)
+
+
+def section_axes(kernel: Kernel, section: Section) -> dict[str, str]:
+    """Axis names by their place: two sections that run over the same sizes compare equal after renaming."""
+    outer = {axis.name: axis.name for axis in kernel.axes}
+    inner = {axis.name: f"#{position}:{axis.size}" for position, axis in enumerate(section.axes)}
+    return outer | inner

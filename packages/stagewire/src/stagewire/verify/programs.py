@@ -1,0 +1,143 @@
+"""R1 to R7: a Program.
+
+R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
+R2 a buffer exists before its use, and is made once
+R3 no use after `Release` or after another took its memory
+R4 memory is taken over in the same number of bytes, and never from an input
+R5 outputs exist at the end
+R6 there is one type an input; input names are unique
+R7 targets of calls are qualified names
+"""
+
+from __future__ import annotations
+
+from stagewire.graph import references
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
+from stagewire.types import ITEM_SIZE, TensorType, numel
+from stagewire.verify.bindings import QUALIFIED, Direction, check_binding, symbols_of_binding
+from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.types import Symbols, check_arg, check_dim, check_type
+
+
+def check_program(document: Program) -> Faults:
+    symbols = symbols_of_binding(document.binding)
+    yield from check_unit(document.forward, symbols, ("forward",))
+    backward = document.backward
+    if backward is not None:
+        yield from check_unit(backward, symbols, ("backward",))
+    yield from check_binding(
+        document.binding,
+        _direction("forward", document.forward),
+        _direction("backward", backward) if backward is not None else None,
+    )
+
+
+def _direction(name: str, unit: Unit) -> Direction:
+    return Direction(name, unit.input_types, len(unit.outputs))
+
+
+class _State:
+    """Buffers that exist, with their type (None: made by an extern); buffers that are gone."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.alive: dict[str, TensorType | None] = dict(zip(unit.inputs, unit.input_types, strict=False))
+        self.gone: set[str] = set()
+        self.inputs = frozenset(unit.inputs)
+        self.parameters = {kernel.name: len(kernel.parameters) for kernel in unit.kernels}
+
+
+def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+    if len(unit.inputs) != len(unit.input_types):
+        yield Fault("R6", f"{len(unit.inputs)} inputs, {len(unit.input_types)} types", (*path, "inputs"))
+    for _, name in duplicates(unit.inputs):
+        yield Fault("R6", f"the input {name!r} stands twice, or has no name", (*path, "inputs"))
+    for position, item in enumerate(unit.input_types):
+        yield from check_type(item, symbols, (*path, "input_types", position))
+    for position, name in duplicates(kernel.name for kernel in unit.kernels):
+        yield Fault("R1", f"two kernels are called {name!r}", (*path, "kernels", position))
+    state = _State(unit)
+    for position, instruction in enumerate(unit.instructions):
+        where = (*path, "instructions", position)
+        yield from _check_instruction(instruction, state, symbols, where)
+    for output in unit.outputs:
+        for name in references(output):
+            if name not in state.alive:
+                yield Fault("R5", f"the output %{name} does not exist at the end", (*path, "outputs"))
+        yield from check_arg(output, symbols, (*path, "outputs"))
+
+
+def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols, path: Path) -> Faults:
+    for name in _used(instruction):
+        if name in state.gone and name not in state.alive:
+            yield Fault("R3", f"%{name} is used after its end", path)
+        elif name not in state.alive:
+            yield Fault("R2", f"%{name} does not exist yet", path)
+    match instruction:
+        case Allocate(buffer, type, reuse):
+            yield from check_type(type, symbols, path)
+            if reuse is not None:
+                yield from _check_reuse(type, reuse, state, path)
+                _end(state, reuse)
+            yield from _define(state, buffer, type, path)
+        case MakeView(buffer, _, type):
+            yield from check_type(type, symbols, path)
+            yield from _define(state, buffer, type, path)
+        case Launch():
+            yield from _check_launch(instruction, state, symbols, path)
+        case CallExtern():
+            if not QUALIFIED.fullmatch(instruction.target):
+                yield Fault("R7", f"{instruction.target!r} is no qualified name", path)
+            for arg in (*instruction.args, *instruction.kwargs.values()):
+                yield from check_arg(arg, symbols, path)
+            for name in instruction.results:
+                if name:
+                    yield from _define(state, name, None, path)
+        case Release(buffer):
+            _end(state, buffer)
+
+
+def _used(instruction: Instruction) -> tuple[str, ...]:
+    match instruction:
+        case Allocate(reuse=reuse):
+            return () if reuse is None else (reuse,)
+        case MakeView(base=base):
+            return (base,)
+        case Launch(buffers=buffers):
+            return buffers
+        case CallExtern(args=args, kwargs=kwargs):
+            return tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
+        case Release(buffer):
+            return (buffer,)
+
+
+def _define(state: _State, name: str, type: TensorType | None, path: Path) -> Faults:
+    if not name or name in state.alive or name in state.gone:
+        yield Fault("R2", f"the buffer {name!r} is made twice, or has no name", path)
+    state.alive[name] = type
+
+
+def _end(state: _State, name: str) -> None:
+    state.alive.pop(name, None)
+    state.gone.add(name)
+
+
+def _check_reuse(type: TensorType, reuse: str, state: _State, path: Path) -> Faults:
+    if reuse in state.inputs:
+        yield Fault("R4", f"%{reuse} is the caller's", path)
+    old = state.alive.get(reuse)
+    if old is None:
+        return
+    size, old_size = numel(type.shape) * ITEM_SIZE[type.dtype], numel(old.shape) * ITEM_SIZE[old.dtype]
+    if size != old_size:
+        yield Fault("R4", f"{size} bytes in place of the {old_size} of %{reuse}", path)
+
+
+def _check_launch(launch: Launch, state: _State, symbols: Symbols, path: Path) -> Faults:
+    expected = state.parameters.get(launch.kernel)
+    if expected is None:
+        yield Fault("R1", f"there is no kernel {launch.kernel!r}; known: {', '.join(state.parameters)}", path)
+    elif expected != len(launch.buffers):
+        message = f"{launch.kernel} has {expected} parameters, the launch gives {len(launch.buffers)}"
+        yield Fault("R1", message, path)
+    for size in launch.sizes:
+        yield from check_dim(size, symbols, path)
