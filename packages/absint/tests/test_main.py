@@ -1,0 +1,17 @@
+"""`python -m absint`."""
+
+from absint.__main__ import coverage, describe
+from absint.rules import RULES
+
+
+def test_coverage_lists_every_rule():
+    table = coverage()
+    assert table.splitlines()[-1] == f"{len(RULES)} overloads"
+    for name in ("add.Tensor", "convolution", "view"):
+        assert f" {name} " in table.replace("\n", " ")
+
+
+def test_describe_says_what_an_overload_writes():
+    text = describe("aten.add_.Tensor")
+    assert "writes   ['self']" in text
+    assert "becomes  aten.add.Tensor" in text

@@ -1,0 +1,66 @@
+"""Tracing imports and runs none of torch's own compiler."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+
+FORBIDDEN = ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy")
+
+
+class Tripwire:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(FORBIDDEN):
+            raise AssertionError(f"{name} was imported")
+        return None
+
+
+import torch
+import stagewire.types
+
+sys.meta_path.insert(0, Tripwire())
+from absint import AbstractMode, AbstractTensor, contiguous
+from absint.targets import resolve, target_name
+from absint.wire import to_arg
+
+CALLED = set()
+
+
+def profile(frame, event, argument):
+    if event == "call":
+        CALLED.add(frame.f_code.co_filename.replace("\\\\", "/"))
+
+
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5)
+)
+images = AbstractTensor(contiguous((2, 3, 8, 8), torch.float32))
+labels = AbstractTensor(contiguous((2,), torch.int64))
+sys.setprofile(profile)
+with AbstractMode():
+    loss = torch.nn.functional.cross_entropy(model(images), labels) + torch.nn.functional.gelu(images).sum()
+    loss.backward()
+    try:
+        loss.item()
+    except Exception as error:
+        assert error.code == "AI001"
+assert resolve(target_name(torch.add)) is torch.add and to_arg(1.5) == 1.5
+sys.setprofile(None)
+
+OURS = ("torch/_dynamo", "torch/_inductor", "torch/_functorch", "torch/_decomp", "torch/_refs", "torch/_prims",
+        "torch/fx/experimental", "torch/_subclasses", "torch/_meta_registrations", "torch/export")
+bad = sorted(name for name in CALLED if any(part in name for part in OURS))
+assert not bad, bad
+assert "torch._dynamo" not in sys.modules
+assert "torch.fx.experimental.symbolic_shapes" not in sys.modules
+print("pure")
+"""
+
+
+def test_tracing_is_pure():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "pure"
