@@ -13,6 +13,8 @@ import weakref
 
 import pytest
 import torch
+from torch import nn
+
 from bytecap import _evalframe, hook
 from bytecap.guards import (
     GuardDoesNotHold,
@@ -53,7 +55,6 @@ from stagewire.capture import (
 from stagewire.expr import Expr, parse_expr
 from stagewire.graph import SourceLine
 from stagewire.types import TensorType
-from torch import nn
 
 X = Local("x")
 LAYOUTS = ("offsets", "stable_abi", "attributes")
@@ -370,7 +371,8 @@ def test_module_attributes_are_found_as_module_getattr_finds_them() -> None:
     net = Net()
     program = compile_guards(module_guards(net), {"self": net})
     scope = {"self": net}
-    assert program.check(scope) and program.check(scope)
+    assert program.check(scope)
+    assert program.check(scope)
     assert program.check({"self": Net()})
     net.eval()
     assert explain(program, scope) == "self.training was True and is False"
@@ -827,7 +829,8 @@ def test_references_do_not_leak() -> None:
     watched = [net, net.layers[0], net.layers[0].weight, net.__dict__, Net.forward]
     before = [sys.getrefcount(value) for value in watched]
     for index in range(1000):
-        assert program.check(scope) and method.check(scope)
+        assert program.check(scope)
+        assert method.check(scope)
         if index % 100 == 0:
             net.train(index % 200 == 0)
             assert program.check(scope) == (index % 200 == 0)

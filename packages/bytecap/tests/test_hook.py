@@ -11,9 +11,10 @@ import types
 import weakref
 
 import pytest
+from bytecode import Bytecode, Instr
+
 from bytecap import hook
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, call_with_owner
-from bytecode import Bytecode, Instr
 
 
 def replace_constant(code: types.CodeType, old: object, new: object) -> types.CodeType:
@@ -59,7 +60,7 @@ def locals_and_loops(n):
     for index in range(n):
         square = index * index
         total += square
-    return ("old", total, [x for x in range(n)], {k: v for k, v in zip("ab", (1, 2), strict=True)})
+    return ("old", total, list(range(n)), dict(zip("ab", (1, 2), strict=True)))
 
 
 def cell_argument(a, b):
@@ -413,7 +414,8 @@ def test_dispatcher() -> None:
     dispatcher = Dispatcher(owner, function)
     assert dispatcher(1, b=2) == ("new", 1, 2)
     assert dispatcher(*[1], **{"b": 3}) == ("new", 1, 3)
-    assert dispatcher.__wrapped__ is function and dispatcher.owner is owner
+    assert dispatcher.__wrapped__ is function
+    assert dispatcher.owner is owner
     dispatcher.note = "kept"
     assert dispatcher.note == "kept"
     assert inspect.signature(dispatcher) == inspect.signature(function)
@@ -680,7 +682,8 @@ def test_owner_and_code_may_die_in_any_order() -> None:
     gone = weakref.ref(owner)
     del owner
     gc.collect()
-    assert gone() is None and payload() is None
+    assert gone() is None
+    assert payload() is None
     assert function(1) == ("old", 1)
 
 

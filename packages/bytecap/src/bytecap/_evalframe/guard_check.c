@@ -133,6 +133,9 @@ keys_are(PyObject *dict, PyObject *keys, Memo *memo)
     if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) {
         return 0;
     }
+    if (PyTuple_GET_SIZE(keys) == 0) {
+        return 1;
+    }
     if (PyODict_Check(dict)) { /* move_to_end leaves the dict's own order and tag alone */
         return ordered_keys_are(dict, keys);
     }
@@ -216,9 +219,9 @@ check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
     case CHECK_EQUALS:
         return literals_equal(value, check->argument);
     case CHECK_LENGTH:
-        return native_length(value) == check->number;
+        return native_length(value) == check->as.number;
     case CHECK_KEYS:
-        return keys_are(value, check->argument, &check->memo);
+        return keys_are(value, check->argument, check->as.memo);
     case CHECK_HAS_KEY:
         return has_key(value, check->argument) == 1;
     case CHECK_LACKS_KEY:
@@ -228,14 +231,14 @@ check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
     case CHECK_LACKS_ATTRIBUTE:
         return has_attribute(check, value) == 0;
     case CHECK_TENSOR:
-        return tensor_matches(check->tensor, value, symbols);
+        return tensor_matches(check->as.tensor, value, symbols);
     case CHECK_SAME:
-        return value == values[check->number];
+        return value == values[check->as.number];
     case CHECK_NOT_SAME:
-        return value != values[check->number];
+        return value != values[check->as.number];
     case CHECK_SYMBOL:
-        return bind_symbol(symbols, check->number, value);
+        return bind_symbol(symbols, check->as.number, value);
     default:
-        return torch_state_matches(check->state);
+        return torch_state_matches(check->as.state);
     }
 }

@@ -6,7 +6,7 @@ PyTypeObject *guard_program_type;
 
 int torch_symbols_init(PyObject *module);
 int torch_state_parse(PyObject *tuple, TorchState *state);
-int tensor_spec_parse(PyObject *tuple, TensorSpec *spec, Py_ssize_t symbol_count);
+TensorSpec *tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count);
 
 /* ---- relations: postfix integer expressions -------------------------------------------- */
 
@@ -263,36 +263,36 @@ parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
     if (code < 0) {
         return -1;
     }
+    check->as.number = 0;
     check->kind = (CheckKind)code;
     switch (check->kind) {
     case CHECK_LENGTH:
     case CHECK_SAME:
     case CHECK_NOT_SAME:
     case CHECK_SYMBOL:
-        check->number = PyLong_AsSsize_t(check->argument);
+        check->as.number = PyLong_AsSsize_t(check->argument);
         break;
     case CHECK_TENSOR:
-        check->tensor = PyMem_Calloc(1, sizeof(TensorSpec));
-        return check->tensor == NULL
-                   ? -1
-                   : tensor_spec_parse(check->argument, check->tensor, self->symbol_count);
+        check->as.tensor = tensor_spec_parse(check->argument, self->symbol_count);
+        return check->as.tensor == NULL ? -1 : 0;
     case CHECK_STATE:
-        check->state = PyMem_Calloc(1, sizeof(TorchState));
-        return check->state == NULL ? -1 : torch_state_parse(check->argument, check->state);
+        check->as.state = PyMem_Calloc(1, sizeof(TorchState));
+        return check->as.state == NULL ? -1 : torch_state_parse(check->argument, check->as.state);
     case CHECK_KEYS:
-        return PyTuple_Check(check->argument) ? 0 : -1;
+        check->as.memo = PyMem_Calloc(1, sizeof(Memo));
+        return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
     case CHECK_HAS_ATTRIBUTE:
     case CHECK_LACKS_ATTRIBUTE:
         return PyUnicode_Check(check->argument) ? 0 : -1;
     default:
         return 0;
     }
-    if (check->number == -1 && PyErr_Occurred()) {
+    if (check->as.number == -1 && PyErr_Occurred()) {
         return -1;
     }
     Py_ssize_t bound = check->kind == CHECK_SYMBOL ? self->symbol_count
                        : check->kind == CHECK_LENGTH ? PY_SSIZE_T_MAX : node;
-    return check->number >= 0 && check->number < bound ? 0 : -1;
+    return check->as.number >= 0 && check->as.number < bound ? 0 : -1;
 }
 
 static int
@@ -429,8 +429,10 @@ static void
 program_free_parts(GuardProgram *self)
 {
     for (int i = 0; self->checks != NULL && i < self->check_count; i++) {
-        PyMem_Free(self->checks[i].tensor);
-        PyMem_Free(self->checks[i].state);
+        CheckKind kind = self->checks[i].kind;
+        if (kind == CHECK_TENSOR || kind == CHECK_STATE || kind == CHECK_KEYS) {
+            PyMem_Free(self->checks[i].as.memo); /* the union's pointers are freed alike */
+        }
     }
     for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
         PyMem_Free(self->relations[i].ops);

@@ -87,10 +87,9 @@ typedef struct {
     int requires_grad;
     int is_leaf;           /* -1: does not matter */
     uint64_t key_set;      /* 0: does not matter */
-    /* A negative entry -1-k is bound to symbol k. */
-    int64_t sizes[TENSOR_MAX_RANK];
-    int64_t strides[TENSOR_MAX_RANK];
     PyObject *dtype_object, *device_object; /* for reading by attributes */
+    /* Sizes, then strides. A negative entry -1-k is bound to symbol k. */
+    int64_t dims[];
 } TensorSpec;
 
 typedef struct {
@@ -127,12 +126,14 @@ extern const char *const check_names[CHECK_KINDS];
 
 typedef struct {
     CheckKind kind;
-    PyObject *argument;
-    Py_ssize_t number;     /* length; node index of same; symbol index */
-    TensorSpec *tensor;
-    TorchState *state;
-    Memo memo;
     int guard;
+    PyObject *argument;
+    union {
+        Py_ssize_t number;  /* length; node index of same; symbol index */
+        TensorSpec *tensor;
+        TorchState *state;
+        Memo *memo;         /* keys */
+    } as;
 } Check;
 
 /* `values` are the nodes' values so far (for same and not_same). */

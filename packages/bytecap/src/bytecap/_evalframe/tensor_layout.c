@@ -153,8 +153,8 @@ matches_by_offsets(const TensorSpec *spec, PyObject *tensor, Symbols *symbols)
     const int64_t *sizes, *strides;
     int64_t rank;
     dims_by_offsets(impl, &sizes, &strides, &rank);
-    return rank == spec->rank && dims_match(spec->sizes, sizes, spec->rank, symbols) &&
-           dims_match(spec->strides, strides, spec->rank, symbols);
+    return rank == spec->rank && dims_match(spec->dims, sizes, spec->rank, symbols) &&
+           dims_match(spec->dims + spec->rank, strides, spec->rank, symbols);
 }
 
 static int
@@ -184,8 +184,8 @@ matches_by_stable_abi(const TensorSpec *spec, PyObject *tensor, Symbols *symbols
         tensor_functions.strides(handle, &strides)) {
         return 0;
     }
-    return dims_match(spec->sizes, sizes, spec->rank, symbols) &&
-           dims_match(spec->strides, strides, spec->rank, symbols) &&
+    return dims_match(spec->dims, sizes, spec->rank, symbols) &&
+           dims_match(spec->dims + spec->rank, strides, spec->rank, symbols) &&
            key_set_matches(spec, tensor);
 }
 
@@ -219,9 +219,9 @@ matches_by_attributes(const TensorSpec *spec, PyObject *tensor, Symbols *symbols
     int same = attribute_equals(tensor, "dtype", spec->dtype_object) &&
                attribute_equals(tensor, "device", spec->device_object) &&
                tuple_to_dims(shape, dims, spec->rank) &&
-               dims_match(spec->sizes, dims, spec->rank, symbols) &&
+               dims_match(spec->dims, dims, spec->rank, symbols) &&
                tuple_to_dims(stride, dims, spec->rank) &&
-               dims_match(spec->strides, dims, spec->rank, symbols) &&
+               dims_match(spec->dims + spec->rank, dims, spec->rank, symbols) &&
                key_set_matches(spec, tensor);
     Py_XDECREF(shape);
     Py_XDECREF(stride);
@@ -466,29 +466,37 @@ tensor_init(PyObject *module)
 
 /* (type, dtype code, key set, device type, device index, requires_grad, is_leaf or -1, sizes,
  *  strides, dtype object, device object); a size or stride of -1-k is symbol k. */
-int
-tensor_spec_parse(PyObject *tuple, TensorSpec *spec, Py_ssize_t symbol_count)
+TensorSpec *
+tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count)
 {
     PyObject *sizes, *strides;
     unsigned long long key_set;
+    TensorSpec head;
     if (!PyTuple_Check(tuple) ||
-        !PyArg_ParseTuple(tuple, "O!iKiipiO!O!OO", &PyType_Type, &spec->type, &spec->dtype,
-                          &key_set, &spec->device_type, &spec->device_index,
-                          &spec->requires_grad, &spec->is_leaf, &PyTuple_Type, &sizes,
-                          &PyTuple_Type, &strides, &spec->dtype_object, &spec->device_object)) {
-        return -1;
+        !PyArg_ParseTuple(tuple, "O!iKiipiO!O!OO", &PyType_Type, &head.type, &head.dtype,
+                          &key_set, &head.device_type, &head.device_index, &head.requires_grad,
+                          &head.is_leaf, &PyTuple_Type, &sizes, &PyTuple_Type, &strides,
+                          &head.dtype_object, &head.device_object)) {
+        return NULL;
     }
-    spec->key_set = key_set;
-    spec->rank = (int)PyTuple_GET_SIZE(sizes);
-    int fits = PyTuple_GET_SIZE(sizes) <= TENSOR_MAX_RANK &&
-               tuple_to_dims(sizes, spec->sizes, spec->rank) &&
-               tuple_to_dims(strides, spec->strides, spec->rank);
-    for (int i = 0; fits && i < spec->rank; i++) {
-        fits = spec->sizes[i] >= -symbol_count && spec->strides[i] >= -symbol_count;
+    int rank = (int)PyTuple_GET_SIZE(sizes);
+    head.key_set = key_set;
+    head.rank = rank;
+    TensorSpec *spec = PyMem_Calloc(1, sizeof(TensorSpec) + 2 * (size_t)rank * sizeof(int64_t));
+    if (spec == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memcpy(spec, &head, sizeof head);
+    int fits = rank <= TENSOR_MAX_RANK && tuple_to_dims(sizes, spec->dims, rank) &&
+               tuple_to_dims(strides, spec->dims + rank, rank);
+    for (int i = 0; fits && i < 2 * rank; i++) {
+        fits = spec->dims[i] >= -symbol_count;
     }
     if (!fits) {
+        PyMem_Free(spec);
         PyErr_SetString(PyExc_ValueError, "bytecap: bad sizes or strides in a tensor check");
-        return -1;
+        return NULL;
     }
-    return 0;
+    return spec;
 }

@@ -14,6 +14,7 @@ from bytecap.values.base import Value
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
 
 # (type, method names or None for all): methods whose result is fixed for the life of a capture.
 _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
@@ -47,6 +48,23 @@ class OpaqueValue(Value):
 
     def concrete(self) -> Any:
         return self.real
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.fold import run
+
+        return run(tracer, len, (self.real,))
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.fold import run
+
+        return run(tracer, bool, (self.real,))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.fold import run
+        from bytecap.values.iterators import HostIterator
+
+        members = run(tracer, list, (self.real,))
+        return HostIterator(tracer.wrap(member, None) for member in members)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.real)
