@@ -67,7 +67,7 @@ def _input_types(graph: LoopGraph) -> tuple[TensorType, ...]:
 
 def _emit_triton(graph: LoopGraph, options: Options) -> Unit:
     try:
-        from codegen.triton.emit import emit_triton_unit
+        from codegen.triton.unit import emit_triton_unit
     except ModuleNotFoundError as error:
         raise UnknownTarget(f"this build of codegen has no Triton emitter ({error.name})") from None
     return emit_triton_unit(graph, options)

@@ -171,7 +171,10 @@ SF_INLINE f32 sf_tanh_f32(f32 x) {
   return __builtin_copysignf(e / (e + 2.0f), x);
 }
 
-SF_INLINE f32 sf_sigmoid_f32(f32 x) { return 1.0f / (1.0f + sf_exp_f32(-x)); }
+SF_INLINE f32 sf_sigmoid_f32(f32 x) {
+  f32 e = sf_exp_f32(-__builtin_fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
 
 SF_INLINE f32 sf_erf_f32(f32 a) {
   // after N. Juffa's erff: one polynomial in a for small |a|, 1 - exp(polynomial) for large
@@ -306,7 +309,10 @@ SF_INLINE f32 sf_erfinv_f32(f32 x) {
 
 // ---- float64: the C library's functions, and what it lacks
 
-SF_INLINE f64 sf_sigmoid_f64(f64 x) { return 1.0 / (1.0 + __builtin_exp(-x)); }
+SF_INLINE f64 sf_sigmoid_f64(f64 x) {
+  f64 e = __builtin_exp(-__builtin_fabs(x));
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
+}
 
 SF_INLINE f64 sf_erfinv_f64(f64 x) {
   f64 w = -__builtin_log1p(-x * x);

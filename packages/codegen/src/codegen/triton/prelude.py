@@ -128,6 +128,12 @@ def integer_remainder(a, b):
 
 
 @triton.jit
+def wrap_index(a, size):
+    i = tl.where(a < 0, a + size, a)
+    return tl.where(i < 0, 0, tl.where(i >= size, size - 1, i))  # out of range cannot be reported: clamp
+
+
+@triton.jit
 def integer_power(a, b):
     result = a * 0 + 1
     base = a

@@ -1,0 +1,219 @@
+"""Hypothesis strategies for loop graphs of one kernel: strided, broadcast, reversed, masked, indirect, reduced.
+
+Every graph that these draw is valid and has defined results; inputs are made by `sample_inputs`.
+"""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    LoopGraph,
+    Reduce,
+    Section,
+    Statement,
+    Store,
+    Term,
+    ValueAtom,
+)
+from stagewire.types import TensorType, contiguous
+
+from codegen.testing.reference import span
+
+SIZES = (1, 2, 3, 5, 8, 17, 33, 64, 100)
+FLOATS = ("float32", "float32", "float32", "bfloat16", "float64", "float16")
+FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "erf", "floor", "sqrt", "rsqrt", "sin", "log1p", "sign")
+FLOAT_BINARY = ("add", "sub", "mul", "maximum", "minimum", "div", "fmax", "atan2")
+INT_UNARY = ("neg", "abs", "bitwise_not", "sign")
+INT_BINARY = ("add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_xor", "bitwise_or")
+FLOAT_REDUCTIONS = ("sum", "max", "min", "welford", "argmax", "argmin", "any", "all", "prod")
+INT_REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "any", "xor_sum")
+
+
+class _Drawing:
+    """State of one drawing: buffers so far and a supply of names."""
+
+    def __init__(self, draw: st.DrawFn, dtype: str) -> None:
+        self.draw, self.dtype = draw, dtype
+        self.buffers: list[Buffer] = []
+        self.count = 0
+
+    def name(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def load(self, axes: tuple[Axis, ...]) -> Load:
+        """A load from a new input: permuted, broadcast or reversed over `axes`."""
+        order = self.draw(st.permutations(axes))
+        constant, step, terms = 0, self.draw(st.sampled_from((1, 1, 1, 2))), []
+        shape, stride = [], []
+        for axis in order:
+            manner = self.draw(st.sampled_from(("straight", "straight", "straight", "reversed", "broadcast")))
+            if manner == "broadcast":
+                continue
+            terms.append(Term(-step if manner == "reversed" else step, AxisAtom(axis.name)))
+            constant += step * (axis.size - 1) if manner == "reversed" else 0
+            shape.append(axis.size)
+            stride.append(step)
+            step *= axis.size
+        name = self.name("x")
+        type_ = TensorType(self.dtype, tuple(reversed(shape)), tuple(reversed(stride)))  # type: ignore[arg-type]
+        self.buffers.append(Buffer(name, type_, "input"))
+        return Load(self.name("v"), name, Index(constant, tuple(terms)), self.dtype)  # type: ignore[arg-type]
+
+    def output(self, axes: tuple[Axis, ...], dtype: str) -> tuple[str, Index]:
+        """A new contiguous output over `axes`, and the index of the present point."""
+        name = self.name("y")
+        type_ = contiguous(dtype, tuple(axis.size for axis in axes))  # type: ignore[arg-type]
+        self.buffers.append(Buffer(name, type_, "kernel"))
+        terms = tuple(Term(step, AxisAtom(axis.name)) for axis, step in zip(axes, type_.stride, strict=True))
+        return name, Index(0, terms)
+
+    def arithmetic(self, values: list[str]) -> tuple[list[Statement], str]:
+        """A few computations on `values`; the name of the last."""
+        is_float = "float" in self.dtype
+        statements: list[Statement] = []
+        for _ in range(self.draw(st.integers(0, 3))):
+            result = self.name("v")
+            kind = self.draw(st.sampled_from(("unary", "binary", "where", "literal")))
+            a, b = self.draw(st.sampled_from(values)), self.draw(st.sampled_from(values))
+            if kind == "unary":
+                op = self.draw(st.sampled_from(FLOAT_UNARY if is_float else INT_UNARY))
+                statements.append(Compute(result, op, (Ref(a),), self.dtype))  # type: ignore[arg-type]
+            elif kind == "where":
+                test = self.name("m")
+                statements.append(Compute(test, "gt", (Ref(a), 0), "bool"))
+                statements.append(Compute(result, "where", (Ref(test), Ref(a), Ref(b)), self.dtype))  # type: ignore
+            else:
+                op = self.draw(st.sampled_from(FLOAT_BINARY if is_float else INT_BINARY))
+                other = Ref(b) if kind == "binary" else (0.75 if is_float else 3)
+                statements.append(Compute(result, op, (Ref(a), other), self.dtype))  # type: ignore[arg-type]
+            values.append(result)
+        return statements, values[-1]
+
+
+@st.composite
+def pointwise_graphs(draw: st.DrawFn) -> LoopGraph:
+    """All axes parallel, one section."""
+    d = _Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32", "uint8", "int8"))))
+    axes = tuple(Axis(d.name("i"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(0, 3))))
+    loads = [d.load(axes) for _ in range(draw(st.integers(1, 3)))]
+    body, last = d.arithmetic([load.result for load in loads])
+    name, index = d.output(axes, d.dtype)
+    kernel = Kernel("kernel", axes, (Section((), (*loads, *body, Store(name, index, Ref(last)))),))
+    return _graph(d, (kernel,))
+
+
+@st.composite
+def reduction_graphs(draw: st.DrawFn) -> LoopGraph:
+    """Outer axes, a reduction over inner axes, then a section that uses its result at every inner point again."""
+    d = _Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32"))))
+    is_float = "float" in d.dtype
+    outer = tuple(Axis(d.name("i"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(0, 2))))
+    inner = tuple(Axis(d.name("r"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(1, 2))))
+    load = d.load(draw(st.permutations((*outer, *inner))))
+    reduction = draw(st.sampled_from(FLOAT_REDUCTIONS if is_float else INT_REDUCTIONS))
+    dtype = "int64" if reduction.startswith("arg") else "bool" if reduction in ("any", "all") else d.dtype
+    results = tuple(d.name("r") for _ in range(3 if reduction == "welford" else 1))
+    sections = [Section(inner, (load, Reduce(results, reduction, Ref(load.result), dtype)))]  # type: ignore[arg-type]
+    stores: list[Statement] = []
+    for result in results:
+        name, index = d.output(outer, dtype)
+        stores.append(Store(name, index, Ref(result)))
+    sections.append(Section((), tuple(stores)))
+    if dtype == d.dtype and draw(st.booleans()):
+        again = tuple(Axis(d.name("s"), axis.size) for axis in inner)
+        other = d.load((*outer, *again))
+        body, last = d.arithmetic([other.result, results[0]])
+        name, index = d.output((*outer, *again), d.dtype)
+        sections.append(Section(again, (other, *body, Store(name, index, Ref(last)))))
+    return _graph(d, (Kernel("kernel", outer, tuple(sections)),))
+
+
+@st.composite
+def indirect_graphs(draw: st.DrawFn) -> LoopGraph:
+    """Rows of a table picked by an index tensor (negative ones too), or added into a table."""
+    d = _Drawing(draw, draw(st.sampled_from(("float32", "float64", "int64"))))
+    rows, width, count = (draw(st.sampled_from(SIZES)) for _ in range(3))
+    i, j = Axis("i", count), Axis("j", width)
+    d.buffers.append(Buffer("place", contiguous("int64", (count,)), "input"))
+    scatter = draw(st.booleans())
+    picked = [
+        Load("raw", "place", Index(0, (Term(1, AxisAtom("i")),)), "int64"),
+        Compute("row", "wrap_index", (Ref("raw"), rows), "int64"),
+    ]
+    far = Index(0, (Term(width, ValueAtom("row")), Term(1, AxisAtom("j"))))
+    near = Index(0, (Term(width, AxisAtom("i")), Term(1, AxisAtom("j"))))
+    sizes = (count, rows) if scatter else (rows, count)
+    d.buffers.append(Buffer("x", contiguous(d.dtype, (sizes[0], width)), "input"))  # type: ignore[arg-type]
+    d.buffers.append(Buffer("y", contiguous(d.dtype, (sizes[1], width)), "kernel"))  # type: ignore[arg-type]
+    load = Load("v", "x", near if scatter else far, d.dtype)  # type: ignore[arg-type]
+    store = Store("y", far if scatter else near, Ref("v"), "atomic_add" if scatter else "set")
+    kernels = [Kernel("move", (i, j), (Section((), (*picked, load, store)),))]
+    if scatter:
+        flat = Axis("z", rows * width)
+        zero = Store("y", Index(0, (Term(1, AxisAtom("z")),)), 0)
+        kernels.insert(0, Kernel("clear", (flat,), (Section((), (zero,)),)))
+    return _graph(d, tuple(kernels))
+
+
+@st.composite
+def masked_graphs(draw: st.DrawFn) -> LoopGraph:
+    """A padded copy: loads under a mask that index arithmetic decides."""
+    d = _Drawing(draw, draw(st.sampled_from(FLOATS)))
+    length, low, high = draw(st.sampled_from(SIZES)), draw(st.integers(0, 4)), draw(st.integers(0, 4))
+    rows = draw(st.sampled_from(SIZES))
+    i, j = Axis("i", rows), Axis("j", low + length + high)
+    d.buffers.append(Buffer("x", contiguous(d.dtype, (rows, length)), "input"))  # type: ignore[arg-type]
+    name, index = d.output((i, j), d.dtype)
+    body: tuple[Statement, ...] = (
+        IndexValue("at", Index(-low, (Term(1, AxisAtom("j")),))),
+        Compute("from", "ge", (Ref("at"), 0), "bool"),
+        Compute("to", "lt", (Ref("at"), length), "bool"),
+        Compute("inside", "logical_and", (Ref("from"), Ref("to")), "bool"),
+        Load("v", "x", Index(-low, (Term(length, AxisAtom("i")), Term(1, AxisAtom("j")))), d.dtype, Ref("inside"), 1.5),  # type: ignore
+        Store(name, index, Ref("v")),
+    )
+    return _graph(d, (Kernel("pad", (i, j), (Section((), body),)),))
+
+
+def graphs() -> st.SearchStrategy[LoopGraph]:
+    """Any of the above."""
+    return st.one_of(pointwise_graphs(), reduction_graphs(), indirect_graphs(), masked_graphs())
+
+
+def _graph(d: _Drawing, kernels: tuple[Kernel, ...]) -> LoopGraph:
+    inputs = tuple(b.name for b in d.buffers if b.role == "input")
+    outputs = tuple(Ref(b.name) for b in d.buffers if b.role == "kernel")
+    return LoopGraph(buffers=tuple(d.buffers), inputs=inputs, outputs=outputs, steps=kernels)
+
+
+def sample_inputs(graph: LoopGraph, seed: int) -> dict[str, torch.Tensor]:
+    """Flat memory for every input: normal floats with a few special values, small integers, valid indices."""
+    generator = torch.Generator().manual_seed(seed)
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    found = {}
+    for name in graph.inputs:
+        dtype, length = getattr(torch, types[name].dtype), span(types[name])
+        if name == "place":
+            rows = types["y"].shape[0] if any(len(k.axes) == 1 for k in graph.steps) else types["x"].shape[0]  # type: ignore
+            found[name] = torch.randint(-rows, rows, (length,), generator=generator)  # type: ignore[arg-type]
+        elif dtype.is_floating_point:
+            tensor = torch.randn(length, generator=generator)
+            if length > 8 and seed % 3 == 0:
+                special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])
+                tensor[torch.randperm(length, generator=generator)[:5]] = special
+            found[name] = tensor.to(dtype)
+        else:
+            low = 0 if dtype == torch.uint8 else -9
+            found[name] = torch.randint(low, 10, (length,), generator=generator).to(dtype)
+    return found

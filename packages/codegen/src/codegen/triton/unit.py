@@ -1,0 +1,68 @@
+"""One direction of a `Loop` document as a Triton module and its launches. Pure data: nothing is imported or compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stagewire.loop import Kernel, Load, LoopGraph, Store
+from stagewire.program import KernelInfo, Launch, Unit
+
+from codegen.errors import MalformedLoop
+from codegen.triton.emit import Tile, choose_tile, emit_kernel, points
+from codegen.triton.prelude import PRELUDE
+from codegen.wrapper import write_instructions
+
+
+def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
+    """One function for each distinct kernel (kernels that differ only in their buffers share it)."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    functions: dict[str, KernelInfo] = {}
+    launches: dict[str, Launch] = {}
+    texts: list[str] = []
+    for step in graph.steps:
+        if not isinstance(step, Kernel):
+            continue
+        parameters = buffers_of(step)
+        body = emit_kernel(step, parameters, types)
+        key = body.replace(f"def {step.name}(", "def (", 1) + repr([types[name].dtype for name in parameters])
+        if key not in functions:
+            functions[key] = kernel_info(step, parameters)
+            texts.append(body)
+        launches[step.name] = Launch(functions[key].name, parameters)
+    missing = [name for name in graph.inputs if name not in types]
+    if missing:
+        raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
+    return Unit(
+        target="triton",
+        source="\n\n".join([PRELUDE, *texts]),
+        kernels=tuple(functions.values()),
+        inputs=graph.inputs,
+        input_types=tuple(types[name] for name in graph.inputs),
+        outputs=graph.outputs,
+        instructions=write_instructions(graph, launches),
+    )
+
+
+def buffers_of(kernel: Kernel) -> tuple[str, ...]:
+    """The buffers that a kernel reads or writes, in order of first use."""
+    statements = [statement for section in kernel.sections for statement in section.statements]
+    return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
+
+
+def kernel_info(kernel: Kernel, parameters: tuple[str, ...]) -> KernelInfo:
+    """Grid, block sizes and warps of a kernel."""
+    tile = choose_tile(kernel)
+    grid = -(-points(kernel.axes) // tile.outer)
+    return KernelInfo(
+        kernel.name,
+        parameters,
+        grid=(grid,),
+        constants=(("XBLOCK", tile.outer), ("RBLOCK", tile.inner)),
+        num_warps=warps(tile),
+    )
+
+
+def warps(tile: Tile) -> int:
+    """About eight elements a thread, between one warp and sixteen."""
+    elements = tile.outer * tile.inner
+    return max(1, min(16, elements // 256))

@@ -1,0 +1,97 @@
+"""Units in the last place of the float32 functions, against float64, over all exponents and near the hard points."""
+
+import numpy as np
+import pytest
+import torch
+from codegen import Options, load
+from codegen.stage import emit
+from stagewire.graph import Ref
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Section, Store, Term
+from stagewire.types import contiguous
+
+ULPS = {
+    "exp": 1.0, "exp2": 1.5, "expm1": 2.0, "log": 1.0, "log2": 1.5, "log10": 2.0, "log1p": 1.5, "sin": 1.0, "cos": 1.0,
+    "tanh": 2.5, "erf": 1.5, "sigmoid": 2.5, "rsqrt": 1.5, "erfinv": 1.5, "digamma": 1.0,
+}  # fmt: skip
+"""The accuracy that the README states."""
+
+REFERENCE = {name: getattr(torch, name) for name in ULPS}
+
+
+def sweep() -> torch.Tensor:
+    """Random significands at every exponent and sign, plus dense samples of the usual range and special values."""
+    generator = np.random.default_rng(0)
+    bits = (generator.integers(0, 1 << 23, (255, 400)) | (np.arange(255)[:, None] << 23)).astype(np.uint32).ravel()
+    every = np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32)
+    dense = np.concatenate([generator.uniform(-110, 110, 100_000), generator.normal(0, 1, 100_000)]).astype(np.float32)
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 88.72284, -103.97, 1e-45], np.float32)
+    return torch.from_numpy(np.concatenate([every, dense, special]))
+
+
+def unary_graph(op: str, length: int, dtype: str = "float32") -> LoopGraph:
+    type_ = contiguous(dtype, (length,))
+    at = Index(0, (Term(1, AxisAtom("i")),))
+    body = (Load("v", "x", at, dtype), Compute("w", op, (Ref("v"),), dtype), Store("y", at, Ref("w")))
+    kernel = Kernel("kernel", (Axis("i", length),), (Section((), body),))
+    buffers = (Buffer("x", type_, "input"), Buffer("y", type_, "kernel"))
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("y"),), steps=(kernel,))
+
+
+def ulps(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """|found - exact| in units of the last place of the exact value as a float32 (denormals count as 2**-149)."""
+    rounded = exact.to(torch.float32)
+    unit = torch.ldexp(torch.tensor(1.0, dtype=torch.float64), torch.frexp(rounded.double().abs())[1] - 24)
+    unit = torch.clamp(unit, min=2.0**-149)
+    return torch.where(found == rounded, 0.0, (found.double() - exact).abs() / unit)
+
+
+@pytest.mark.parametrize("op", ULPS)
+def test_ulps(op, tmp_path):
+    x = sweep()
+    if op in ("sin", "cos"):
+        x = x[(x.abs() < 2.0**50) | ~x.isfinite()]  # beyond, the README promises nothing
+    if op == "digamma":
+        x = x[(x > 0.01) & (x < 1e30) & ((x - 1.4616321).abs() > 0.01)]  # relative error is unbounded at the zeros
+    (found,) = load(emit(unary_graph(op, x.numel()), Options()), tmp_path)(x)
+    exact = REFERENCE[op](x.double())
+    rounded = exact.to(torch.float32)
+    assert torch.equal(found.isnan(), rounded.isnan())
+    finite = ~rounded.isnan()
+    overflow = finite & rounded.isinf()
+    assert torch.equal(found[overflow], rounded[overflow])
+    usual = finite & ~overflow
+    error = ulps(found[usual], exact[usual])
+    worst = error.argmax()
+    assert error[worst] <= ULPS[op], (op, x[usual][worst].item(), error[worst].item())
+
+
+@pytest.mark.parametrize("op", ["expm1", "log1p", "tanh", "erf", "sin", "neg"])
+def test_negative_zero_is_kept(op, tmp_path):
+    (found,) = load(emit(unary_graph(op, 3), Options()), tmp_path)(torch.tensor([-0.0, 0.0, -0.0]))
+    expected = [True, False, True] if op != "neg" else [False, True, False]
+    assert found.signbit().tolist() == expected
+
+
+def test_pow(tmp_path):
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30, 1e-40, 7.5, 1.0001,
+                           torch.inf, -torch.inf, torch.nan, 16777217.0, 101.0])  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    more = torch.exp(torch.randn(20000, generator=generator) * 4)
+    x = torch.cat([values.repeat_interleave(len(values)), more])
+    y = torch.cat([values.repeat(len(values)), torch.randn(20000, generator=generator) * 8])
+    n = x.numel()
+    at = Index(0, (Term(1, AxisAtom("i")),))
+    body = (Load("a", "x", at, "float32"), Load("b", "y", at, "float32"),
+            Compute("w", "pow", (Ref("a"), Ref("b")), "float32"), Store("z", at, Ref("w")))  # fmt: skip
+    type_ = contiguous("float32", (n,))
+    buffers = (Buffer("x", type_, "input"), Buffer("y", type_, "input"), Buffer("z", type_, "kernel"))
+    graph = LoopGraph(buffers=buffers, inputs=("x", "y"), outputs=(Ref("z"),),
+                      steps=(Kernel("kernel", (Axis("i", n),), (Section((), body),)),))  # fmt: skip
+    (found,) = load(emit(graph, Options()), tmp_path)(x, y)
+    exact = torch.pow(x.double(), y.double())
+    rounded = exact.float()
+    special = ~(rounded.isfinite() & (rounded != 0))
+    torch.testing.assert_close(found[special], rounded[special], rtol=0, atol=0, equal_nan=True)
+    signed = special & ~rounded.isnan()
+    assert torch.equal(found[signed].signbit(), rounded[signed].signbit())
+    assert ulps(found[~special], exact[~special]).max() <= 1.0
