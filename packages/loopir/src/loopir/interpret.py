@@ -1,0 +1,260 @@
+"""The reference meaning of a Loop document, in numpy. Slow, and written to be read. Needs numpy (extra `testing`).
+
+    interpret(graph, inputs, externs) -> outputs
+
+Each section runs once, vectorised over a grid of its outer and inner axes. Externs come from the caller's table:
+target -> function of numpy arrays and literal arguments. bfloat16 tensors are float32 arrays at this border.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from stagewire.expr import Dim, evaluate
+from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple
+from stagewire.loop import (
+    Atom,
+    Axis,
+    AxisAtom,
+    Compute,
+    Extern,
+    FloorDivAtom,
+    Free,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    LoopGraph,
+    ModAtom,
+    Operand,
+    Reduce,
+    Section,
+    Store,
+    ValueAtom,
+)
+
+from loopir import numpy_ops
+from loopir.errors import NotInterpretable
+from loopir.memory import Memory, decode, encode
+from loopir.numpy_ops import Array
+from loopir.ops import OPS
+
+Externs = Mapping[str, Callable[..., object]]
+
+
+def interpret(
+    graph: LoopGraph,
+    inputs: Sequence[Array],
+    externs: Externs | None = None,
+    symbols: Mapping[str, int] | None = None,
+) -> tuple[object, ...]:
+    """Run the steps in order; outputs are arrays (or the literals that the document says)."""
+    memory = Memory(graph.buffers, symbols or {})
+    for name, value in zip(graph.inputs, inputs, strict=True):
+        memory.set(name, value)
+    for step in graph.steps:
+        match step:
+            case Kernel():
+                _KernelRun(step, memory).run()
+            case Extern():
+                _run_extern(step, memory, externs or {})
+            case Free(buffer):
+                memory.free(buffer)
+    return tuple(_result(output, memory) for output in graph.outputs)
+
+
+def _result(output: Arg, memory: Memory) -> object:
+    if not isinstance(output, Ref):
+        return output
+    buffer = memory.buffers[output.name]
+    if buffer.role == "kernel" and output.name not in memory.bytes:
+        memory.allocate(output.name)
+    return memory.get(output.name)
+
+
+def _run_extern(step: Extern, memory: Memory, externs: Externs) -> None:
+    if step.target not in externs:
+        raise NotInterpretable(f"no function for the extern {step.target}; given: {', '.join(sorted(externs))}")
+    args = [_argument(arg, memory) for arg in step.args]
+    kwargs = {key: _argument(arg, memory) for key, arg in step.kwargs.items()}
+    returned = externs[step.target](*args, **kwargs)
+    values = returned if isinstance(returned, tuple) else (returned,)
+    for name, value in zip(step.results, values, strict=True):
+        if name:
+            memory.set(name, np.asarray(value))
+
+
+def _argument(arg: Arg, memory: Memory) -> object:
+    match arg:
+        case Ref(name):
+            if memory.buffers[name].role == "kernel":
+                memory.allocate(name)
+            return memory.get(name)
+        case List(items) | Tuple(items):
+            return [_argument(item, memory) for item in items]
+        case NonFinite(text):
+            return float(text)
+        case DTypeArg(name):
+            return numpy_ops.held_type(name)
+    return arg
+
+
+class _KernelRun:
+    """One kernel: values by name, each an array over (outer axes, inner axes of its section)."""
+
+    def __init__(self, kernel: Kernel, memory: Memory) -> None:
+        self.kernel = kernel
+        self.memory = memory
+        self.outer: dict[str, tuple[Array, str]] = {}
+        self.inner: dict[str, tuple[Array, str]] = {}
+        self.axes: dict[str, Array] = {}
+        self.grid: tuple[int, ...] = ()
+        self.rank = len(kernel.axes)
+
+    def run(self) -> None:
+        """All sections in order."""
+        names = (s.buffer for section in self.kernel.sections for s in section.statements if isinstance(s, Store))
+        for name in dict.fromkeys(names):
+            if self.memory.buffers[name].role == "kernel":
+                self.memory.allocate(name)
+        for section in self.kernel.sections:
+            self._section(section)
+
+    def _size(self, size: Dim) -> int:
+        return evaluate(size, self.memory.symbols)
+
+    def _section(self, section: Section) -> None:
+        axes: tuple[Axis, ...] = (*self.kernel.axes, *section.axes)
+        self.grid = tuple(self._size(axis.size) for axis in axes)
+        self.axes = {}
+        for position, axis in enumerate(axes):
+            shape = [1] * len(axes)
+            shape[position] = self.grid[position]
+            self.axes[axis.name] = np.arange(self.grid[position], dtype=np.int64).reshape(shape)
+        self.inner = {}
+        for statement in section.statements:
+            match statement:
+                case Load():
+                    self._define(statement.result, self._load(statement), statement.dtype, section)
+                case Store():
+                    self._store(statement)
+                case Compute():
+                    self._define(statement.result, self._compute(statement), statement.dtype, section)
+                case IndexValue(result, index, dtype):
+                    self._define(result, numpy_ops.rounded(self._index(index), dtype), dtype, section)
+                case Reduce():
+                    self._reduce(statement)
+
+    def _define(self, name: str, value: Array, dtype: str, section: Section) -> None:
+        if section.axes:
+            self.inner[name] = (value, dtype)
+        else:
+            self.outer[name] = (value, dtype)
+
+    def _value(self, name: str) -> tuple[Array, str]:
+        if name in self.inner:
+            return self.inner[name]
+        value, dtype = self.outer[name]
+        missing = len(self.grid) - value.ndim
+        return (value.reshape(value.shape + (1,) * missing) if value.ndim == self.rank else value), dtype
+
+    def _operand(self, operand: Operand, dtype: str) -> tuple[Array, str]:
+        match operand:
+            case Ref(name):
+                return self._value(name)
+            case NonFinite(text):
+                return numpy_ops.rounded(np.array(float(text)), dtype), dtype
+            case _:
+                return numpy_ops.rounded(np.array(operand), dtype), dtype
+
+    def _index(self, index: Index) -> Array:
+        result = np.array(self._size(index.constant), np.int64)
+        for term in index.terms:
+            result = result + self._atom(term.atom) * self._size(term.coefficient)
+        return result
+
+    def _atom(self, atom: Atom) -> Array:
+        match atom:
+            case AxisAtom(name):
+                return self.axes[name]
+            case ValueAtom(name):
+                return self._value(name)[0].astype(np.int64)
+            case FloorDivAtom(numerator, divisor):
+                return self._index(numerator) // self._size(divisor)
+            case ModAtom(numerator, divisor):
+                return self._index(numerator) % self._size(divisor)
+
+    def _load(self, load: Load) -> Array:
+        flat, index = self.memory.flat(load.buffer), self._index(load.index)
+        dtype = self.memory.buffers[load.buffer].type.dtype
+        if load.mask is None:
+            self._check(index, flat, load.buffer)
+            return decode(flat[index], dtype)
+        mask = self._value(load.mask.name)[0]
+        index, mask = np.broadcast_arrays(index, mask)
+        self._check(index[mask], flat, load.buffer)
+        if flat.size == 0:
+            return np.broadcast_to(self._operand(load.other, dtype)[0], mask.shape)
+        values = decode(flat[np.where(mask, index, 0)], dtype)
+        return np.where(mask, values, self._operand(load.other, dtype)[0])
+
+    def _check(self, index: Array, flat: Array, buffer: str) -> None:
+        if math.prod(self.grid) and index.size and (index.min() < 0 or index.max() >= flat.size):
+            raise NotInterpretable(
+                f"{self.kernel.name} touches element {index.min()}..{index.max()} of {buffer}, which has {flat.size}"
+            )
+
+    def _store(self, store: Store) -> None:
+        dtype = self.memory.buffers[store.buffer].type.dtype
+        flat = self.memory.flat(store.buffer)
+        value, _ = self._operand(store.value, dtype)
+        index = np.broadcast_to(self._index(store.index), self.grid)
+        value = np.broadcast_to(value, self.grid)
+        if store.mask is not None:
+            mask = np.broadcast_to(self._value(store.mask.name)[0], self.grid)
+            index, value = index[mask], value[mask]
+        self._check(index, flat, store.buffer)
+        if store.mode == "set":
+            flat[index] = encode(value, dtype)
+        elif dtype == "bfloat16":
+            wide = decode(flat, dtype).copy()
+            np.add.at(wide, index, value)
+            flat[...] = encode(numpy_ops.to_bfloat16(wide), dtype)
+        else:
+            np.add.at(flat, index, value)
+
+    def _compute(self, statement: Compute) -> Array:
+        op, operands = statement.op, statement.operands
+        if op == "convert":
+            value, _ = self._operand(operands[0], statement.dtype)
+            return numpy_ops.rounded(value, statement.dtype)
+        if op == "bitcast":
+            value, dtype = self._operand(operands[0], statement.dtype)
+            bits = np.ascontiguousarray(encode(value, dtype))
+            kind = np.uint16 if statement.dtype == "bfloat16" else numpy_ops.held_type(statement.dtype)
+            return decode(bits.view(kind).reshape(bits.shape), statement.dtype)
+        dtype = self._operand_dtype(statement)
+        condition = [self._operand(operands[0], "bool")[0]] if op == "where" else []
+        values = [self._operand(operand, dtype)[0] for operand in operands[len(condition) :]]
+        result = numpy_ops.apply(op, condition + values, dtype)
+        return result if OPS[op].result == "bool" else numpy_ops.rounded(result, statement.dtype)
+
+    def _operand_dtype(self, statement: Compute) -> str:
+        if statement.op == "where":
+            return statement.dtype
+        for operand in statement.operands:
+            if isinstance(operand, Ref):
+                return self._value(operand.name)[1]
+        return statement.dtype
+
+    def _reduce(self, statement: Reduce) -> None:
+        value, dtype = self._operand(statement.operand, statement.dtype)
+        outer, inner = self.grid[: self.rank], self.grid[self.rank :]
+        count = math.prod(inner)
+        table = np.broadcast_to(value, self.grid).reshape((*outer, count))
+        results = numpy_ops.reduce(statement.reduction, table, count, statement.dtype)
+        for name, result in zip(statement.results, results, strict=True):
+            self.outer[name] = (numpy_ops.rounded(result, statement.dtype), statement.dtype)
