@@ -1,0 +1,228 @@
+"""What decompositions are written against: a `Builder` with one method for each prim.
+
+    p.add(x, 2.0)                      # a prim
+    p.extern("aten.mm.default", ...)   # a named call of ATen
+    p.out                              # the type of the (first) result of the ATen call being decomposed
+
+The same decomposition emits a graph (`GraphBuilder`, on types alone) or computes (`primops.compute`, on tensors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stagewire.expr import Dim, Expr
+from stagewire.graph import (
+    Arg,
+    Complex,
+    DeviceArg,
+    DTypeArg,
+    LayoutArg,
+    List,
+    MemoryFormatArg,
+    Node,
+    NonFinite,
+    Phase,
+    Ref,
+    SourceLine,
+)
+from stagewire.graph import Value as NamedValue
+from stagewire.types import DTYPES, NoneType, TensorType, ValueType
+
+from primops.prims import RECORDS
+from primops.prims.record import Record
+
+
+class Value:
+    """A tensor in a decomposition: its type, and its name in the graph (or the torch tensor when computing)."""
+
+    __slots__ = ("payload", "type")
+
+    def __init__(self, type: TensorType, payload: Any) -> None:
+        self.type = type
+        self.payload = payload
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def device(self) -> str:
+        return self.type.device
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+    def __repr__(self) -> str:
+        return f"Value({self.payload}: {self.type.dtype}{list(self.type.shape)})"
+
+
+def type_of(argument: Any) -> Any:
+    """What rules and constraints see of an argument: types in place of values."""
+    if type(argument) is Value:
+        return argument.type
+    if type(argument) is tuple or type(argument) is list:
+        return tuple(map(type_of, argument))
+    return argument
+
+
+class Builder:
+    """One ATen call being decomposed. `results`: the types of its results."""
+
+    results: tuple[ValueType, ...] = ()
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the first result."""
+        return self.results[0]  # type: ignore[return-value]
+
+    def apply(self, record: Record, arguments: tuple[Any, ...]) -> Any:
+        """The value of a prim (a tuple for prims with several results)."""
+        types = record.rule(*map(type_of, arguments))
+        if record.family == "creation":
+            (made,) = types
+            types = (TensorType(made.dtype, made.shape, made.stride, 0, self.out.device),)
+        values = self.emit(record, arguments, types)
+        return values[0] if len(values) == 1 else values
+
+    def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
+        raise NotImplementedError
+
+    def extern(
+        self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None
+    ) -> tuple[Value | None, ...]:
+        """Call ATen by name; `types` are the exact types of its results."""
+        raise NotImplementedError
+
+
+def _prim_method(record: Record) -> Callable[..., Any]:
+    def method(self: Builder, *arguments: Any) -> Any:
+        return self.apply(record, arguments)
+
+    method.__name__ = record.name
+    method.__doc__ = f"{record.doc}\n\n{record.example}"
+    return method
+
+
+for _record in RECORDS.values():
+    setattr(Builder, _record.name, _prim_method(_record))
+
+
+class GraphBuilder(Builder):
+    """Emits nodes. `names` are the names taken already, shared by the graph."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+        self.nodes: list[Node] = []
+        self.prefix = "v"
+        self.line: SourceLine | None = None
+        self.phase: Phase = "forward"
+        self.counter = 0
+
+    def begin(self, node: Node) -> None:
+        """Start the decomposition of `node`: its results name and type what is emitted."""
+        self.results = tuple(value.type for value in node.results)
+        self.prefix = node.results[0].name if node.results else "v"
+        self.line = node.line
+        self.phase = node.phase
+        self.counter = 0
+
+    def fresh_name(self) -> str:
+        while True:
+            self.counter += 1
+            name = f"{self.prefix}_{self.counter}"
+            if name not in self.names:
+                self.names.add(name)
+                return name
+
+    def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
+        kinds = record.parameters
+        args = tuple([encode_argument(a, kinds[i].kind) for i, a in enumerate(arguments)])
+        return self.append(f"prims.{record.name}", args, {}, types)  # type: ignore[return-value]
+
+    def extern(
+        self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None
+    ) -> tuple[Value | None, ...]:
+        encoded = {key: encode_argument(value) for key, value in (kwargs or {}).items()}
+        return self.append(target, tuple(map(encode_argument, args)), encoded, types)
+
+    def append(
+        self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
+    ) -> tuple[Value | None, ...]:
+        results = tuple([NamedValue(self.fresh_name(), type) for type in types])
+        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase))
+        return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])
+
+
+def encode_argument(argument: Any, kind: str = "") -> Arg:
+    """A decomposition's argument as graph data."""
+    if type(argument) is Value:
+        return Ref(argument.payload)
+    if kind == "dtype":
+        return DTypeArg(argument)
+    match argument:
+        case tuple() | list():
+            return List(tuple([encode_argument(item) for item in argument]))
+        case float():
+            if argument - argument == 0.0:
+                return argument
+            return NonFinite("nan" if argument != argument else "inf" if argument > 0 else "-inf")
+        case complex():
+            return Complex(encode_argument(argument.real), encode_argument(argument.imag))  # type: ignore[arg-type]
+        case DType(name):
+            return DTypeArg(name)
+        case Device(name):
+            return DeviceArg(name)
+    return argument
+
+
+class DType(str):
+    """The name of a dtype among the arguments of an ATen call, as a decomposition sees it."""
+
+    __match_args__ = ("name",)
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
+class Device(str):
+    """The name of a device among the arguments of an ATen call."""
+
+    __match_args__ = ("name",)
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
+def decode_argument(arg: Arg, values: dict[str, Any]) -> Any:
+    """Graph data as a decomposition's argument: values by name, Python numbers, tuples, dtype and device names."""
+    match arg:
+        case Ref(name):
+            return values[name]
+        case List(items):
+            return tuple([decode_argument(item, values) for item in items])
+        case DTypeArg(name):
+            return DType(name)
+        case DeviceArg(name):
+            return Device(name)
+        case NonFinite(text):
+            return float(text)
+        case Complex(real, imag):
+            return complex(decode_argument(real, values), decode_argument(imag, values))
+    return arg
+
+
+__all__ = [
+    "DTYPES", "Builder", "DType", "Device", "Expr", "GraphBuilder", "LayoutArg", "MemoryFormatArg", "NoneType", "Value",
+    "decode_argument", "encode_argument", "type_of",
+]  # fmt: skip

@@ -1,0 +1,75 @@
+"""One ATen call decomposed: the step that `GraphBuilder` (emitting) and `ComputeBuilder` (computing) share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stagewire.types import NoneType, TensorType, ValueType
+
+from primops.builder import Builder, Value
+from primops.decompositions import VIEWS
+from primops.decompositions.operands import Function
+from primops.errors import Decline, DecompositionFault
+from primops.prims.layouts import SUPPORTED, same_layout
+
+
+def decompose_call(
+    p: Builder, function: Function, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Value | None, ...]:
+    """The results of an ATen call over `p`, whose `results` are their types.
+
+    Raises `Decline` where the call must stay with ATen, `DecompositionFault` for a fault of the decomposition.
+    """
+    _refuse_dtypes(p, args)
+    if _is_empty(p.results):
+        return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]
+    try:
+        made = function(p, *args, **kwargs)
+    except (Decline, DecompositionFault):
+        raise
+    except Exception as error:
+        raise DecompositionFault(f"{target}: {type(error).__name__}: {error}") from error
+    values = made if type(made) is tuple else (made,)
+    if len(values) != len(p.results):
+        raise DecompositionFault(f"{target}: {len(values)} results instead of {len(p.results)}")
+    taken = {id(a) for a in _values(args)}
+    return tuple(
+        _finish(p, value, type, target, id(value) in taken) for value, type in zip(values, p.results, strict=True)
+    )
+
+
+def _finish(p: Builder, value: Value | None, type: ValueType, target: str, is_operand: bool) -> Value | None:
+    """Check a result against its stated type; a fresh result that is an operand itself becomes a copy of it."""
+    if isinstance(type, NoneType) or value is None:
+        if value is None and isinstance(type, NoneType):
+            return None
+        raise DecompositionFault(f"{target}: a result is {value} where the call's type is {type}")
+    if not isinstance(type, TensorType) or value.type.dtype != type.dtype or value.type.shape != type.shape:
+        raise DecompositionFault(f"{target}: the result {value} has another type than the call's {type}")
+    if not is_operand or (target in VIEWS and same_layout(type.shape, value.type.stride, type.stride)):
+        return value
+    return p.clone(value)
+
+
+def _values(args: Any) -> list[Value]:
+    found: list[Value] = []
+    for a in args:
+        if type(a) is Value:
+            found.append(a)
+        elif type(a) is tuple:
+            found.extend(v for v in a if type(v) is Value)
+    return found
+
+
+def _is_empty(results: tuple[ValueType, ...]) -> bool:
+    return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
+
+
+def _refuse_dtypes(p: Builder, args: tuple[Any, ...]) -> None:
+    for t in p.results:
+        if type(t) is TensorType and t.dtype not in SUPPORTED:
+            raise Decline(f"{t.dtype} has no prims")
+    for value in _values(args):
+        if type(value.type) is not TensorType or value.type.dtype not in SUPPORTED:
+            raise Decline(f"{value.type} has no prims")

@@ -1,0 +1,38 @@
+"""Decompositions of ATen into prims: `TABLE` by overload name, one file a family.
+
+A decomposition is an ordinary function `f(p, *args, **kwargs)` over a `Builder` p, with the parameters of the ATen op.
+It returns a value, or a tuple with one value (or None) for each result. It raises `Decline` for what it leaves to ATen.
+"""
+
+from __future__ import annotations
+
+from primops.decompositions import (
+    activations,
+    creation,
+    elementwise,
+    indexing,
+    losses,
+    normalisation,
+    random,
+    reductions,
+    shape,
+)
+from primops.decompositions.operands import Function, Table
+
+FAMILIES = (elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random)
+
+
+def _merged() -> Table:
+    table: Table = {}
+    for family in FAMILIES:
+        twice = table.keys() & family.TABLE.keys()
+        if twice:
+            raise ValueError(f"decomposed twice: {', '.join(sorted(twice))}")
+        table.update(family.TABLE)
+    return table
+
+
+TABLE: Table = _merged()
+VIEWS = frozenset(shape.VIEWS)
+
+__all__ = ["TABLE", "VIEWS", "Function", "Table"]

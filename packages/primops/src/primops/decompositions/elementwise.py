@@ -1,0 +1,417 @@
+"""Arithmetic, comparisons and logic. Half precision computes in float32 and rounds once a call, as eager does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import (
+    FLOATS,
+    Decline,
+    Function,
+    Table,
+    broadcast,
+    convert,
+    filled,
+    is_float,
+    opmath,
+    operand,
+)
+from primops.promotion import result_type
+
+
+def pointwise(p: Builder, compute: Any, *operands: Any) -> Value:
+    """`compute(p, *operands)` in the result's dtype (float32 for halves), operands converted and broadcast."""
+    out = p.out
+    inner = opmath(out.dtype)
+    ready = [operand(p, x, out.dtype, out.shape, inner) for x in operands]
+    if not any(type(x) is Value for x in ready):
+        ready[0] = p.full(out.shape, ready[0], inner)
+    return convert(p, compute(p, *ready), out.dtype)
+
+
+def _simple(prim: str) -> Function:
+    """An ATen op that is one prim."""
+
+    def decomposition(p: Builder, *operands: Any) -> Value:
+        return pointwise(p, lambda p, *xs: getattr(p, prim)(*xs), *operands)
+
+    return decomposition
+
+
+def _rounding(prim: str) -> Function:
+    """ceil, floor...: the identity for integers."""
+
+    def decomposition(p: Builder, x: Value) -> Value:
+        return pointwise(p, lambda p, x: getattr(p, prim)(x) if is_float(x.dtype) else x, x)
+
+    return decomposition
+
+
+def _either(numbers: str, bools: str) -> Function:
+    """One prim for numbers, another for bool."""
+
+    def decomposition(p: Builder, *operands: Any) -> Value:
+        prim = bools if p.out.dtype == "bool" else numbers
+        return pointwise(p, lambda p, *xs: getattr(p, prim)(*xs), *operands)
+
+    return decomposition
+
+
+def _unless_bool(prim: str) -> Function:
+    """abs, sign, positive: the identity for bool."""
+
+    def decomposition(p: Builder, x: Value) -> Value:
+        return pointwise(p, lambda p, x: x if x.dtype == "bool" else getattr(p, prim)(x), x)
+
+    return decomposition
+
+
+def scaled(p: Builder, x: Any, alpha: Any) -> Any:
+    """x * alpha for an operand that may be a number."""
+    if type(alpha) in (int, float, bool) and alpha == 1:
+        return x
+    if type(x) is not Value:
+        return x * alpha
+    if type(alpha) not in (int, float, bool):
+        raise Decline(f"alpha is {alpha!r}")
+    return p.mul(x, float(alpha) if x.dtype in FLOATS else int(alpha))
+
+
+def add(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
+    if p.out.dtype == "bool":
+        if alpha != 1:
+            raise Decline("bool with alpha")
+        return pointwise(p, lambda p, x, y: p.logical_or(x, y), x, y)
+    return pointwise(p, lambda p, x, y: p.add(x, scaled(p, y, alpha)), x, y)
+
+
+def sub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
+    return pointwise(p, lambda p, x, y: p.sub(x, scaled(p, y, alpha)), x, y)
+
+
+def rsub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
+    return pointwise(p, lambda p, x, y: p.sub(y, scaled(p, x, alpha)), x, y)
+
+
+def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
+    prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
+    return pointwise(p, lambda p, x, y: getattr(p, prim)(x, y), x, y)
+
+
+def pow_scalar(p: Builder, x: Value, exponent: Any) -> Value:
+    """Eager's own special cases: 0, 1, 2, 3, 1/2, -1/2, -1, -2."""
+    return pointwise(p, lambda p, x: _power(p, x, exponent), x)
+
+
+def _power(p: Builder, x: Value, exponent: Any) -> Value:
+    if exponent == 0:
+        return p.full(x.shape, 1.0 if is_float(x.dtype) else 1, x.dtype)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return p.mul(x, x)
+    if exponent == 3:
+        return p.mul(p.mul(x, x), x)
+    if is_float(x.dtype):
+        special = {0.5: p.sqrt, -0.5: p.rsqrt, -1: p.reciprocal}.get(exponent)
+        if special is not None:
+            return special(x)
+        if exponent == -2:
+            return p.reciprocal(p.mul(x, x))
+        return p.pow(x, float(exponent))
+    if exponent < 0 or exponent != int(exponent):
+        raise Decline(f"an integer to the power {exponent}")
+    return p.pow(x, int(exponent))
+
+
+def compare(prim: str) -> Function:
+    """Comparisons in the common dtype of the operands."""
+
+    def decomposition(p: Builder, x: Any, y: Any) -> Value:
+        dtype = result_type((x, y))
+        a, b = (operand(p, v, dtype, p.out.shape) for v in (x, y))
+        return getattr(p, prim)(a, b)
+
+    return decomposition
+
+
+def truth(p: Builder, x: Any) -> Value:
+    """x != 0 as a bool tensor of the result's shape."""
+    if type(x) is not Value:
+        return p.full(p.out.shape, bool(x), "bool")
+    return broadcast(p, convert(p, x, "bool"), p.out.shape)
+
+
+def _logical(prim: str) -> Function:
+    def decomposition(p: Builder, *operands: Any) -> Value:
+        return convert(p, getattr(p, prim)(*(truth(p, x) for x in operands)), p.out.dtype)
+
+    return decomposition
+
+
+def _float_test(prim: str) -> Function:
+    def decomposition(p: Builder, x: Value) -> Value:
+        return getattr(p, prim)(x) if is_float(x.dtype) else p.full(x.shape, False, "bool")
+
+    return decomposition
+
+
+def isfinite(p: Builder, x: Value) -> Value:
+    if not is_float(x.dtype):
+        return p.full(x.shape, True, "bool")
+    return p.lt(p.abs(x), math.inf)
+
+
+def signbit(p: Builder, x: Value) -> Value:
+    return p.full(x.shape, False, "bool") if x.dtype == "bool" else p.signbit(x)
+
+
+def isposinf(p: Builder, x: Value) -> Value:
+    return p.eq(x, math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool")
+
+
+def isneginf(p: Builder, x: Value) -> Value:
+    return p.eq(x, -math.inf) if is_float(x.dtype) else p.full(x.shape, False, "bool")
+
+
+def where(p: Builder, cond: Value, x: Any, y: Any) -> Value:
+    out = p.out
+    a, b = (operand(p, v, out.dtype, out.shape) for v in (x, y))
+    if type(a) is not Value and type(b) is not Value:
+        a = p.full(out.shape, a, out.dtype)
+    return p.where(broadcast(p, convert(p, cond, "bool"), out.shape), a, b)
+
+
+def masked_fill(p: Builder, x: Value, mask: Value, value: Any) -> Value:
+    return where(p, mask, value, x)
+
+
+def clamp(p: Builder, x: Value, min: Any = None, max: Any = None) -> Value:
+    """nan stays nan; where min > max the result is max."""
+    bounds = [b for b in (min, max) if b is not None]
+
+    def compute(p: Builder, x: Value, *bounds: Any) -> Value:
+        if min is not None:
+            x = p.maximum(x, bounds[0])
+        if max is not None:
+            x = p.minimum(x, bounds[-1])
+        return x
+
+    if any(isinstance(b, float) and b != b for b in bounds):
+        raise Decline("a nan bound")
+    return pointwise(p, compute, x, *bounds)
+
+
+def clamp_min(p: Builder, x: Value, min: Any) -> Value:
+    return clamp(p, x, min)
+
+
+def clamp_max(p: Builder, x: Value, max: Any) -> Value:
+    return clamp(p, x, None, max)
+
+
+def lerp(p: Builder, start: Any, end: Any, weight: Any) -> Value:
+    """start + w * (end - start) for |w| < 1/2, else end - (end - start) * (1 - w), as eager."""
+
+    def compute(p: Builder, a: Any, b: Any, w: Any) -> Value:
+        difference = p.sub(b, a)
+        if type(w) is not Value:
+            return p.add(a, p.mul(difference, w)) if abs(w) < 0.5 else p.sub(b, p.mul(difference, 1.0 - w))
+        low = p.add(a, p.mul(w, difference))
+        high = p.sub(b, p.mul(difference, p.sub(1.0, w)))
+        return p.where(p.lt(p.abs(w), 0.5), low, high)
+
+    return pointwise(p, compute, start, end, weight)
+
+
+def addcmul(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+    return pointwise(p, lambda p, x, a, b: p.add(x, scaled(p, p.mul(scaled(p, a, value), b), 1)), x, a, b)
+
+
+def addcdiv(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+    return pointwise(p, lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
+
+
+def remainder(p: Builder, x: Any, y: Any) -> Value:
+    return pointwise(p, lambda p, x, y: p.remainder(x, y), x, y)
+
+
+def xlogy(p: Builder, x: Any, y: Any) -> Value:
+    """x * log(y), 0 where x is 0, nan where y is nan."""
+
+    def compute(p: Builder, x: Any, y: Any) -> Value:
+        y = y if type(y) is Value else p.full(p.out.shape, y, x.dtype)
+        x = x if type(x) is Value else p.full(p.out.shape, x, y.dtype)
+        product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log(y)))
+        return p.where(p.isnan(y), math.nan, product)
+
+    return pointwise(p, compute, x, y)
+
+
+def frac(p: Builder, x: Value) -> Value:
+    return pointwise(p, lambda p, x: p.sub(x, p.trunc(x)), x)
+
+
+def square(p: Builder, x: Value) -> Value:
+    return pointwise(p, lambda p, x: p.mul(x, x), x)
+
+
+def heaviside(p: Builder, x: Value, values: Value) -> Value:
+    def compute(p: Builder, x: Value, values: Value) -> Value:
+        zero, one = (0.0, 1.0) if is_float(x.dtype) else (0, 1)
+        step = p.where(p.lt(x, zero), zero, p.full(x.shape, one, x.dtype))
+        return p.where(p.eq(x, zero), values, step)
+
+    if p.out.dtype == "bool":
+        raise Decline("bool")
+    return pointwise(p, compute, x, values)
+
+
+def logaddexp(p: Builder, x: Value, y: Value) -> Value:
+    def compute(p: Builder, x: Value, y: Value) -> Value:
+        greatest = p.maximum(x, y)
+        tail = p.log1p(p.exp(p.neg(p.abs(p.sub(x, y)))))
+        return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
+
+    return pointwise(p, compute, x, y)
+
+
+def logit(p: Builder, x: Value, eps: float | None = None) -> Value:
+    def compute(p: Builder, x: Value) -> Value:
+        if eps is not None:
+            x = p.minimum(p.maximum(x, float(eps)), 1.0 - eps)
+        return p.log(p.div(x, p.sub(1.0, x)))
+
+    return pointwise(p, compute, x)
+
+
+def sinc(p: Builder, x: Value) -> Value:
+    def compute(p: Builder, x: Value) -> Value:
+        angle = p.mul(x, math.pi)
+        return p.where(p.eq(x, 0.0), 1.0, p.div(p.sin(angle), angle))
+
+    return pointwise(p, compute, x)
+
+
+def deg2rad(p: Builder, x: Value) -> Value:
+    return pointwise(p, lambda p, x: p.mul(x, math.pi / 180.0), x)
+
+
+def rad2deg(p: Builder, x: Value) -> Value:
+    return pointwise(p, lambda p, x: p.mul(x, 180.0 / math.pi), x)
+
+
+def nan_to_num(p: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Value:
+    if not is_float(x.dtype):
+        return x
+    greatest = GREATEST[x.dtype]
+
+    def compute(p: Builder, x: Value) -> Value:
+        x = p.where(p.isnan(x), 0.0 if nan is None else float(nan), x)
+        x = p.where(p.eq(x, math.inf), greatest if posinf is None else float(posinf), x)
+        return p.where(p.eq(x, -math.inf), -greatest if neginf is None else float(neginf), x)
+
+    return pointwise(p, compute, x)
+
+
+GREATEST = {
+    "float64": 1.7976931348623157e308, "float32": 3.4028234663852886e38,
+    "float16": 65504.0, "bfloat16": 3.3895313892515355e38,
+}  # fmt: skip
+
+
+def copysign(p: Builder, x: Any, y: Any) -> Value:
+    return pointwise(p, lambda p, x, y: p.copysign(x, y), x, y)
+
+
+def fill(p: Builder, x: Value, value: Any) -> Value:
+    return filled(p, value, p.out.dtype, p.out.shape)
+
+
+def copy(p: Builder, x: Value, src: Value, non_blocking: bool = False) -> Value:
+    return filled(p, src, p.out.dtype, p.out.shape)
+
+
+def identity(p: Builder, x: Value) -> Value:
+    return x
+
+
+_UNARY_FLOAT = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin",
+    "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma",
+    "sigmoid",
+)  # fmt: skip
+_BINARY = ("atan2", "hypot", "nextafter")
+_OVERLOADS = ("Tensor", "Scalar")
+
+TABLE: Table = {
+    **{f"aten.{name}.default": _simple(name) for name in (*_UNARY_FLOAT, "neg", *_BINARY, "fmax", "fmin")},
+    **{f"aten.{name}.default": _rounding(name) for name in ("ceil", "floor", "round", "trunc")},
+    **{f"aten.{name}.default": _unless_bool(name) for name in ("abs", "sign")},
+    "aten.sgn.default": _unless_bool("sign"),
+    "aten.positive.default": identity,
+    **{f"aten.{name}.{o}": compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge") for o in _OVERLOADS},
+    **{f"aten.add.{o}": add for o in _OVERLOADS},
+    **{f"aten.sub.{o}": sub for o in _OVERLOADS},
+    **{f"aten.rsub.{o}": rsub for o in _OVERLOADS},
+    **{f"aten.mul.{o}": _either("mul", "logical_and") for o in _OVERLOADS},
+    **{f"aten.div.{o}": div_mode for o in (*_OVERLOADS, "Tensor_mode", "Scalar_mode")},
+    **{f"aten.true_divide.{o}": div_mode for o in _OVERLOADS},
+    "aten.floor_divide.default": lambda p, x, y: div_mode(p, x, y, "floor"),
+    "aten.floor_divide.Scalar": lambda p, x, y: div_mode(p, x, y, "floor"),
+    **{f"aten.remainder.{o}": remainder for o in (*_OVERLOADS, "Scalar_Tensor")},
+    **{f"aten.fmod.{o}": _simple("fmod") for o in _OVERLOADS},
+    "aten.pow.Tensor_Scalar": pow_scalar,
+    "aten.pow.Tensor_Tensor": _simple("pow"),
+    "aten.pow.Scalar": _simple("pow"),
+    **{f"aten.copysign.{o}": copysign for o in _OVERLOADS},
+    "aten.maximum.default": _either("maximum", "logical_or"),
+    "aten.minimum.default": _either("minimum", "logical_and"),
+    **{
+        f"aten.bitwise_{name}.{o}": _simple(f"bitwise_{name}")
+        for name in ("and", "or", "xor") for o in (*_OVERLOADS, "Scalar_Tensor")
+    },
+    "aten.bitwise_not.default": _simple("bitwise_not"),
+    **{f"aten.bitwise_left_shift.{o}": _simple("shift_left") for o in ("Tensor", "Tensor_Scalar")},
+    **{f"aten.bitwise_right_shift.{o}": _simple("shift_right") for o in ("Tensor", "Tensor_Scalar")},
+    **{f"aten.__lshift__.{o}": _simple("shift_left") for o in _OVERLOADS},
+    **{f"aten.__rshift__.{o}": _simple("shift_right") for o in _OVERLOADS},
+    **{f"aten.logical_{name}.default": _logical(f"logical_{name}") for name in ("and", "or", "xor", "not")},
+    "aten.isnan.default": _float_test("isnan"),
+    "aten.isinf.default": _float_test("isinf"),
+    "aten.isfinite.default": isfinite,
+    "aten.isposinf.default": isposinf,
+    "aten.isneginf.default": isneginf,
+    "aten.signbit.default": signbit,
+    "aten.where.self": where,
+    "aten.where.ScalarSelf": where,
+    "aten.where.ScalarOther": where,
+    "aten.where.Scalar": where,
+    "aten.masked_fill.Scalar": masked_fill,
+    "aten.masked_fill.Tensor": masked_fill,
+    "aten.clamp.default": clamp,
+    "aten.clamp.Tensor": clamp,
+    **{f"aten.clamp_min.{o}": clamp_min for o in ("default", "Tensor")},
+    **{f"aten.clamp_max.{o}": clamp_max for o in ("default", "Tensor")},
+    "aten.lerp.Scalar": lerp,
+    "aten.lerp.Tensor": lerp,
+    "aten.addcmul.default": addcmul,
+    "aten.addcdiv.default": addcdiv,
+    "aten.xlogy.Tensor": xlogy,
+    "aten.xlogy.Scalar_Other": xlogy,
+    "aten.xlogy.Scalar_Self": xlogy,
+    "aten.frac.default": frac,
+    "aten.square.default": square,
+    "aten.heaviside.default": heaviside,
+    "aten.logaddexp.default": logaddexp,
+    "aten.logit.default": logit,
+    "aten.sinc.default": sinc,
+    "aten.deg2rad.default": deg2rad,
+    "aten.rad2deg.default": rad2deg,
+    "aten.nan_to_num.default": nan_to_num,
+    "aten.fill.Scalar": fill,
+    "aten.fill.Tensor": fill,
+    "aten.copy.default": copy,
+}  # fmt: skip

@@ -1,0 +1,191 @@
+"""Indexing, gathering, scattering and embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagewire.expr import Dim
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import (
+    Decline,
+    Function,
+    Table,
+    broadcast,
+    broadcast_shape,
+    convert,
+    filled,
+    literal,
+    opmath,
+    reshape,
+    spread,
+    to_device,
+    wrap,
+)
+from primops.prims.indexing import indexed_shape
+
+
+def ready_indices(p: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value | None, ...]:
+    """Index tensors as int64 of one shape on x's device; masks have a size that depends on data: declined."""
+    used = [i for i in indices if i is not None]
+    if any(i.dtype in ("bool", "uint8") for i in used):
+        raise Decline("a mask")
+    if not used:
+        raise Decline("no index tensor")
+    shape = broadcast_shape(*(i.shape for i in used))
+    return tuple(
+        None if i is None else broadcast(p, convert(p, to_device(p, i, x.device), "int64"), shape) for i in indices
+    )
+
+
+def index(p: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
+    return p.index(x, ready_indices(p, x, indices))
+
+
+def index_put(
+    p: Builder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
+) -> Value:
+    if accumulate and x.dtype == "bool":
+        raise Decline("bool accumulated")
+    ready = ready_indices(p, x, indices)
+    types = tuple(None if i is None else i.type for i in ready)
+    values = broadcast(p, convert(p, to_device(p, values, x.device), x.dtype), indexed_shape(x.type, types))
+    return p.index_put(x, ready, values, bool(accumulate))
+
+
+def _at(dim: int, index: Value) -> tuple[Value | None, ...]:
+    return (*(None,) * dim, index)
+
+
+def index_select(p: Builder, x: Value, dim: int, index: Value) -> Value:
+    index = convert(p, reshape(p, index, p.out.shape[wrap(dim, x.rank) :][:1] or (1,)), "int64")
+    if x.rank == 0:
+        return reshape(p, broadcast(p, x, index.shape), p.out.shape)
+    return p.index(x, _at(wrap(dim, x.rank), index))
+
+
+def _vector(p: Builder, index: Value) -> Value:
+    return convert(p, reshape(p, index, (1,)) if index.rank == 0 else index, "int64")
+
+
+def index_add(p: Builder, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    if x.rank == 0 or x.dtype == "bool" or type(alpha) not in (int, float):
+        raise Decline("a scalar, bool, or a symbolic alpha")
+    dim = wrap(dim, x.rank)
+    index = _vector(p, index)
+    shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    source = convert(p, reshape(p, source, shape), x.dtype)
+    if alpha != 1:
+        source = convert(p, p.mul(convert(p, source, opmath(x.dtype)), literal(alpha, x.dtype)), x.dtype)
+    return p.index_put(x, _at(dim, index), source, True)
+
+
+def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
+    if x.rank == 0:
+        raise Decline("a scalar")
+    dim = wrap(dim, x.rank)
+    index = _vector(p, index)
+    return p.index_put(x, _at(dim, index), reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])), False)
+
+
+def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:
+    if x.rank == 0:
+        raise Decline("a scalar")
+    dim = wrap(dim, x.rank)
+    index = _vector(p, index)
+    shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
+    return p.index_put(x, _at(dim, index), filled(p, value, x.dtype, shape), False)
+
+
+def gather(p: Builder, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    index = convert(p, index, "int64")
+    if x.rank == 0 or index.rank == 0:
+        return reshape(p, p.gather(_rank1(p, x), 0, _rank1(p, index)), p.out.shape)
+    return p.gather(x, wrap(dim, x.rank), index)
+
+
+def _rank1(p: Builder, x: Value) -> Value:
+    return reshape(p, x, (1,)) if x.rank == 0 else x
+
+
+def _scatter(prim: str) -> Function:
+    """scatter and scatter_add; the part of src beyond the index is not used."""
+
+    def decomposition(p: Builder, x: Value, dim: int, index: Value, src: Any) -> Value:
+        if prim == "scatter_add" and x.dtype == "bool":
+            raise Decline("bool added")
+        if index.shape == (0,) or 0 in index.shape:
+            return x
+        flat, wide_index = _rank1(p, x), convert(p, _rank1(p, index), "int64")
+        if type(src) is Value:
+            src = convert(p, _rank1(p, src), x.dtype)
+            if src.shape != wide_index.shape:
+                src = p.slice(src, (0,) * src.rank, wide_index.shape, (1,) * src.rank)
+        else:
+            src = filled(p, src, x.dtype, wide_index.shape)
+        return reshape(p, getattr(p, prim)(flat, wrap(dim, flat.rank), wide_index, src), x.shape)
+
+    return decomposition
+
+
+def scatter_reduce(
+    p: Builder, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Value:
+    if reduce != "sum" or not include_self:
+        raise Decline(f"scatter by {reduce}")
+    return _scatter("scatter_add")(p, x, dim, index, src)
+
+
+def embedding(
+    p: Builder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:  # fmt: skip
+    return p.index(weight, (convert(p, indices, "int64"),))
+
+
+def embedding_dense_backward(
+    p: Builder, grad: Value, indices: Value, num_weights: Dim, padding_idx: int, scale_grad_by_freq: bool
+) -> Value:
+    """Rows of grad added up by index, float32 for halves; the padding row receives nothing."""
+    inner = opmath(grad.dtype)
+    grad, indices = convert(p, grad, inner), convert(p, indices, "int64")
+    lead = tuple(range(indices.rank, grad.rank))
+    if scale_grad_by_freq:
+        ones = p.full(indices.shape, 1.0, inner)
+        counts = p.index_put(p.full((num_weights,), 0.0, inner), (indices,), ones, True)
+        grad = p.div(grad, spread(p, p.index(counts, (indices,)), grad.shape, lead))
+    if padding_idx >= 0:
+        padding = p.eq(indices, padding_idx)
+        grad = p.where(spread(p, padding, grad.shape, lead), 0.0, grad)
+    zeros = p.full((num_weights, *grad.shape[indices.rank :]), 0.0, inner)
+    return convert(p, p.index_put(zeros, (indices,), grad, True), p.out.dtype)
+
+
+def take(p: Builder, x: Value, index: Value) -> Value:
+    count: Dim = 1
+    for size in x.shape:
+        count = count * size
+    return p.index(reshape(p, x, (count,)), (convert(p, index, "int64"),))
+
+
+TABLE: Table = {
+    "aten.index.Tensor": index,
+    "aten._unsafe_index.Tensor": index,
+    "aten.index_put.default": index_put,
+    "aten._unsafe_index_put.default": index_put,
+    "aten._index_put_impl.default": index_put,
+    "aten.index_select.default": index_select,
+    "aten.index_add.default": index_add,
+    "aten.index_copy.default": index_copy,
+    "aten.index_fill.int_Scalar": index_fill,
+    "aten.index_fill.int_Tensor": index_fill,
+    "aten.gather.default": gather,
+    "aten.scatter.src": _scatter("scatter"),
+    "aten.scatter.value": _scatter("scatter"),
+    "aten.scatter_add.default": _scatter("scatter_add"),
+    "aten.scatter_reduce.two": scatter_reduce,
+    "aten.embedding.default": embedding,
+    "aten.embedding_dense_backward.default": embedding_dense_backward,
+    "aten.take.default": take,
+}

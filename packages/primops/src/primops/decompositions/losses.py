@@ -1,0 +1,236 @@
+"""Losses and their gradients. `reduction`: 0 none, 1 mean, 2 sum."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from primops.builder import Builder, Value
+from primops.decompositions.elementwise import pointwise
+from primops.decompositions.operands import (
+    Function,
+    Table,
+    along,
+    broadcast,
+    broadcast_shape,
+    convert,
+    literal_count,
+    opmath,
+    operand,
+    reshape,
+    spread,
+)
+
+NONE, MEAN, SUM = 0, 1, 2
+
+
+def reduce_loss(p: Builder, loss: Value, reduction: int) -> Value:
+    """The loss summed or averaged on request."""
+    if reduction == NONE:
+        return loss
+    dims = tuple(range(loss.rank))
+    total = p.sum(loss, dims) if dims else loss
+    return total if reduction == SUM else p.div(total, float(literal_count(loss.shape, dims)) or math.nan)
+
+
+def _loss(compute: Any) -> Function:
+    """An elementwise loss of (x, target) with a reduction."""
+
+    def decomposition(p: Builder, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
+        shape = broadcast_shape(x.shape, target.shape)
+        inner = opmath(p.out.dtype)
+        x, target = (operand(p, v, p.out.dtype, shape, inner) for v in (x, target))
+        loss, reduction = compute(p, x, target, *arguments, **keywords)
+        return convert(p, reduce_loss(p, loss, reduction), p.out.dtype)
+
+    return decomposition
+
+
+def _loss_backward(compute: Any) -> Function:
+    """Its gradient: grad * slope(x, target), divided by the count for a mean."""
+
+    def decomposition(p: Builder, grad: Value, x: Value, target: Value, *arguments: Any, **keywords: Any) -> Value:
+        out = p.out
+        inner = opmath(out.dtype)
+        grad, x, target = (operand(p, v, out.dtype, out.shape, inner) for v in (grad, x, target))
+        slope, reduction = compute(p, x, target, *arguments, **keywords)
+        result = p.mul(slope, grad)
+        if reduction == MEAN:
+            result = p.mul(result, 1.0 / literal_count(out.shape, range(len(out.shape))))
+        return convert(p, result, out.dtype)
+
+    return decomposition
+
+
+def mse(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> tuple[Value, int]:
+    difference = p.sub(x, target)
+    return p.mul(difference, difference), reduction
+
+
+def mse_backward(p: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, int]:
+    return p.mul(p.sub(x, target), 2.0), reduction
+
+
+def smooth_l1(p: Builder, x: Value, target: Value, reduction: int = MEAN, beta: float = 1.0) -> tuple[Value, int]:
+    distance = p.abs(p.sub(x, target))
+    if beta == 0:
+        return distance, reduction
+    near = p.div(p.mul(p.mul(distance, distance), 0.5), float(beta))
+    return p.where(p.lt(distance, float(beta)), near, p.sub(distance, 0.5 * beta)), reduction
+
+
+def smooth_l1_backward(p: Builder, x: Value, target: Value, reduction: int, beta: float) -> tuple[Value, int]:
+    difference = p.sub(x, target)
+    if beta == 0:
+        return p.sign(difference), reduction
+    inside = p.lt(p.abs(difference), float(beta))
+    return p.where(inside, p.div(difference, float(beta)), p.sign(difference)), reduction
+
+
+def huber(p: Builder, x: Value, target: Value, reduction: int = MEAN, delta: float = 1.0) -> tuple[Value, int]:
+    distance = p.abs(p.sub(x, target))
+    near = p.mul(p.mul(distance, distance), 0.5)
+    return p.where(p.le(distance, float(delta)), near, p.mul(p.sub(distance, 0.5 * delta), float(delta))), reduction
+
+
+def huber_backward(p: Builder, x: Value, target: Value, reduction: int, delta: float) -> tuple[Value, int]:
+    difference = p.sub(x, target)
+    inside = p.le(p.abs(difference), float(delta))
+    return p.where(inside, difference, p.mul(p.sign(difference), float(delta))), reduction
+
+
+def soft_margin(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> tuple[Value, int]:
+    return p.log1p(p.exp(p.mul(p.neg(x), target))), reduction
+
+
+def soft_margin_backward(p: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, int]:
+    growth = p.exp(p.mul(p.neg(target), x))
+    return p.div(p.mul(p.neg(target), growth), p.add(growth, 1.0)), reduction
+
+
+def binary_cross_entropy(
+    p: Builder, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
+) -> Value:
+    """-(t log x + (1 - t) log(1 - x)), the logarithms not below -100."""
+    inner, out = opmath(x.dtype), x.dtype
+    x, target = convert(p, x, inner), convert(p, target, inner)
+    low = p.maximum(p.log(x), -100.0)
+    high = p.maximum(p.log1p(p.neg(x)), -100.0)
+    loss = p.sub(p.mul(p.sub(target, 1.0), high), p.mul(target, low))
+    if weight is not None:
+        loss = p.mul(loss, broadcast(p, convert(p, weight, inner), loss.shape))
+    return convert(p, reduce_loss(p, loss, reduction), out)
+
+
+def binary_cross_entropy_backward(
+    p: Builder, grad: Value, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
+) -> Value:
+    inner, shape = opmath(x.dtype), x.shape
+    grad, x, target = (broadcast(p, convert(p, v, inner), shape) for v in (grad, x, target))
+    slope = p.div(p.sub(x, target), p.maximum(p.mul(p.sub(1.0, x), x), 1e-12))
+    result = p.mul(grad, slope)
+    if weight is not None:
+        result = p.mul(result, broadcast(p, convert(p, weight, inner), shape))
+    if reduction == MEAN:
+        result = p.div(result, float(literal_count(shape, range(len(shape)))))
+    return convert(p, result, p.out.dtype)
+
+
+def binary_cross_entropy_with_logits(
+    p: Builder, x: Value, target: Value, weight: Value | None = None, pos_weight: Value | None = None,
+    reduction: int = MEAN,
+) -> Value:  # fmt: skip
+    """(1 - t) x + w (log1p(exp(-|x|)) + max(-x, 0)) with w = 1 + (pos_weight - 1) t."""
+    inner, out = opmath(p.out.dtype), p.out.dtype
+    shape = broadcast_shape(x.shape, target.shape)
+    x, target = (operand(p, v, out, shape, inner) for v in (x, target))
+    tail = p.add(p.log1p(p.exp(p.neg(p.abs(x)))), p.maximum(p.neg(x), 0.0))
+    if pos_weight is not None:
+        positive = broadcast(p, convert(p, pos_weight, inner), shape)
+        tail = p.mul(tail, p.add(p.mul(p.sub(positive, 1.0), target), 1.0))
+    loss = p.add(p.mul(p.sub(1.0, target), x), tail)
+    if weight is not None:
+        loss = p.mul(loss, broadcast(p, convert(p, weight, inner), shape))
+    return convert(p, reduce_loss(p, loss, reduction), out)
+
+
+# --- negative log likelihood ---------------------------------------------------------------------------------------
+def _picked(p: Builder, x: Value, target: Value, ignore_index: int) -> tuple[Value, Value, Value, int]:
+    """Which targets count, the targets made safe, both shaped like x with size 1 for the classes, and that dimension."""
+    dim = 1 if x.rank > 1 else 0
+    shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    valid = p.ne(target, int(ignore_index))
+    safe = p.where(valid, target, 0)
+    return valid, reshape(p, safe, shape), reshape(p, valid, shape), dim
+
+
+def _weights(p: Builder, weight: Value | None, safe: Value, valid: Value, dtype: str) -> Value:
+    """The weight of each target's class, 0 for ignored ones."""
+    if weight is None:
+        return convert(p, valid, dtype)
+    chosen = p.index(convert(p, weight, dtype), (safe,))
+    return p.where(valid, chosen, 0.0)
+
+
+def nll_loss(
+    p: Builder, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int
+) -> tuple[Value, Value]:
+    """-weight[t] * x[t] for each target t that is not ignored; the second result is the sum of the weights."""
+    inner, out = opmath(x.dtype), x.dtype
+    x = convert(p, x, inner)
+    valid, safe, _, dim = _picked(p, x, convert(p, target, "int64"), ignore_index)
+    safe_target = reshape(p, safe, target.shape)
+    chosen = reshape(p, p.gather(x, dim, safe), target.shape)
+    weights = _weights(p, weight, safe_target, valid, inner)
+    loss = p.where(valid, p.neg(p.mul(chosen, weights)), 0.0)
+    if reduction == NONE:
+        return convert(p, loss, out), p.full(p.results[1].shape, 0.0, p.results[1].dtype)  # type: ignore[union-attr]
+    dims = tuple(range(loss.rank))
+    total = p.sum(loss, dims) if dims else loss
+    total_weight = p.sum(weights, dims) if dims else weights
+    if reduction == MEAN:
+        total = p.div(total, total_weight)
+    return convert(p, total, out), convert(p, total_weight, p.results[1].dtype)  # type: ignore[union-attr]
+
+
+def nll_loss_backward(
+    p: Builder, grad: Value, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int,
+    total_weight: Value,
+) -> Value:  # fmt: skip
+    inner = opmath(x.dtype)
+    valid, safe, wide_valid, dim = _picked(p, x, convert(p, target, "int64"), ignore_index)
+    weights = _weights(p, weight, reshape(p, safe, target.shape), valid, inner)
+    grad = convert(p, grad, inner)
+    if reduction == MEAN:
+        grad = p.div(grad, convert(p, total_weight, inner))
+    scaled = p.neg(p.mul(broadcast(p, grad, target.shape), weights))
+    scaled = p.where(valid, scaled, 0.0)
+    classes = along(p, p.iota(x.shape[dim], 0, 1, "int64"), x.shape, dim)
+    chosen = p.eq(classes, _repeated(p, safe, x, dim))
+    chosen = p.logical_and(chosen, _repeated(p, wide_valid, x, dim))
+    result = p.where(chosen, _repeated(p, reshape(p, scaled, safe.shape), x, dim), 0.0)
+    return convert(p, result, p.out.dtype)
+
+
+def _repeated(p: Builder, x: Value, like: Value, dim: int) -> Value:
+    squeezed = reshape(p, x, (*x.shape[:dim], *x.shape[dim + 1 :]))
+    return spread(p, squeezed, like.shape, (dim,))
+
+
+TABLE: Table = {
+    "aten.mse_loss.default": _loss(mse),
+    "aten.mse_loss_backward.default": _loss_backward(mse_backward),
+    "aten.smooth_l1_loss.default": _loss(smooth_l1),
+    "aten.smooth_l1_loss_backward.default": _loss_backward(smooth_l1_backward),
+    "aten.huber_loss.default": _loss(huber),
+    "aten.huber_loss_backward.default": _loss_backward(huber_backward),
+    "aten.soft_margin_loss.default": _loss(soft_margin),
+    "aten.soft_margin_loss_backward.default": _loss_backward(soft_margin_backward),
+    "aten.binary_cross_entropy.default": binary_cross_entropy,
+    "aten.binary_cross_entropy_backward.default": binary_cross_entropy_backward,
+    "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy_with_logits,
+    "aten.nll_loss_forward.default": nll_loss,
+    "aten.nll_loss_backward.default": nll_loss_backward,
+    "aten.nll_loss2d_forward.default": nll_loss,
+    "aten.nll_loss2d_backward.default": nll_loss_backward,
+}

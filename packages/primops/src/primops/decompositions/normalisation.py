@@ -1,0 +1,325 @@
+"""Softmax, layer, group and batch normalisation, forward and backward, in float32 for halves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stagewire.types import NoneType, TensorType
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import (
+    Decline,
+    Function,
+    Table,
+    along,
+    broadcast,
+    convert,
+    kept,
+    literal_count,
+    opmath,
+    reduced,
+    reshape,
+    spread,
+    wrap,
+)
+
+
+# --- softmax -------------------------------------------------------------------------------------------------------
+def _dims(x: Value, dim: int) -> tuple[int, ...]:
+    return (wrap(dim, x.rank),) if x.rank else ()
+
+
+def softmax(p: Builder, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    dims = _dims(x, dim)
+    x = convert(p, x, opmath(x.dtype))
+    powers = p.exp(p.sub(x, spread(p, reduced(p, "amax", x, dims), x.shape, dims)))
+    total = spread(p, reduced(p, "sum", powers, dims), x.shape, dims)
+    return convert(p, p.div(powers, total), p.out.dtype)
+
+
+def safe_softmax(p: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+    """softmax with 0 in rows that are all -inf."""
+    dims = _dims(x, dim)
+    masked = reduced(p, "all", p.eq(x, float("-inf")), dims)
+    y = softmax(p, convert(p, x, p.out.dtype), dim)
+    return p.where(spread(p, masked, x.shape, dims), 0.0, y)
+
+
+def log_softmax(p: Builder, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    dims = _dims(x, dim)
+    x = convert(p, x, opmath(x.dtype))
+    shifted = p.sub(x, spread(p, reduced(p, "amax", x, dims), x.shape, dims))
+    total = p.log(reduced(p, "sum", p.exp(shifted), dims))
+    return convert(p, p.sub(shifted, spread(p, total, x.shape, dims)), p.out.dtype)
+
+
+def softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
+    dims = _dims(out, dim)
+    grad, out = (convert(p, v, opmath(v.dtype)) for v in (grad, out))
+    weighted = p.mul(grad, out)
+    total = spread(p, reduced(p, "sum", weighted, dims), out.shape, dims)
+    return convert(p, p.sub(weighted, p.mul(out, total)), p.out.dtype)
+
+
+def log_softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
+    dims = _dims(out, dim)
+    grad, out = (convert(p, v, opmath(v.dtype)) for v in (grad, out))
+    total = spread(p, reduced(p, "sum", grad, dims), out.shape, dims)
+    return convert(p, p.sub(grad, p.mul(p.exp(out), total)), p.out.dtype)
+
+
+# --- shared --------------------------------------------------------------------------------------------------------
+def _in(p: Builder, x: Value | None, dtype: str) -> Value | None:
+    return None if x is None else convert(p, x, dtype)
+
+
+def _as(p: Builder, x: Value, type: Any) -> Value:
+    """x in the dtype and shape of a result."""
+    return reshape(p, convert(p, x, type.dtype), type.shape)
+
+
+def _wanted(p: Builder, index: int, output_mask: Sequence[bool]) -> bool:
+    return bool(output_mask[index]) and not isinstance(p.results[index], NoneType)
+
+
+def _affine(p: Builder, x: Value, weight: Value | None, bias: Value | None, spreading: Any) -> Value:
+    if weight is not None:
+        x = p.mul(x, spreading(weight))
+    return x if bias is None else p.add(x, spreading(bias))
+
+
+# --- layer normalisation -------------------------------------------------------------------------------------------
+def layer_norm(
+    p: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, ...]:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions; also mean and 1 / sqrt(var + eps)."""
+    inner = opmath(x.dtype)
+    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    wide = convert(p, x, inner)
+    var, mean = p.var_mean(wide, dims, 0)
+    rstd = p.rsqrt(p.add(var, float(eps)))
+    normal = p.mul(p.sub(wide, spread(p, mean, x.shape, dims)), spread(p, rstd, x.shape, dims))
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: broadcast(p, v, x.shape))
+    return convert(p, out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
+
+
+def layer_norm_backward(
+    p: Builder, grad: Value, x: Value, normalized_shape: Sequence[int], mean: Value, rstd: Value,
+    weight: Value | None, bias: Value | None, output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:  # fmt: skip
+    inner = opmath(x.dtype)
+    axis = x.rank - len(normalized_shape)
+    dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
+    grad, wide, mean, rstd = (convert(p, v, inner) for v in (grad, x, mean, rstd))
+    scale = broadcast(p, rstd, x.shape)
+    normal = p.mul(p.sub(wide, broadcast(p, mean, x.shape)), scale)
+    results: list[Value | None] = [None, None, None]
+    if _wanted(p, 0, output_mask):
+        weighted = grad if weight is None else p.mul(grad, broadcast(p, convert(p, weight, inner), x.shape))
+        results[0] = convert(p, p.mul(_centred(p, weighted, normal, dims), scale), x.dtype)
+    if _wanted(p, 1, output_mask):
+        results[1] = _as(p, reduced(p, "sum", p.mul(grad, normal), outer), p.results[1])
+    if _wanted(p, 2, output_mask):
+        results[2] = _as(p, reduced(p, "sum", grad, outer), p.results[2])
+    return tuple(results)
+
+
+def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> Value:
+    """grad - mean(grad) - normal * mean(grad * normal) over dims."""
+    count = float(literal_count(grad.shape, dims))
+    mean = p.div(reduced(p, "sum", grad, dims), count)
+    slope = p.div(reduced(p, "sum", p.mul(grad, normal), dims), count)
+    shape = grad.shape
+    return p.sub(p.sub(grad, spread(p, mean, shape, dims)), p.mul(normal, spread(p, slope, shape, dims)))
+
+
+def rms_norm(p: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, eps: float | None) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight; also the reciprocal root."""
+    inner = opmath(x.dtype)
+    dims = tuple(range(x.rank - len(normalized_shape), x.rank))
+    if eps is None:
+        raise Decline("eps by dtype")
+    wide = convert(p, x, inner)
+    mean = p.div(reduced(p, "sum", p.mul(wide, wide), dims), float(literal_count(x.shape, dims)))
+    rstd = p.rsqrt(p.add(mean, float(eps)))
+    out = p.mul(wide, spread(p, rstd, x.shape, dims))
+    out = _affine(p, out, _in(p, weight, inner), None, lambda v: broadcast(p, v, x.shape))
+    return convert(p, out, p.out.dtype), _as(p, rstd, p.results[1])
+
+
+def rms_norm_backward(
+    p: Builder, grad: Value, x: Value, normalized_shape: Sequence[int], rstd: Value, weight: Value | None,
+    output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:  # fmt: skip
+    inner = opmath(x.dtype)
+    axis = x.rank - len(normalized_shape)
+    dims, outer = tuple(range(axis, x.rank)), tuple(range(axis))
+    grad, wide, rstd = (convert(p, v, inner) for v in (grad, x, rstd))
+    scale = broadcast(p, rstd, x.shape)
+    normal = p.mul(wide, scale)
+    results: list[Value | None] = [None, None]
+    if _wanted(p, 0, output_mask):
+        weighted = grad if weight is None else p.mul(grad, broadcast(p, convert(p, weight, inner), x.shape))
+        slope = p.div(reduced(p, "sum", p.mul(weighted, normal), dims), float(literal_count(x.shape, dims)))
+        results[0] = convert(p, p.mul(p.sub(weighted, p.mul(normal, spread(p, slope, x.shape, dims))), scale), x.dtype)
+    if _wanted(p, 1, output_mask):
+        results[1] = _as(p, reduced(p, "sum", p.mul(grad, normal), outer), p.results[1])
+    return tuple(results)
+
+
+# --- group normalisation -------------------------------------------------------------------------------------------
+def group_norm(
+    p: Builder, x: Value, weight: Value | None, bias: Value | None, N: Any, C: Any, HxW: Any, group: int, eps: float
+) -> tuple[Value, ...]:  # fmt: skip
+    inner = opmath(x.dtype)
+    grouped = (N, group, C // group, HxW)
+    wide = reshape(p, convert(p, x, inner), grouped)
+    var, mean = p.var_mean(wide, (2, 3), 0)
+    rstd = p.rsqrt(p.add(var, float(eps)))
+    normal = p.mul(p.sub(wide, spread(p, mean, grouped, (2, 3))), spread(p, rstd, grouped, (2, 3)))
+    normal = reshape(p, normal, x.shape)
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: along(p, v, x.shape, 1))
+    return convert(p, out, x.dtype), _as(p, mean, p.results[1]), _as(p, rstd, p.results[2])
+
+
+def group_norm_backward(
+    p: Builder, grad: Value, x: Value, mean: Value, rstd: Value, weight: Value | None, N: Any, C: Any, HxW: Any,
+    group: int, output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:  # fmt: skip
+    inner = opmath(x.dtype)
+    grouped, flat = (N, group, C // group, HxW), (N, C, HxW)
+    grad, wide, mean, rstd = (convert(p, v, inner) for v in (grad, x, mean, rstd))
+    scale = spread(p, rstd, grouped, (2, 3))
+    normal = p.mul(p.sub(reshape(p, wide, grouped), spread(p, mean, grouped, (2, 3))), scale)
+    results: list[Value | None] = [None, None, None]
+    if _wanted(p, 0, output_mask):
+        weighted = grad if weight is None else p.mul(grad, along(p, convert(p, weight, inner), x.shape, 1))
+        centred = _centred(p, reshape(p, weighted, grouped), normal, (2, 3))
+        results[0] = convert(p, reshape(p, p.mul(centred, scale), x.shape), x.dtype)
+    flat_grad = reshape(p, grad, flat)
+    if _wanted(p, 1, output_mask):
+        product = p.mul(flat_grad, reshape(p, normal, flat))
+        results[1] = _as(p, reduced(p, "sum", product, (0, 2)), p.results[1])
+    if _wanted(p, 2, output_mask):
+        results[2] = _as(p, reduced(p, "sum", flat_grad, (0, 2)), p.results[2])
+    return tuple(results)
+
+
+# --- batch normalisation -------------------------------------------------------------------------------------------
+def _all_but_channels(x: Value) -> tuple[int, ...]:
+    return tuple(i for i in range(x.rank) if i != 1)
+
+
+def _batch_norm(
+    p: Builder, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
+    running_var: Value | None, training: bool, momentum: float, eps: float,
+) -> tuple[Value, Value, Value, Value | None, Value | None]:  # fmt: skip
+    """Output, mean, reciprocal root of var + eps, and the new running statistics (None without)."""
+    inner, dims = opmath(x.dtype), _all_but_channels(x)
+    wide = convert(p, x, inner)
+    new_mean, new_var = running_mean, running_var
+    if training:
+        var, mean = p.var_mean(wide, dims, 0)
+        count = literal_count(x.shape, dims)
+        if running_mean is not None:
+            new_mean = _moved(p, running_mean, mean, momentum)
+        if running_var is not None:
+            unbiased = p.mul(var, count / (count - 1) if count > 1 else float("nan"))
+            new_var = _moved(p, running_var, unbiased, momentum)
+    elif running_mean is None or running_var is None:
+        raise Decline("evaluation without statistics")
+    else:
+        mean, var = (convert(p, v, opmath(v.dtype)) for v in (running_mean, running_var))
+        mean, var = (convert(p, v, inner) for v in (mean, var))
+    rstd = p.rsqrt(p.add(var, float(eps)))
+    normal = p.mul(p.sub(wide, along(p, mean, x.shape, 1)), along(p, rstd, x.shape, 1))
+    out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: along(p, v, x.shape, 1))
+    return convert(p, out, x.dtype), mean, rstd, new_mean, new_var
+
+
+def _moved(p: Builder, running: Value, batch: Value, momentum: float) -> Value:
+    """momentum * batch + (1 - momentum) * running, in the dtype of running."""
+    old = convert(p, running, opmath(running.dtype))
+    new = p.add(p.mul(convert(p, batch, old.dtype), float(momentum)), p.mul(old, 1.0 - momentum))
+    return convert(p, new, running.dtype)
+
+
+def _statistic(p: Builder, x: Value, type: Any) -> Value:
+    """A saved statistic in a result's type; eager leaves it empty where it saves none."""
+    if type.shape == (0,) and x.shape != (0,):
+        return p.full((0,), 0.0, type.dtype)
+    return convert(p, x, type.dtype)
+
+
+def batch_norm_functional(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
+    out, mean, rstd, new_mean, new_var = _batch_norm(
+        p, x, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+    stats = tuple(_statistic(p, v, r) for v, r in zip((mean, rstd), p.results[1:3], strict=True))
+    return out, *stats, new_mean, new_var
+
+
+def batch_norm(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
+    """native_batch_norm where it writes no statistics; where it does the call is not functional and stays ATen's."""
+    if training and running_mean is not None:
+        raise Decline("native_batch_norm writes its running statistics")
+    out, mean, rstd, _, _ = _batch_norm(p, x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return out, _statistic(p, mean, p.results[1]), _statistic(p, rstd, p.results[2])
+
+
+def batch_norm_no_stats(p: Builder, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+    return batch_norm(p, x, weight, bias, None, None, training, momentum, eps)
+
+
+def batch_norm_no_training(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float) -> Any:
+    return batch_norm(p, x, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+def batch_norm_backward(
+    p: Builder, grad: Value, x: Value, weight: Value | None, running_mean: Value | None, running_var: Value | None,
+    save_mean: Value | None, save_invstd: Value | None, train: bool, eps: float, output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:  # fmt: skip
+    inner, dims = opmath(x.dtype), _all_but_channels(x)
+    if train:
+        mean, rstd = convert(p, save_mean, inner), convert(p, save_invstd, inner)  # type: ignore[arg-type]
+    elif running_mean is None or running_var is None:
+        raise Decline("evaluation without statistics")
+    else:
+        mean = convert(p, running_mean, inner)
+        rstd = p.rsqrt(p.add(convert(p, running_var, inner), float(eps)))
+    grad = convert(p, grad, inner)
+    shape = x.shape
+    normal = p.mul(p.sub(convert(p, x, inner), along(p, mean, shape, 1)), along(p, rstd, shape, 1))
+    results: list[Value | None] = [None, None, None]
+    if _wanted(p, 0, output_mask):
+        scale = rstd if weight is None else p.mul(rstd, convert(p, weight, inner))
+        inward = _centred(p, grad, normal, dims) if train else grad
+        results[0] = convert(p, p.mul(inward, along(p, scale, shape, 1)), x.dtype)
+    if _wanted(p, 1, output_mask):
+        results[1] = convert(p, reduced(p, "sum", p.mul(grad, normal), dims), p.results[1].dtype)  # type: ignore[union-attr]
+    if _wanted(p, 2, output_mask):
+        results[2] = convert(p, reduced(p, "sum", grad, dims), p.results[2].dtype)  # type: ignore[union-attr]
+    return tuple(results)
+
+
+TABLE: Table = {
+    "aten._softmax.default": softmax,
+    "aten._safe_softmax.default": safe_softmax,
+    "aten._log_softmax.default": log_softmax,
+    "aten._softmax_backward_data.default": softmax_backward,
+    "aten._log_softmax_backward_data.default": log_softmax_backward,
+    "aten.native_layer_norm.default": layer_norm,
+    "aten.native_layer_norm_backward.default": layer_norm_backward,
+    "aten._fused_rms_norm.default": rms_norm,
+    "aten._fused_rms_norm_backward.default": rms_norm_backward,
+    "aten.native_group_norm.default": group_norm,
+    "aten.native_group_norm_backward.default": group_norm_backward,
+    "aten.native_batch_norm.default": batch_norm,
+    "aten._native_batch_norm_legit_functional.default": batch_norm_functional,
+    "aten._native_batch_norm_legit.no_stats": batch_norm_no_stats,
+    "aten._native_batch_norm_legit_no_training.default": batch_norm_no_training,
+    "aten.native_batch_norm_backward.default": batch_norm_backward,
+}
+
+__all__ = ["TABLE", "Function", "TensorType", "kept"]

@@ -1,0 +1,245 @@
+"""Sums, means, variances, extrema and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import (
+    Decline,
+    Function,
+    Table,
+    convert,
+    kept,
+    literal_count,
+    opmath,
+    reduced,
+    reshape,
+    spread,
+    wrap,
+    wrap_all,
+)
+
+Dims = int | Sequence[int] | None
+
+
+def _accumulate(p: Builder, prim: str, x: Value, dim: Dims, keepdim: bool) -> Value:
+    """sum or prod: converted to the result's dtype first, halves in float32."""
+    dtype = p.out.dtype
+    x = convert(p, convert(p, x, dtype) if x.dtype != dtype else x, opmath(dtype))
+    return convert(p, reduced(p, prim, x, wrap_all(dim, x.rank), keepdim), dtype)
+
+
+def sum_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return _accumulate(p, "sum", x, dim, keepdim)
+
+
+def sum_all(p: Builder, x: Value, dtype: Any = None) -> Value:
+    return _accumulate(p, "sum", x, None, False)
+
+
+def prod_dim(p: Builder, x: Value, dim: Dims, keepdim: bool = False, dtype: Any = None) -> Value:
+    return _accumulate(p, "prod", x, dim, keepdim)
+
+
+def prod_all(p: Builder, x: Value, dtype: Any = None) -> Value:
+    return _accumulate(p, "prod", x, None, False)
+
+
+def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """The sum divided by the count."""
+    out = p.out.dtype
+    dims = wrap_all(dim, x.rank)
+    count = literal_count(x.shape, dims)
+    total = reduced(p, "sum", convert(p, convert(p, x, out), opmath(out)), dims, keepdim)
+    return convert(p, p.div(total, float(count)), out)
+
+
+def mean_all(p: Builder, x: Value, dtype: Any = None) -> Value:
+    return mean_dims(p, x, None, False, dtype)
+
+
+def _var_mean(p: Builder, x: Value, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
+    dims = wrap_all(dim, x.rank)
+    x = convert(p, x, opmath(x.dtype))
+    x, over = (x, dims) if x.rank else (reshape(p, x, (1,)), (0,))
+    var, mean = p.var_mean(x, over, 1 if correction is None else correction)
+    if keepdim and dims:
+        var, mean = (kept(p, v, x.shape, dims) for v in (var, mean))
+    return var, mean
+
+
+def var(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
+    return convert(p, _var_mean(p, x, dim, correction, keepdim)[0], p.out.dtype)
+
+
+def std(p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Value:
+    return convert(p, p.sqrt(_var_mean(p, x, dim, correction, keepdim)[0]), p.out.dtype)
+
+
+def var_mean(
+    p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, ...]:
+    return tuple(convert(p, v, p.out.dtype) for v in _var_mean(p, x, dim, correction, keepdim))
+
+
+def std_mean(
+    p: Builder, x: Value, dim: Dims = None, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, ...]:
+    var, mean = _var_mean(p, x, dim, correction, keepdim)
+    return convert(p, p.sqrt(var), p.out.dtype), convert(p, mean, p.out.dtype)
+
+
+def _old_style(function: Function) -> Function:
+    """var(x, unbiased) and var(x, dim, unbiased, keepdim)."""
+
+    def decomposition(p: Builder, x: Value, *arguments: Any) -> Any:
+        if len(arguments) == 0 or isinstance(arguments[0], bool):
+            dim, unbiased, keepdim = None, *(arguments or (True,)), False
+        else:
+            dim, unbiased, keepdim = (*arguments, True, False)[:3] if len(arguments) == 1 else (*arguments, False)[:3]
+        return function(p, x, dim, 1 if unbiased else 0, keepdim)
+
+    return decomposition
+
+
+def _extreme(name: str) -> Function:
+    """amax and amin; bool by or and and."""
+
+    def decomposition(p: Builder, x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+        prim = {"amax": "any", "amin": "all"}[name] if x.dtype == "bool" else name
+        return reduced(p, prim, x, wrap_all(dim, x.rank), keepdim)
+
+    return decomposition
+
+
+def _extreme_all(name: str) -> Function:
+    return lambda p, x: _extreme(name)(p, x)
+
+
+def _extreme_dim(name: str, argument: str) -> Function:
+    """max.dim and min.dim: the value and its first index."""
+
+    def decomposition(p: Builder, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+        if x.rank == 0:
+            return x, p.full((), 0, "int64")
+        if x.dtype == "bool":
+            raise Decline("bool")
+        dim = wrap(dim, x.rank)
+        value, index = getattr(p, name)(x, (dim,)), getattr(p, argument)(x, dim)
+        return (kept(p, value, x.shape, (dim,)), kept(p, index, x.shape, (dim,))) if keepdim else (value, index)
+
+    return decomposition
+
+
+def _argument(name: str) -> Function:
+    def decomposition(p: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        if x.rank == 0:
+            return p.full((), 0, "int64")
+        if x.dtype == "bool":
+            raise Decline("bool")
+        dim = None if dim is None else wrap(dim, x.rank)
+        index = getattr(p, name)(x, dim)
+        return kept(p, index, x.shape, tuple(range(x.rank)) if dim is None else (dim,)) if keepdim else index
+
+    return decomposition
+
+
+def _truth(name: str) -> Function:
+    """any and all of any dtype; uint8 stays uint8."""
+
+    def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+        out = reduced(p, name, convert(p, x, "bool"), wrap_all(dim, x.rank), keepdim)
+        return convert(p, out, p.out.dtype)
+
+    return decomposition
+
+
+def _truth_dims(name: str) -> Function:
+    def decomposition(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+        if dim is not None and not isinstance(dim, int) and len(dim) == 0:
+            return convert(p, convert(p, x, "bool"), p.out.dtype)
+        return _truth(name)(p, x, dim, keepdim)
+
+    return decomposition
+
+
+def logsumexp(p: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
+    dims = wrap_all(dim, x.rank)
+    x = convert(p, convert(p, x, p.out.dtype), opmath(p.out.dtype))
+    greatest = reduced(p, "amax", x, dims)
+    greatest = p.where(p.isinf(greatest), 0.0, greatest)
+    total = reduced(p, "sum", p.exp(p.sub(x, spread(p, greatest, x.shape, dims))), dims)
+    out = p.add(p.log(total), greatest)
+    return convert(p, kept(p, out, x.shape, dims) if keepdim else out, p.out.dtype)
+
+
+def _scan(prim: str) -> Function:
+    def decomposition(p: Builder, x: Value, dim: int, dtype: Any = None) -> Value:
+        out = p.out.dtype
+        x = convert(p, convert(p, x, out), opmath(out))
+        return convert(p, getattr(p, prim)(x, wrap(dim, x.rank)) if x.rank else x, out)
+
+    return decomposition
+
+
+def vector_norm(
+    p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
+    """(sum |x|^ord)^(1/ord), with the greatest for inf, the least for -inf, the count of non-zeros for 0."""
+    dims = wrap_all(dim, x.rank)
+    out = p.out.dtype
+    x = convert(p, convert(p, x, out), opmath(out))
+    if ord == float("inf") or ord == float("-inf"):
+        norm = reduced(p, "amax" if ord > 0 else "amin", p.abs(x), dims, keepdim)
+    elif ord == 0:
+        norm = reduced(p, "sum", convert(p, p.ne(x, 0.0), x.dtype), dims, keepdim)
+    elif ord == 1:
+        norm = reduced(p, "sum", p.abs(x), dims, keepdim)
+    elif ord == 2:
+        norm = p.sqrt(reduced(p, "sum", p.mul(x, x), dims, keepdim))
+    else:
+        norm = p.pow(reduced(p, "sum", p.pow(p.abs(x), float(ord)), dims, keepdim), 1.0 / ord)
+    return convert(p, norm, out)
+
+
+def norm(p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
+
+
+TABLE: Table = {
+    "aten.sum.default": sum_all,
+    "aten.sum.dim_IntList": sum_dims,
+    "aten.nansum.default": lambda p, x, dim=None, keepdim=False, dtype=None: sum_dims(p, _no_nan(p, x), dim, keepdim),
+    "aten.prod.default": prod_all,
+    "aten.prod.dim_int": prod_dim,
+    "aten.mean.default": mean_all,
+    "aten.mean.dim": mean_dims,
+    **{f"aten.{name}.correction": f for name, f in (("var", var), ("std", std), ("var_mean", var_mean), ("std_mean", std_mean))},
+    **{
+        f"aten.{name}.{o}": _old_style(f)
+        for name, f in (("var", var), ("std", std), ("var_mean", var_mean), ("std_mean", std_mean))
+        for o in ("default", "dim")
+    },
+    "aten.amax.default": _extreme("amax"),
+    "aten.amin.default": _extreme("amin"),
+    "aten.max.default": _extreme_all("amax"),
+    "aten.min.default": _extreme_all("amin"),
+    "aten.max.dim": _extreme_dim("amax", "argmax"),
+    "aten.min.dim": _extreme_dim("amin", "argmin"),
+    "aten.argmax.default": _argument("argmax"),
+    "aten.argmin.default": _argument("argmin"),
+    **{f"aten.{name}.{o}": _truth(name) for name in ("any", "all") for o in ("default", "dim")},
+    **{f"aten.{name}.dims": _truth_dims(name) for name in ("any", "all")},
+    "aten.logsumexp.default": logsumexp,
+    "aten.cumsum.default": _scan("cumsum"),
+    "aten.cumprod.default": _scan("cumprod"),
+    "aten.linalg_vector_norm.default": vector_norm,
+    "aten.norm.Scalar": lambda p, x, ord=2: norm(p, x, ord),
+    "aten.norm.ScalarOpt_dim": norm,
+}  # fmt: skip
+
+
+def _no_nan(p: Builder, x: Value) -> Value:
+    return p.where(p.isnan(x), 0.0, x) if x.dtype in ("float32", "float64", "bfloat16", "float16") else x

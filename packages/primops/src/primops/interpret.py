@@ -1,0 +1,111 @@
+"""The reference meaning of Prim graphs: prims by `primops.meanings`, externs by ATen, one node after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import Graph, Node, node_references, references
+from stagewire.types import TensorType
+
+from primops.aten import conform, overload, real_argument, tensor_type
+from primops.errors import InterpretFault, UnknownPrim
+from primops.meanings import MEANINGS, NAMES
+from primops.prims import RECORDS
+
+
+def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """The outputs of a graph of prims and ATen calls on real tensors.
+
+    Every value gets the strides that its type states. Works on Grad graphs too, which are ATen calls only.
+    """
+    return Interpreter(graph)(*inputs)
+
+
+class Interpreter:
+    """An executor of one graph: `Interpreter(graph)(*inputs) -> tuple of outputs`. Holds no state between calls."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.dying = _last_uses(graph)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        graph = self.graph
+        if len(inputs) != len(graph.inputs):
+            raise InterpretFault(f"{len(inputs)} inputs for a graph of {len(graph.inputs)}")
+        symbols = bind_symbols(graph, inputs)
+        values: dict[str, Any] = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+        with torch.no_grad():
+            for node, dying in zip(graph.nodes, self.dying, strict=True):
+                _run_node(node, values, symbols)
+                for name in dying:
+                    del values[name]
+        return tuple(real_argument(arg, values, symbols) for arg in graph.outputs)
+
+
+def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of each size symbol, read off the inputs' shapes; raises where an input does not fit its type."""
+    symbols: dict[str, int] = {}
+    for value, x in zip(graph.inputs, inputs, strict=True):
+        if not isinstance(value.type, TensorType) or not isinstance(x, torch.Tensor):
+            continue
+        if x.dim() != len(value.type.shape) or NAMES[x.dtype] != value.type.dtype:
+            raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
+        for dim, size in zip(value.type.shape, x.shape, strict=True):
+            if isinstance(dim, Expr) and dim.text.isidentifier():
+                symbols.setdefault(dim.text, size)
+    for value, x in zip(graph.inputs, inputs, strict=True):
+        if isinstance(value.type, TensorType) and isinstance(x, torch.Tensor):
+            if _sizes(value.type.shape, symbols) != tuple(x.shape):
+                raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
+    return symbols
+
+
+def _sizes(dims: tuple[Dim, ...], symbols: dict[str, int]) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else evaluate(d, symbols) for d in dims)
+
+
+def _run_node(node: Node, values: dict[str, Any], symbols: dict[str, int]) -> None:
+    args = [real_argument(arg, values, symbols) for arg in node.args]
+    where = f"{node.target}" + (f" ({node.line})" if node.line else "")
+    if node.target.startswith("prims."):
+        name = node.target.removeprefix("prims.")
+        if name not in RECORDS:
+            raise UnknownPrim(f"the opset has no prim {name!r}", where=where)
+        kinds = [parameter.kind for parameter in RECORDS[name].parameters]
+        args = [NAMES[a] if kind == "dtype" else a for a, kind in zip(args, kinds, strict=True)]
+        made = MEANINGS[name](*args)
+    else:
+        kwargs = {key: real_argument(arg, values, symbols) for key, arg in node.kwargs.items()}
+        made = overload(node.target)(*args, **kwargs)
+    results = made if isinstance(made, (tuple, list)) else (made,) * bool(node.results)
+    if len(results) != len(node.results):
+        raise InterpretFault(f"{node.target} gave {len(results)} results instead of {len(node.results)}", where=where)
+    for value, x in zip(node.results, results, strict=True):
+        values[value.name] = _stated(x, value.type, symbols, where)
+
+
+def _stated(x: Any, type: Any, symbols: dict[str, int], where: str) -> Any:
+    if not isinstance(type, TensorType) or not isinstance(x, torch.Tensor):
+        return x
+    shape = _sizes(type.shape, symbols)
+    if tuple(x.shape) != shape or NAMES[x.dtype] != type.dtype:
+        raise InterpretFault(f"the result is {tensor_type(x)}, the graph states {type}", where=where)
+    return conform(x, shape, _sizes(type.stride, symbols), type.device)
+
+
+def _last_uses(graph: Graph) -> list[list[str]]:
+    """For each node the values that no later node and no output uses."""
+    needed = {name for arg in graph.outputs for name in references(arg)}
+    dying: list[list[str]] = []
+    for node in reversed(graph.nodes):
+        here: list[str] = []
+        for name in (*node_references(node), *(value.name for value in node.results)):
+            if name not in needed:
+                needed.add(name)
+                here.append(name)
+        dying.append(here)
+    dying.reverse()
+    return dying

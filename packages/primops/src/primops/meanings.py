@@ -1,0 +1,174 @@
+"""The reference meaning of each prim in eager torch: `MEANINGS[name](*arguments)`, arguments as in the record.
+
+Readable rather than fast. Dtypes are names, values are torch tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from primops.prims import RECORDS
+
+Meaning = Callable[..., Any]
+DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name)
+    for name in (
+        "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64",
+        "complex128", "complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+    )
+}  # fmt: skip
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def _on_tensors(function: Callable[..., torch.Tensor]) -> Meaning:
+    """Literals become 0-dim tensors of the dtype beside them."""
+
+    def meaning(*operands: Any) -> torch.Tensor:
+        like = next(x for x in operands if isinstance(x, torch.Tensor))
+        return function(
+            *(x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device) for x in operands)
+        )
+
+    return meaning
+
+
+def _where(cond: torch.Tensor, x: Any, y: Any) -> torch.Tensor:
+    return _on_tensors(lambda x, y: torch.where(cond, x, y))(x, y)
+
+
+def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """Exact for float32 and narrower up to the double rounding of float64 arithmetic."""
+    wide = x.to(torch.float64) * y.to(torch.float64) + z.to(torch.float64)
+    return wide.to(x.dtype)
+
+
+def _broadcast_in_dim(x: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> torch.Tensor:
+    placed = [1] * len(shape)
+    for i, dim in enumerate(broadcast_dimensions):
+        placed[dim] = x.shape[i]
+    return x.reshape(placed).expand(*shape) if shape else x.reshape(())
+
+
+def _slice(x: torch.Tensor, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> torch.Tensor:
+    return x[tuple(slice(a, b, k) for a, b, k in zip(start, stop, step, strict=True))]
+
+
+def _pad(x: torch.Tensor, low: Sequence[int], high: Sequence[int], value: Any) -> torch.Tensor:
+    shape = [a + n + b for a, n, b in zip(low, x.shape, high, strict=True)]
+    out = torch.full(shape, value, dtype=x.dtype, device=x.device)
+    out[tuple(slice(a, a + n) for a, n in zip(low, x.shape, strict=True))] = x
+    return out
+
+
+def _as_strided(x: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    return x.contiguous().clone().as_strided(size, stride, offset)
+
+
+def _iota(length: int, start: Any, step: Any, dtype: str) -> torch.Tensor:
+    wide = torch.int64 if isinstance(start, int) and isinstance(step, int) else torch.float64
+    return (torch.arange(length, dtype=wide) * step + start).to(DTYPES[dtype])
+
+
+def _reduction(function: Callable[..., torch.Tensor]) -> Meaning:
+    return lambda x, dims: function(x, dim=tuple(dims)) if dims else x.clone()
+
+
+def _sum(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return torch.sum(x, dim=tuple(dims), dtype=x.dtype) if dims else x.clone()
+
+
+def _prod(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = torch.prod(x, dim=dim, dtype=x.dtype)
+    return x.clone()
+
+
+def _var_mean(x: torch.Tensor, dims: Sequence[int], correction: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not dims:
+        var = torch.full_like(x, 0.0 if correction < 1 else float("nan"))
+        return torch.where(torch.isfinite(x), var, float("nan")), x.clone()
+    return torch.var_mean(x, dim=tuple(dims), correction=correction)
+
+
+def _gather(x: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    return torch.gather(x, dim, index.long())
+
+
+def _scatter(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> torch.Tensor:
+    return torch.scatter(x, dim, index.long(), src)
+
+
+def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> torch.Tensor:
+    if not isinstance(src, torch.Tensor):
+        src = torch.full(index.shape, src, dtype=x.dtype, device=x.device)
+    return torch.scatter_add(x, dim, index.long(), src)
+
+
+def _long(indices: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(slice(None) if i is None else i.long() for i in indices)
+
+
+def _index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> torch.Tensor:
+    given = [None if i is None else i.long() for i in indices]
+    return torch.ops.aten.index_put.default(x, given, values, accumulate)
+
+
+def _slice_scatter(x: torch.Tensor, src: torch.Tensor, start: Any, stop: Any, step: Any) -> torch.Tensor:
+    out = x.clone()
+    _slice(out, start, stop, step).copy_(src)
+    return out
+
+
+_TORCH_NAMES = {
+    "floor_div": lambda x, y: torch.div(x, y, rounding_mode="floor"),
+    "trunc_div": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "div": torch.true_divide,
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+    "fma": _fma,
+    "erfinv": torch.special.erfinv,
+    "digamma": torch.special.digamma,
+}
+
+MEANINGS: dict[str, Meaning] = {
+    **{
+        r.name: _on_tensors(_TORCH_NAMES.get(r.name) or getattr(torch, r.name))
+        for r in RECORDS.values()
+        if r.family == "elementwise" and r.name != "where"
+    },
+    "where": _where,
+    "convert_element_type": lambda x, dtype: x.to(DTYPES[dtype]),
+    "bitcast": lambda x, dtype: x.view(DTYPES[dtype]),
+    "broadcast_in_dim": _broadcast_in_dim,
+    "permute": lambda x, dims: x.permute(*dims) if dims else x,
+    "reshape": lambda x, shape: x.reshape(tuple(shape)),
+    "slice": _slice,
+    "flip": lambda x, dims: torch.flip(x, tuple(dims)),
+    "cat": lambda tensors, dim: torch.cat(list(tensors), dim),
+    "pad": _pad,
+    "as_strided": _as_strided,
+    "clone": torch.clone,
+    "full": lambda shape, value, dtype: torch.full(tuple(shape), value, dtype=DTYPES[dtype]),
+    "iota": _iota,
+    "sum": _sum,
+    "prod": _prod,
+    "amax": _reduction(torch.amax),
+    "amin": _reduction(torch.amin),
+    "any": _reduction(torch.any),
+    "all": _reduction(torch.all),
+    "argmax": lambda x, dim: torch.argmax(x, dim),
+    "argmin": lambda x, dim: torch.argmin(x, dim),
+    "var_mean": _var_mean,
+    "cumsum": lambda x, dim: torch.cumsum(x, dim, dtype=x.dtype),
+    "cumprod": lambda x, dim: torch.cumprod(x, dim, dtype=x.dtype),
+    "gather": _gather,
+    "index": lambda x, indices: x[_long(indices)],
+    "scatter": _scatter,
+    "scatter_add": _scatter_add,
+    "index_put": _index_put,
+    "slice_scatter": _slice_scatter,
+}

@@ -1,0 +1,1 @@
+"""Passes over Prim graphs: `Graph -> Graph`, each a frozen dataclass with its options."""

@@ -1,0 +1,147 @@
+"""The primops stage: `Grad` in, `Prim` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stagewire.grad import Grad
+from stagewire.graph import Graph, Node, Ref, map_arg, rename
+from stagewire.graph import Value as NamedValue
+from stagewire.prim import Prim
+from stagewire.types import TensorType, ValueType
+
+from primops.builder import GraphBuilder, Value, decode_argument
+from primops.decompose import decompose_call
+from primops.decompositions import TABLE, Function
+from primops.errors import Decline, DecompositionFault
+from primops.passes.eliminate_common import EliminateCommon
+from primops.passes.eliminate_dead import EliminateDead
+from primops.passes.fold_constants import FoldConstants
+from primops.passes.remove_identities import RemoveIdentities
+from primops.prims import OPSET
+
+Pass = FoldConstants | RemoveIdentities | EliminateCommon | EliminateDead
+DEFAULT_PASSES: tuple[Pass, ...] = (FoldConstants(), RemoveIdentities(), EliminateCommon(), EliminateDead())
+
+
+@dataclass(frozen=True)
+class Options:
+    """`keep`: ATen ops left whole ("aten.gelu.default"); `decompositions`: more of them, or others, by overload name;
+    `passes`: what runs over each graph afterwards, in order."""
+
+    keep: tuple[str, ...] = ()
+    decompositions: tuple[tuple[str, Function], ...] = ()
+    passes: tuple[Pass, ...] = DEFAULT_PASSES
+
+
+@dataclass(frozen=True)
+class PrimopsStage:
+    """Decomposes both graphs of a `Grad`; the binding is unchanged."""
+
+    name: str = "primops"
+    version: str = f"0.1.0+opset{OPSET}"
+    consumes: str = "grad"
+    produces: str = "prim"
+    defaults: Options = field(default_factory=Options)
+
+    def run(self, document: Grad, options: Options | None = None) -> Prim:
+        """The same program in prims and externs."""
+        options = options or self.defaults
+        table = {**TABLE, **dict(options.decompositions)}
+        for target in options.keep:
+            table.pop(target, None)
+        forward = lower_graph(document.forward, table, options.passes)
+        backward = None if document.backward is None else lower_graph(document.backward, table, options.passes)
+        return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
+
+
+def lower_graph(graph: Graph, table: Mapping[str, Function] = TABLE, passes: tuple[Pass, ...] = DEFAULT_PASSES) -> Graph:
+    """One graph of ATen calls as a graph of prims and externs."""
+    lowered = _Lowering(graph, table).run()
+    for step in passes:
+        lowered = step.run(lowered)
+    return lowered
+
+
+class _Lowering:
+    """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
+
+    def __init__(self, graph: Graph, table: Mapping[str, Function]) -> None:
+        self.graph = graph
+        self.table = table
+        names = {value.name for value in graph.inputs}
+        names.update(value.name for node in graph.nodes for value in node.results)
+        self.builder = GraphBuilder(names)
+        self.values: dict[str, Value] = {v.name: Value(v.type, v.name) for v in graph.inputs}  # type: ignore[arg-type]
+        self.renamed: dict[str, str] = {}
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            function = self.table.get(node.target)
+            if function is None or not self.decompose(node, function):
+                self.extern(node)
+        outputs = tuple(rename(arg, self.renamed) for arg in self.graph.outputs)
+        return Graph(self.graph.inputs, tuple(self.builder.nodes), outputs)
+
+    def decompose(self, node: Node, function: Function) -> bool:
+        """Emit the decomposition of `node`; False (and nothing emitted) if it declines."""
+        builder = self.builder
+        builder.begin(node)
+        mark = len(builder.nodes)
+        try:
+            args = tuple([decode_argument(arg, self.values) for arg in node.args])
+            kwargs = {key: decode_argument(arg, self.values) for key, arg in node.kwargs.items()}
+            made = decompose_call(builder, function, node.target, args, kwargs)
+        except Decline:
+            del builder.nodes[mark:]
+            return False
+        except DecompositionFault as fault:
+            raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
+        self.settle(node, made, mark)
+        return True
+
+    def settle(self, node: Node, made: tuple[Value | None, ...], mark: int) -> None:
+        """Give the values made their names and exact types; operands returned as they are stand for the results."""
+        nodes = self.builder.nodes
+        own = {value.name for emitted in nodes[mark:] for value in emitted.results}
+        stated: dict[str, NamedValue] = {}
+        for value, result in zip(made, node.results, strict=True):
+            if value is None:
+                continue
+            name = value.payload
+            if name in own and name not in stated:
+                stated[name] = NamedValue(result.name, _without_storage(result.type))
+                self.values[result.name] = Value(result.type, result.name)  # type: ignore[arg-type]
+            else:
+                name = stated[name].name if name in stated else name
+                self.renamed[result.name] = name
+                self.values[result.name] = Value(result.type, name)  # type: ignore[arg-type]
+        if stated:
+            nodes[mark:] = [_renamed(emitted, stated) for emitted in nodes[mark:]]
+
+    def extern(self, node: Node) -> None:
+        """Keep the ATen call, its operands renamed."""
+        results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
+        args = tuple([rename(arg, self.renamed) for arg in node.args])
+        kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
+        self.builder.nodes.append(Node(node.target, args, kwargs, results, node.line, node.phase))
+        for value in node.results:
+            self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
+
+
+def _without_storage(type: ValueType) -> ValueType:
+    """The type of a value of the graph: no offset into a storage, no gradient of its own."""
+    if type.__class__ is TensorType and (type.storage_offset != 0 or type.requires_grad):
+        return TensorType(type.dtype, type.shape, type.stride, 0, type.device)
+    return type
+
+
+def _renamed(node: Node, stated: dict[str, NamedValue]) -> Node:
+    results = tuple([stated.get(value.name, value) for value in node.results])
+    args = tuple([map_arg(arg, lambda leaf: _renamed_reference(leaf, stated)) for arg in node.args])
+    return Node(node.target, args, node.kwargs, results, node.line, node.phase)
+
+
+def _renamed_reference(leaf: object, stated: dict[str, NamedValue]) -> object:
+    return Ref(stated[leaf.name].name) if isinstance(leaf, Ref) and leaf.name in stated else leaf
