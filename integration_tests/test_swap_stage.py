@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
-import stagewire
 import torch
 from torch import nn
 
 import stagefold
+import stagewire
 from stagefold.errors import BadStage, UnknownStage
 
 
