@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -200,6 +201,7 @@ def _joint(
 
 def _constant(tensor: torch.Tensor) -> Constant:
     with torch.utils._python_dispatch._disable_current_modes():
-        flat = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-        data = bytes(flat.numpy().tobytes()) if flat.numel() else b""
+        dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+        # torch does not bring numpy, and bytes(storage) goes element by element.
+        data = ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b""
     return Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)
