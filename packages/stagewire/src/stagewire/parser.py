@@ -30,8 +30,8 @@ _VERSION = re.compile(r"[0-9]+")
 _TEXT_LINE = re.compile(r"\|([^\n]*)\n?")
 
 
-def parse(text: str) -> Document:
-    """Read a printed document.
+def parse_document(text: str) -> Document:
+    """Read a printed document; `parse` is its short name.
 
     Raises `ParseError` for text outside the grammar, `UnknownVersion` for another kind or version.
     """
@@ -194,4 +194,6 @@ def _graph(scanner: Scanner) -> graph.Graph:
     return cast(graph.Graph, _finish(scanner, graph.Graph, values, start))
 
 
-__all__ = ["parse", "parse_graph"]
+parse = parse_document
+
+__all__ = ["parse", "parse_document", "parse_graph"]
