@@ -1,8 +1,8 @@
 """Prims to fused loop kernels. Never imports torch.
 
-`stage.LoopStage` is the stage; `builder` records kernels by hand; `ops` is the table of loop ops; `lowering` turns
+`stage.LoopIR` is the stage; `builder` records kernels by hand; `ops` is the table of loop ops; `lowering` turns
 prims into nests; `passes` and `pipeline` fuse and schedule; `interpret` is the meaning, in numpy; `show` prints.
 """
 
-from loopir.stage import LoopStage as LoopStage
+from loopir.stage import LoopIR as LoopIR
 from loopir.stage import Options as Options

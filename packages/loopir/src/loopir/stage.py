@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
 from stagewire.loop import Loop
@@ -19,13 +20,16 @@ class Options:
     kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES
 
 
-class LoopStage:
+@dataclass(frozen=True)
+class LoopIR:
     """Lowers and fuses both directions. Stateless: one instance serves any number of threads."""
 
-    name = "loopir"
-    version = "1"
-    consumes = "prim"
-    produces = "loop"
+    name: str = "loopir"
+    version: str = "1"
+    consumes: str = "prim"
+    produces: str = "loop"
+
+    Options: ClassVar[type[Options]] = Options
 
     def run(self, document: Prim, options: Options | None = None) -> Loop:
         """The loops of both graphs, under the same binding."""
