@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+
 from absint import AbstractMode, AbstractTensor, contiguous, from_tensor
 from absint.errors import DataDependentError, NoTypeRule
 from absint.fallback import Fallback
 from absint.rules import RULES
 from absint.schema import record_of
-
 
 
 def abstract(*shape, dtype=torch.float32):

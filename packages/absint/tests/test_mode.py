@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+
 from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous, from_tensor
 from absint.errors import BadMutation, NoActiveMode, TypeRuleError, UnsupportedTensor
 
@@ -113,7 +114,8 @@ def test_views_share_storage_and_versions():
         copy = view.contiguous()
         version = x.storage_record.version
         view.add_(1)
-    assert view.is_alias_of(x) and not copy.is_alias_of(x)
+    assert view.is_alias_of(x)
+    assert not copy.is_alias_of(x)
     assert x.storage_record.version == version + 1
     assert x._version == 1
 
@@ -207,7 +209,7 @@ def test_true_device_is_told_and_kept():
         y = (x @ x.t()).relu().sum()
         y.backward()
     assert x.device == y.device == x.grad.device == cuda
-    assert y.is_cuda and not y.is_cpu and y.get_device() == 0
+    assert (y.is_cuda, y.is_cpu, y.get_device()) == (True, False, 0)
 
 
 def test_mixed_devices_are_refused_except_scalars():
@@ -238,5 +240,6 @@ def test_modules_and_parameters():
     with AbstractMode():
         out = module(abstract(torch.randn(2, 4)))
         parameter = torch.nn.Parameter(abstract(torch.randn(2)))
-    assert out.requires_grad and out.shape == (2, 4)
-    assert isinstance(parameter, torch.nn.Parameter) and parameter.requires_grad
+    assert (out.requires_grad, out.shape) == (True, (2, 4))
+    assert isinstance(parameter, torch.nn.Parameter)
+    assert parameter.requires_grad

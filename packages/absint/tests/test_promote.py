@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+
 from absint.meta import contiguous
 from absint.promote import can_cast, promote_types, result_type
 

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from absint.testing import OracleMode
-from absint.testing.strategies import broadcastable, laid_out, tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from absint.testing import OracleMode
+from absint.testing.strategies import broadcastable, laid_out, tensors
 
 RUNS = settings(max_examples=60, deadline=None)
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
@@ -51,7 +52,10 @@ def test_binary(name, operands):
     holds(getattr(aten, name), *operands)
 
 
-@pytest.mark.parametrize("name", "add sub mul div eq lt remainder pow floor_divide rsub fmod".split())
+TENSOR_AND_NUMBER = "add sub mul div eq lt remainder pow floor_divide rsub fmod"
+
+
+@pytest.mark.parametrize("name", TENSOR_AND_NUMBER.split())
 @RUNS
 @given(tensor=tensors(), number=st.sampled_from((0, 2, 2.5, True)))
 def test_tensor_and_number(name, tensor, number):
@@ -152,8 +156,13 @@ def test_movement(tensor, data):
     holds(aten.new_zeros, tensor, [2, 3])
     holds(aten.slice_scatter, tensor, tensor, dim)
     holds(aten.index_select, tensor, dim, torch.zeros(2, dtype=torch.int64))
-    holds(aten.index_add, tensor, dim, torch.zeros(1, dtype=torch.int64), tensor.narrow(dim, 0, 1)
-          if rank and tensor.shape[dim] else tensor)
+    holds(
+        aten.index_add,
+        tensor,
+        dim,
+        torch.zeros(1, dtype=torch.int64),
+        tensor.narrow(dim, 0, 1) if rank and tensor.shape[dim] else tensor,
+    )
     holds(aten.slice_backward, tensor, list(tensor.shape), dim, 0, 100, 1)
 
 
@@ -194,7 +203,7 @@ def test_products(data):
 @RUNS
 @given(st.data())
 def test_images(data):
-    shape = tuple(data.draw(st.integers(1, 3)) for _ in range(2)) + (6, 5)
+    shape = (data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3)), 6, 5)
     image = data.draw(laid_out(shape, torch.float32))
     channels = shape[1]
     weight = data.draw(laid_out((2, channels, 3, 3), torch.float32))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from absint.rules import FAMILIES, RULES
 from absint.schema import Answers, functional_of, record_of
 from absint.targets import resolve

@@ -1,6 +1,9 @@
 """Stride arithmetic against the real tensors' own answers."""
 
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from absint.meta import contiguous_stride, from_tensor
 from absint.strides import (
     is_channels_last,
@@ -11,8 +14,6 @@ from absint.strides import (
     view_stride,
 )
 from absint.testing.strategies import laid_out, shapes, tensors
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 RUNS = settings(max_examples=200, deadline=None)
 
@@ -36,9 +37,7 @@ def test_density(tensor):
 @given(shapes(4).filter(lambda s: len(s) == 4).flatmap(lambda s: laid_out(s, torch.float32)))
 def test_channels_last(tensor):
     meta = from_tensor(tensor)
-    assert is_channels_last(meta.shape, meta.stride) == tensor.is_contiguous(
-        memory_format=torch.channels_last
-    )
+    assert is_channels_last(meta.shape, meta.stride) == tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 @RUNS

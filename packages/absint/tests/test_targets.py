@@ -5,6 +5,7 @@ import operator
 
 import pytest
 import torch
+
 from absint.errors import UnknownTarget
 from absint.targets import resolve, target_name
 

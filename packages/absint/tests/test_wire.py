@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
 from absint.errors import SymbolicSize, UnwirableArgument
 from absint.meta import contiguous, from_tensor, from_wire, to_wire
 from absint.wire import from_arg, to_arg
-from hypothesis import given
-from hypothesis import strategies as st
 from stagewire.graph import Complex, Ref
 from stagewire.types import TensorType
 
@@ -27,9 +28,11 @@ LEAVES = st.one_of(
 )  # fmt: skip
 VALUES = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

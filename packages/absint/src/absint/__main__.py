@@ -1,7 +1,7 @@
 """`python -m absint`: print the ops that have a result-type rule, by family.
 
-    python -m absint              the table
-    python -m absint NAME...      the op record of each overload ("aten.add_.Tensor")
+python -m absint              the table
+python -m absint NAME...      the op record of each overload ("aten.add_.Tensor")
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Fallback:
         self.counts[record.name] += 1
         device = next((m.device for m in _metas((args, kwargs))), CPU)
         if device.type != "cpu" and not torch.accelerator.is_available():
-            args, kwargs, true_device = _replace_device((args, kwargs)) + (device,)
+            (args, kwargs), true_device = _replace_device((args, kwargs)), device
         else:
             true_device = None
         zeros: dict[int, torch.Tensor] = {}
@@ -120,8 +120,6 @@ def _types(result: Any, device: torch.device | None) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         meta = from_tensor(leaf)
-        return meta if device is None else Meta(
-            meta.shape, meta.stride, meta.dtype, device, meta.storage_offset
-        )
+        return meta if device is None else Meta(meta.shape, meta.stride, meta.dtype, device, meta.storage_offset)
 
     return _map(result, visit)

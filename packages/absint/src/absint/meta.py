@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import torch
-from stagewire.expr import Dim, Expr
-from stagewire.types import TensorType
 
 from absint.errors import SymbolicSize, UnsupportedTensor
+from stagewire.expr import Dim, Expr
+from stagewire.types import TensorType
 
 __all__ = [
     "CPU",
@@ -76,9 +76,7 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def contiguous(
-    shape: Sequence[int], dtype: torch.dtype, device: torch.device = CPU
-) -> Meta:
+def contiguous(shape: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> Meta:
     """The type of a fresh row-major tensor."""
     shape = tuple(shape)
     return Meta(shape, contiguous_stride(shape), dtype, device)

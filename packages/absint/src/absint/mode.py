@@ -68,9 +68,7 @@ class AbstractMode(TorchDispatchMode):
         # True would wrap __torch_dispatch__ so that the first op imports torch._dynamo.
         return False
 
-    def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         return self.on_op(func, args, {} if kwargs is None else kwargs)
 
     # The hook point.
@@ -81,14 +79,7 @@ class AbstractMode(TorchDispatchMode):
         rule = record.rule
         if rule is not None and (answers := record.answers) is not _OTHER:
             type_of = self._type
-            metas = [
-                a.meta
-                if type(a) is AbstractTensor
-                else a
-                if type(a) in _PLAIN
-                else type_of(a)
-                for a in args
-            ]
+            metas = [a.meta if type(a) is AbstractTensor else a if type(a) in _PLAIN else type_of(a) for a in args]
             if kwargs:
                 result = rule(*metas, **{k: type_of(v) for k, v in kwargs.items()})
             else:
@@ -119,9 +110,7 @@ class AbstractMode(TorchDispatchMode):
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
         with self:
-            return func._op_dk(
-                torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs
-            )
+            return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
         """The Python number of a 0-dim tensor whose value is known; raises `DataDependentError`."""
@@ -132,9 +121,7 @@ class AbstractMode(TorchDispatchMode):
 
     # Types of results.
 
-    def result_types(
-        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def result_types(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Types of the results of an op, as `Meta`s in the structure the op returns.
 
         `args` and `kwargs` hold abstract tensors (or real ones, which are lifted) or `Meta`s. Does not touch
@@ -148,9 +135,7 @@ class AbstractMode(TorchDispatchMode):
             return self._written_types(record, metas, named)
         return self._slow_types(record, metas, named)
 
-    def _slow_types(
-        self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:
+    def _slow_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
         kernel = _fake_kernel(record.func)
         if kernel is None:
             return self.fallback.types(record, metas, named)
@@ -158,9 +143,7 @@ class AbstractMode(TorchDispatchMode):
             result = kernel(*_map_metas(metas, AbstractTensor), **_map_metas(named, AbstractTensor))
         return self._type(result)
 
-    def _written_types(
-        self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:
+    def _written_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if not record.func._schema.returns:
             return None
         if record.functional is None:
@@ -181,9 +164,7 @@ class AbstractMode(TorchDispatchMode):
 
     # Abstract results.
 
-    def finish(
-        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any
-    ) -> Any:
+    def finish(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
         """Make the results of an op from their types: written arguments, views, fresh tensors."""
         for write in record.writes:
             self._count_write(argument_value(write, args, kwargs))
@@ -200,10 +181,7 @@ class AbstractMode(TorchDispatchMode):
         written = {id(argument_value(write, args, kwargs)) for write in record.writes}
         if len(sources) == 1:
             return self._result(record, types, sources[0], written)
-        return tuple(
-            self._result(record, item, source, written)
-            for item, source in zip(types, sources, strict=True)
-        )
+        return tuple(self._result(record, item, source, written) for item, source in zip(types, sources, strict=True))
 
     def _result(self, record: OpRecord, types: Any, source: Any, written: set[int]) -> Any:
         if source is None:
@@ -221,9 +199,7 @@ class AbstractMode(TorchDispatchMode):
             for item in target:
                 self._count_write(item)
 
-    def _retype(
-        self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> AbstractTensor:
+    def _retype(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AbstractTensor:
         if record.name not in _RETYPING:
             raise NoTypeRule(f"{record.name} changes the storage of an abstract tensor")
         target = args[0]
@@ -324,8 +300,7 @@ def _check_write(record: OpRecord, result: Any, target: Any) -> None:
         )
     if not can_cast(result.dtype, target.dtype):
         raise BadMutation(
-            f"{record.name}: result type {result.dtype} can't be cast to the desired output type "
-            f"{target.dtype}"
+            f"{record.name}: result type {result.dtype} can't be cast to the desired output type {target.dtype}"
         )
 
 

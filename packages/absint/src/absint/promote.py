@@ -36,11 +36,7 @@ _LATTICE_DTYPES = (
     torch.complex64,
     torch.complex128,
 )
-_PROMOTED = {
-    (left, right): torch.promote_types(left, right)
-    for left in _LATTICE_DTYPES
-    for right in _LATTICE_DTYPES
-}
+_PROMOTED = {(left, right): torch.promote_types(left, right) for left in _LATTICE_DTYPES for right in _LATTICE_DTYPES}
 _COMPLEX_OF = {
     torch.float16: torch.complex32,
     torch.bfloat16: torch.complex64,
@@ -52,12 +48,10 @@ _REAL_OF = {
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
 }
-_FLOATING = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype)
-                      and d.is_floating_point)
+_FLOATING = frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point)
 _COMPLEX = frozenset(_REAL_OF)
 # Accumulator and opmath dtype by operand dtype (at::opmath_type).
-ACC_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
-             torch.complex32: torch.complex64}
+ACC_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 
 
 def promote_types(left: torch.dtype, right: torch.dtype) -> torch.dtype:

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 
 from absint.rules import RULES, Rule
 
-__all__ = ["Answers", "HIDDEN_WRITES", "OpRecord", "functional_of", "record_of"]
+__all__ = ["HIDDEN_WRITES", "Answers", "OpRecord", "functional_of", "record_of"]
 
 # Arguments that an op writes although its schema does not say so: (position, name).
 # native_batch_norm and its kin update the running statistics when `training` is true.
@@ -85,15 +85,8 @@ def record_of(func: OpOverload) -> OpRecord:
     schema = func._schema
     name = str(func)
     arguments = schema.arguments
-    position = {
-        argument.name: -1 if argument.kwarg_only else index
-        for index, argument in enumerate(arguments)
-    }
-    writes = tuple(
-        (position[a.name], a.name)
-        for a in arguments
-        if a.alias_info is not None and a.alias_info.is_write
-    )
+    position = {argument.name: -1 if argument.kwarg_only else index for index, argument in enumerate(arguments)}
+    writes = tuple((position[a.name], a.name) for a in arguments if a.alias_info is not None and a.alias_info.is_write)
     sources = [_alias_source(arguments, returned) for returned in schema.returns]
     aliases = tuple(-1 if s is None else position[s] for s in sources)
     written = {name for _, name in writes}
@@ -113,17 +106,14 @@ def record_of(func: OpOverload) -> OpRecord:
         functional_rule=None if functional is None else RULES.get(str(functional)),
         is_composite=_is_composite(func),
         is_random=torch.Tag.nondeterministic_seeded in tags,
-        is_data_dependent=torch.Tag.data_dependent_output in tags
-        or torch.Tag.dynamic_output_shape in tags,
+        is_data_dependent=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
         changes_type=torch.Tag.inplace_view in tags,
         out_names=tuple(a.name for a in arguments if a.is_out),
         answers=_answers(func, writes, sources),
     )
 
 
-def _answers(
-    func: OpOverload, writes: tuple[tuple[int, str], ...], sources: list[str | None]
-) -> Answers:
+def _answers(func: OpOverload, writes: tuple[tuple[int, str], ...], sources: list[str | None]) -> Answers:
     if str(func) in HIDDEN_WRITES:
         return Answers.OTHER
     if not writes and all(source is None for source in sources):
@@ -183,21 +173,15 @@ def functional_of(func: OpOverload) -> OpOverload | None:
 
 def _signature(func: OpOverload) -> list[tuple[str, str]]:
     return [
-        (a.name, str(a.type))
-        for a in func._schema.arguments
-        if not a.is_out and str(a.type) != "Optional[Generator]"
+        (a.name, str(a.type)) for a in func._schema.arguments if not a.is_out and str(a.type) != "Optional[Generator]"
     ]
 
 
 def _mutates(func: OpOverload) -> bool:
-    return any(
-        a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments
-    )
+    return any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
 
 
-def argument_value(
-    write: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def argument_value(write: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The value passed for a (position, name) pair of an `OpRecord`, or None."""
     position, name = write
     if 0 <= position < len(args):

@@ -63,9 +63,7 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
     """Non-overlapping and dense: some permutation of the dimensions is contiguous."""
     if is_contiguous(shape, stride):
         return True
-    steps = sorted(
-        (step, size) for size, step in zip(shape, stride, strict=True) if not size < 2
-    )
+    steps = sorted((step, size) for size, step in zip(shape, stride, strict=True) if not size < 2)
     expected = 1
     for step, size in steps:
         if step != expected:
@@ -118,9 +116,7 @@ def stride_of_format(shape: Shape, memory_format: torch.memory_format | None) ->
     return contiguous_stride(shape)
 
 
-def _memory_order(
-    count: int, should_swap: Callable[[int, int], int]
-) -> list[int]:
+def _memory_order(count: int, should_swap: Callable[[int, int], int]) -> list[int]:
     """TensorIterator's insertion sort: dimensions from the fastest to the slowest."""
     perm = list(range(count - 1, -1, -1))
     for i in range(1, count):
@@ -250,9 +246,7 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
     view_numel = 1
     for dim in range(len(old_shape) - 1, -1, -1):
         tensor_numel = tensor_numel * old_shape[dim]
-        if dim != 0 and (
-            old_shape[dim - 1] == 1 or old_stride[dim - 1] == tensor_numel * base_stride
-        ):
+        if dim != 0 and (old_shape[dim - 1] == 1 or old_stride[dim - 1] == tensor_numel * base_stride):
             continue
         while view_dim >= 0 and (view_numel < tensor_numel or new_shape[view_dim] == 1):
             strides[view_dim] = view_numel * base_stride

@@ -50,9 +50,7 @@ class AbstractTensor(torch.Tensor):
     _storage: Storage | None
 
     @staticmethod
-    def __new__(
-        cls, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False
-    ) -> AbstractTensor:
+    def __new__(cls, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False) -> AbstractTensor:
         tensor = _make_wrapper(
             cls,
             meta.shape,
@@ -77,9 +75,7 @@ class AbstractTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> NoReturn:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> NoReturn:
         raise NoActiveMode(f"{func} met an abstract tensor outside an AbstractMode")
 
     @property

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from stagewire import graph
-from stagewire.graph import Arg
 
 from absint.errors import UnknownTarget, UnwirableArgument
 from absint.targets import resolve, target_name
+from stagewire import graph
+from stagewire.graph import Arg
 
 __all__ = ["from_arg", "to_arg"]
 

@@ -54,9 +54,7 @@ def _log_sigmoid_backward(grad_output: Meta, self: Meta, buffer: Meta) -> Meta:
 def _glu(self: Meta, dim: int = -1) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     if self.shape[dim] % 2 != 0:
-        raise TypeRuleError(
-            f"Halving dimension must be even, but dimension {dim} is size {self.shape[dim]}"
-        )
+        raise TypeRuleError(f"Halving dimension must be even, but dimension {dim} is size {self.shape[dim]}")
     half = (*self.shape[:dim], self.shape[dim] // 2, *self.shape[dim + 1 :])
     return pointwise((Meta(half, self.stride, self.dtype, self.device),))
 
@@ -90,10 +88,6 @@ def _weight_norm(v: Meta, g: Meta, dim: int = 0) -> tuple[Meta, Meta]:
 
 
 @TABLE.rule("_weight_norm_interface_backward")
-def _weight_norm_backward(
-    grad_w: Meta, saved_v: Meta, saved_g: Meta, saved_norms: Meta, dim: int
-) -> tuple[Meta, Meta]:
+def _weight_norm_backward(grad_w: Meta, saved_v: Meta, saved_g: Meta, saved_norms: Meta, dim: int) -> tuple[Meta, Meta]:
     grad_v = contiguous(saved_v.shape, saved_v.dtype, saved_v.device)
     return grad_v, contiguous(saved_g.shape, saved_g.dtype, saved_g.device)
-
-

@@ -30,9 +30,7 @@ def _flash_cpu(
     batch, heads, length, _width = query.shape
     statistics_dtype = ACC_DTYPE.get(query.dtype, query.dtype)
     stride = contiguous((batch, length, heads), statistics_dtype).stride
-    logsumexp = Meta(
-        (batch, heads, length), (stride[0], stride[2], stride[1]), statistics_dtype, query.device
-    )
+    logsumexp = Meta((batch, heads, length), (stride[0], stride[2], stride[1]), statistics_dtype, query.device)
     return like(query, None), logsumexp
 
 
@@ -48,9 +46,7 @@ def _flash_cpu_backward(
 
 
 @TABLE.rule("_scaled_dot_product_flash_attention_backward")
-def _flash_backward(
-    grad_out: Meta, query: Meta, key: Meta, value: Meta, *_: Any, **__: Any
-) -> tuple[Meta, Meta, Meta]:
+def _flash_backward(grad_out: Meta, query: Meta, key: Meta, value: Meta, *_: Any, **__: Any) -> tuple[Meta, Meta, Meta]:
     return _flash_cpu_backward(grad_out, query, key, value)
 
 

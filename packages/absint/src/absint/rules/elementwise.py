@@ -54,9 +54,7 @@ _BINARY_FLOAT = """
     special_zeta.other_scalar special_zeta.self_scalar
 """
 _COMPARISON = [
-    f"{op}.{overload}"
-    for op in ("eq", "ne", "lt", "le", "gt", "ge")
-    for overload in ("Tensor", "Scalar")
+    f"{op}.{overload}" for op in ("eq", "ne", "lt", "le", "gt", "ge") for overload in ("Tensor", "Scalar")
 ] + ["logical_and", "logical_or", "logical_xor"]
 
 

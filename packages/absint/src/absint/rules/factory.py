@@ -37,16 +37,12 @@ def _made(size: Sizes, dtype: DType, device: Any) -> Meta:
 
 
 @TABLE.rule("zeros ones rand randn rand.generator randn.generator")
-def _zeros(
-    size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _zeros(size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return _made(size, dtype, device)
 
 
 @TABLE.rule("empty.memory_format")
-def _empty(
-    size: Sizes, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any
-) -> Meta:
+def _empty(size: Sizes, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any) -> Meta:
     made = _made(size, dtype, device)
     if memory_format is None or memory_format is torch.contiguous_format:
         return made
@@ -54,16 +50,12 @@ def _empty(
 
 
 @TABLE.rule("empty_strided")
-def _empty_strided(
-    size: Sizes, stride: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _empty_strided(size: Sizes, stride: Sizes, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device_of(device))
 
 
 @TABLE.rule("empty_permuted")
-def _empty_permuted(
-    size: Sizes, physical_layout: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _empty_permuted(size: Sizes, physical_layout: Sizes, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     physical = contiguous([size[dim] for dim in physical_layout], torch.float32).stride
     stride = [0] * len(size)
     for step, dim in zip(physical, physical_layout, strict=True):
@@ -72,9 +64,7 @@ def _empty_permuted(
 
 
 @TABLE.rule("full")
-def _full(
-    size: Sizes, fill_value: Any, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _full(size: Sizes, fill_value: Any, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return _made(size, dtype or number_dtype(fill_value), device)
 
 
@@ -94,9 +84,7 @@ def _arange_start(start: Any, end: Any, **options: Any) -> Meta:
 
 
 @TABLE.rule("arange.start_step")
-def _arange_step(
-    start: Any, end: Any, step: Any = 1, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _arange_step(start: Any, end: Any, step: Any = 1, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     if step == 0:
         raise TypeRuleError("step must be nonzero")
     if (step > 0 and start > end) or (step < 0 and start < end):
@@ -117,9 +105,7 @@ def _arange_step(
     """linspace logspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor
     logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor"""
 )
-def _linspace(
-    start: Any, end: Any, steps: int, *_: Any, dtype: DType = None, device: Any = None, **__: Any
-) -> Meta:
+def _linspace(start: Any, end: Any, steps: int, *_: Any, dtype: DType = None, device: Any = None, **__: Any) -> Meta:
     return _made((steps,), dtype, device)
 
 
@@ -139,24 +125,18 @@ def _triangle_count(row: int, col: int, offset: int) -> int:
 
 
 @TABLE.rule("tril_indices")
-def _tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _tril_indices(row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return _made((2, _triangle_count(row, col, offset)), dtype or torch.int64, device)
 
 
 @TABLE.rule("triu_indices")
-def _triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _triu_indices(row: int, col: int, offset: int = 0, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     count = row * col - _triangle_count(row, col, offset - 1)
     return _made((2, count), dtype or torch.int64, device)
 
 
 @TABLE.rule("zeros_like ones_like empty_like rand_like randn_like")
-def _like(
-    self: Meta, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any
-) -> Meta:
+def _like(self: Meta, *, dtype: DType = None, device: Any = None, memory_format: Any = None, **_: Any) -> Meta:
     return like(self, memory_format, dtype, device)
 
 
@@ -171,9 +151,7 @@ def _randint_like(self: Meta, low: int, high: int, **options: Any) -> Meta:
 
 
 @TABLE.rule("new_empty new_zeros new_ones")
-def _new(
-    self: Meta, size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any
-) -> Meta:
+def _new(self: Meta, size: Sizes, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     return _made(size, dtype or self.dtype, self.device if device is None else device)
 
 

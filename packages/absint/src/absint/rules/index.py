@@ -27,9 +27,7 @@ def _preserved(self: Meta) -> Meta:
 def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | None]]:
     """`self` and `indices` padded, broadcast, with the indexed dimensions adjacent."""
     if len(indices) > self.ndim:
-        raise DimensionError(
-            f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})"
-        )
+        raise DimensionError(f"too many indices for tensor of dimension {self.ndim} (got {len(indices)})")
     shape: tuple[int, ...] = ()
     for index in indices:
         if index is None:
@@ -37,13 +35,10 @@ def _index_operands(self: Meta, indices: Indices) -> tuple[Meta, list[Meta | Non
         if index.dtype in (torch.bool, torch.uint8):
             raise DataDependentError("the shape of an index by a boolean mask depends on data")
         if index.dtype not in (torch.int64, torch.int32):
-            raise DimensionError(
-                "tensors used as indices must be long, int, byte or bool tensors"
-            )
+            raise DimensionError("tensors used as indices must be long, int, byte or bool tensors")
         shape = broadcast(shape, index.shape)
     padded: list[Meta | None] = [
-        None if i is None else Meta(shape, expand_stride(i, shape), i.dtype, i.device)
-        for i in indices
+        None if i is None else Meta(shape, expand_stride(i, shape), i.dtype, i.device) for i in indices
     ]
     padded += [None] * (self.ndim - len(padded))
     used = [dim for dim, index in enumerate(padded) if index is not None]
@@ -121,9 +116,7 @@ def _gather(self: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> 
     return contiguous(index.shape, self.dtype, self.device)
 
 
-@TABLE.rule(
-    """scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two"""
-)
+@TABLE.rule("""scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two""")
 def _scatter(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
     wrap_dim(dim, self.ndim)
     return contiguous(self.shape, self.dtype, self.device)

@@ -20,14 +20,10 @@ def _scalar(like: Meta) -> Meta:
 
 
 @TABLE.rule("nll_loss_forward")
-def _nll_forward(
-    self: Meta, target: Meta, weight: Meta | None, reduction: int, ignore_index: int
-) -> tuple[Meta, Meta]:
+def _nll_forward(self: Meta, target: Meta, weight: Meta | None, reduction: int, ignore_index: int) -> tuple[Meta, Meta]:
     batch = self.shape[:-1]
     if target.shape != batch:
-        raise TypeRuleError(
-            f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})"
-        )
+        raise TypeRuleError(f"size mismatch (got input: {list(self.shape)}, target: {list(target.shape)})")
     unreduced = reduction == _NONE and self.ndim == 2
     output = contiguous(batch, self.dtype, self.device) if unreduced else _scalar(self)
     return output, _scalar(self)

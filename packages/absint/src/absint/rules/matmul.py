@@ -18,9 +18,7 @@ TABLE = RuleTable()
 
 def _same_dtype(first: Meta, second: Meta) -> torch.dtype:
     if first.dtype is not second.dtype:
-        raise TypeRuleError(
-            f"expected m1 and m2 to have the same dtype, but got: {first.dtype} != {second.dtype}"
-        )
+        raise TypeRuleError(f"expected m1 and m2 to have the same dtype, but got: {first.dtype} != {second.dtype}")
     return first.dtype
 
 
@@ -47,8 +45,7 @@ def _addmm(self: Meta, mat1: Meta, mat2: Meta, **_: Any) -> Meta:
 def _check_expands(self: Meta, product: Meta) -> None:
     if broadcast(self.shape, product.shape) != product.shape:
         raise TypeRuleError(
-            f"The expanded size of the tensor {list(product.shape)} must match the existing size "
-            f"{list(self.shape)}"
+            f"The expanded size of the tensor {list(product.shape)} must match the existing size {list(self.shape)}"
         )
 
 

@@ -22,9 +22,7 @@ Sizes = Sequence[int]
 Format = torch.memory_format | None
 
 
-def like(
-    self: Meta, memory_format: Format, dtype: torch.dtype | None = None, device: Any = None
-) -> Meta:
+def like(self: Meta, memory_format: Format, dtype: torch.dtype | None = None, device: Any = None) -> Meta:
     """`torch.empty_like` of `self`; None means preserve_format."""
     if memory_format is None or memory_format is torch.preserve_format:
         stride = preserve_stride(self.shape, self.stride)
@@ -159,5 +157,3 @@ def _view_scatter(self: Meta, src: Meta, *_: Any, **__: Any) -> Meta:
 @TABLE.rule("slice_backward select_backward diagonal_backward unfold_backward")
 def _view_backward(grad_output: Meta, input_sizes: Sizes, *_: Any) -> Meta:
     return contiguous(input_sizes, grad_output.dtype, grad_output.device)
-
-

@@ -51,9 +51,7 @@ def _layer_norm(
 ) -> tuple[Meta, Meta, Meta]:
     axis = input.ndim - len(normalized_shape)
     shape = input.shape[:axis] + (1,) * len(normalized_shape)
-    statistics = contiguous(
-        shape, _statistics_dtype(input, weight if weight is not None else bias), input.device
-    )
+    statistics = contiguous(shape, _statistics_dtype(input, weight if weight is not None else bias), input.device)
     return contiguous(input.shape, input.dtype, input.device), statistics, statistics
 
 
@@ -73,18 +71,6 @@ def _layer_norm_backward(
     grad_bias = None if bias is None else contiguous(bias.shape, bias.dtype, input.device)
     wanted = zip((grad_input, grad_weight, grad_bias), output_mask, strict=True)
     return tuple([grad if keep else None for grad, keep in wanted])
-
-
-@TABLE.rule("_fused_rms_norm")
-def _rms_norm(
-    input: Meta, normalized_shape: Sequence[int], weight: Meta | None, eps: float | None
-) -> tuple[Meta, Meta]:
-    axis = input.ndim - len(normalized_shape)
-    shape = input.shape[:axis] + (1,) * len(normalized_shape)
-    return (
-        contiguous(input.shape, input.dtype, input.device),
-        contiguous(shape, ACC_DTYPE.get(input.dtype, input.dtype), input.device),
-    )
 
 
 def _batch_statistics(input: Meta, weight: Meta | None, training: bool) -> Meta:
@@ -186,5 +172,3 @@ def _group_norm_backward(
     grads = contiguous((C,), input.dtype if weight is None else weight.dtype, input.device)
     wanted = zip((_suggested(input), grads, grads), output_mask, strict=True)
     return tuple([grad if keep else None for grad, keep in wanted])
-
-

@@ -43,11 +43,12 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
 def common_device(operands: Sequence[Operand]) -> torch.device:
     """The device of the result; 0-dim CPU tensors go along with any device."""
     device = None
+    is_weak = True
     for operand in operands:
         if type(operand) is not Meta:
             continue
-        if device is None or (device.type == "cpu" and device_is_weak):
-            device_is_weak = not operand.shape
+        if device is None or (is_weak and device.type == "cpu"):
+            is_weak = not operand.shape
             device = operand.device
         elif operand.device != device and (operand.shape or operand.device.type != "cpu"):
             raise TypeRuleError(
@@ -66,9 +67,7 @@ def cast(meta: Meta, dtype: torch.dtype) -> Meta:
     return Meta(meta.shape, preserve_stride(meta.shape, meta.stride), dtype, meta.device)
 
 
-def pointwise(
-    operands: Sequence[Operand], common: torch.dtype | None = None, out: torch.dtype | None = None
-) -> Meta:
+def pointwise(operands: Sequence[Operand], common: torch.dtype | None = None, out: torch.dtype | None = None) -> Meta:
     """The type of an elementwise result.
 
     common: the dtype the operands are computed in (their promotion by default); on the CPU operands of

@@ -30,9 +30,7 @@ def _each(value: int | Sizes, count: int) -> tuple[int, ...]:
     return tuple(value) * count if len(value) == 1 else tuple(value)
 
 
-def pool_size(
-    size: int, kernel: int, padding: int, stride: int, dilation: int, ceil_mode: bool
-) -> int:
+def pool_size(size: int, kernel: int, padding: int, stride: int, dilation: int, ceil_mode: bool) -> int:
     """One spatial size of a pooling result (`pooling_output_shape`)."""
     extent = size + 2 * padding - dilation * (kernel - 1) - 1
     count = (extent + (stride - 1 if ceil_mode else 0)) // stride + 1
@@ -56,8 +54,7 @@ def _pooled(
     step = _each(stride, rank) if stride else kernel
     pad, spread = _each(padding, rank), _each(dilation, rank)
     spatial = [
-        pool_size(size, kernel[i], pad[i], step[i], spread[i], ceil_mode)
-        for i, size in enumerate(self.shape[-rank:])
+        pool_size(size, kernel[i], pad[i], step[i], spread[i], ceil_mode) for i, size in enumerate(self.shape[-rank:])
     ]
     return (*self.shape[:-rank], *spatial)
 
@@ -134,9 +131,7 @@ def _upsample(self: Meta, output_size: Sizes, *_: Any, **__: Any) -> Meta:
     return _formatted(self, (*self.shape[:2], *output_size))
 
 
-def _upsample_backward(
-    grad_output: Meta, output_size: Sizes, input_size: Sizes, *_: Any, **__: Any
-) -> Meta:
+def _upsample_backward(grad_output: Meta, output_size: Sizes, input_size: Sizes, *_: Any, **__: Any) -> Meta:
     if len(output_size) == 3:
         return contiguous(input_size, grad_output.dtype, grad_output.device)
     return _formatted(grad_output, tuple(input_size))
@@ -190,9 +185,7 @@ def _pad_backward(grad_output: Meta, self: Meta, padding: Sizes) -> Meta:
 
 
 @TABLE.rule("im2col")
-def _im2col(
-    self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
-) -> Meta:
+def _im2col(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Meta:
     counts = [
         (self.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1) // stride[i] + 1
         for i in range(2)

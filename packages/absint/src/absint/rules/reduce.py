@@ -40,16 +40,12 @@ def _sum(self: Meta, *, dtype: torch.dtype | None = None) -> Meta:
 
 
 @TABLE.rule("sum.dim_IntList prod.dim_int")
-def _sum_dim(
-    self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Meta:
+def _sum_dim(self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Meta:
     return _reduced(self, dim, keepdim, _sum_dtype(self, dtype))
 
 
 @TABLE.rule("nansum")
-def _nansum(
-    self: Meta, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Meta:
+def _nansum(self: Meta, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Meta:
     return _reduced(self, dim, keepdim, _sum_dtype(self, dtype))
 
 
@@ -59,9 +55,7 @@ def _mean(self: Meta, *, dtype: torch.dtype | None = None) -> Meta:
 
 
 @TABLE.rule("mean.dim")
-def _mean_dim(
-    self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Meta:
+def _mean_dim(self: Meta, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Meta:
     if is_integral(dtype or self.dtype):
         raise TypeRuleError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
@@ -94,9 +88,7 @@ def _any_dims(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:
 def _refuse_empty(self: Meta, dims: Dims, name: str) -> None:
     for dim in wrap_dims(dims, self.ndim):
         if self.shape and self.shape[dim] == 0:
-            raise DimensionError(
-                f"{name}(): Expected reduction dim {dim} to have non-zero size."
-            )
+            raise DimensionError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
 
 
 @TABLE.rule("amax amin")
@@ -155,16 +147,12 @@ def _count_nonzero_dims(self: Meta, dim: Sequence[int]) -> Meta:
 
 
 @TABLE.rule("var.correction std.correction")
-def _var_correction(
-    self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> Meta:
+def _var_correction(self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Meta:
     return _reduced(self, dim, keepdim, real_dtype(self.dtype))
 
 
 @TABLE.rule("var_mean.correction std_mean.correction")
-def _var_mean(
-    self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[Meta, Meta]:
+def _var_mean(self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Meta, Meta]:
     mean = _reduced(self, dim, keepdim, self.dtype)
     return _reduced(self, dim, keepdim, real_dtype(self.dtype)), mean
 
@@ -234,9 +222,7 @@ def _safe_softmax(self: Meta, dim: int, dtype: torch.dtype | None = None) -> Met
 
 
 @TABLE.rule("_softmax_backward_data _log_softmax_backward_data")
-def _softmax_backward(
-    grad_output: Meta, output: Meta, dim: int, input_dtype: torch.dtype
-) -> Meta:
+def _softmax_backward(grad_output: Meta, output: Meta, dim: int, input_dtype: torch.dtype) -> Meta:
     return contiguous(grad_output.shape, input_dtype, grad_output.device)
 
 
@@ -255,16 +241,12 @@ def _sort(self: Meta, dim: int = -1, descending: bool = False) -> tuple[Meta, Me
 
 
 @TABLE.rule("sort.stable")
-def _sort_stable(
-    self: Meta, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> tuple[Meta, Meta]:
+def _sort_stable(self: Meta, *, stable: bool | None, dim: int = -1, descending: bool = False) -> tuple[Meta, Meta]:
     return _sorted(self, dim)
 
 
 @TABLE.rule("topk")
-def _topk(
-    self: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Meta, Meta]:
+def _topk(self: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Meta, Meta]:
     dim = wrap_dim(dim, self.ndim)
     if self.shape and not 0 <= k <= self.shape[dim]:
         raise TypeRuleError("selected index k out of range")
@@ -298,5 +280,3 @@ def _histc(self: Meta, bins: int = 100, min: Any = 0, max: Any = 0) -> Meta:
 @TABLE.rule("isin.Tensor_Tensor isin.Tensor_Scalar")
 def _isin(elements: Meta, test_elements: Any, **_: Any) -> Meta:
     return contiguous(elements.shape, torch.bool, elements.device)
-
-

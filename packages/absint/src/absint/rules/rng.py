@@ -23,9 +23,7 @@ def _bernoulli(self: Meta, p: Any = 0.5, *, generator: Any = None) -> Meta:
     return contiguous(self.shape, self.dtype, self.device)
 
 
-@TABLE.rule(
-    """uniform normal_functional exponential log_normal cauchy geometric random random.from random.to"""
-)
+@TABLE.rule("""uniform normal_functional exponential log_normal cauchy geometric random random.from random.to""")
 def _filled(self: Meta, *_: Any, **__: Any) -> Meta:
     return like(self, None)
 
@@ -48,9 +46,7 @@ def _randint_low(low: int, high: int, size: Sequence[int], **options: Any) -> Me
 
 
 @TABLE.rule("randperm randperm.generator")
-def _randperm(
-    n: int, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any
-) -> Meta:
+def _randperm(n: int, *, dtype: torch.dtype | None = None, device: Any = None, **_: Any) -> Meta:
     return contiguous((n,), dtype or torch.int64, device_of(device))
 
 
@@ -68,9 +64,7 @@ def _normal(
 
 
 @TABLE.rule("multinomial")
-def _multinomial(
-    self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Meta:
+def _multinomial(self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Meta:
     return contiguous((*self.shape[:-1], num_samples), torch.int64, self.device)
 
 

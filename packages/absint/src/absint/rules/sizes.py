@@ -67,7 +67,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
         )
     if count % known != 0:
         raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
-    return sizes[: holes[0]] + (count // known,) + sizes[holes[0] + 1 :]
+    return (*sizes[: holes[0]], count // known, *sizes[holes[0] + 1 :])
 
 
 def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:

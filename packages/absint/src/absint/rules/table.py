@@ -39,7 +39,7 @@ class RuleTable(dict[str, Rule]):
 
 
 def full_name(name: str) -> str:
-    """"add.Tensor" -> "aten.add.Tensor", "gelu" -> "aten.gelu.default"."""
+    """ "add.Tensor" -> "aten.add.Tensor", "gelu" -> "aten.gelu.default"."""
     parts = name.split(".")
     if len(parts) == 1:
         return f"aten.{name}.default"

@@ -19,9 +19,7 @@ TABLE = RuleTable()
 Sizes = Sequence[int]
 
 
-def _restrided(
-    self: Meta, shape: tuple[int, ...], stride: tuple[int, ...], offset: int | None = None
-) -> Meta:
+def _restrided(self: Meta, shape: tuple[int, ...], stride: tuple[int, ...], offset: int | None = None) -> Meta:
     start = self.storage_offset if offset is None else offset
     return Meta(shape, stride, self.dtype, self.device, start)
 
@@ -53,9 +51,7 @@ def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
     if old == new:
         return Meta(self.shape, self.stride, dtype, self.device, self.storage_offset)
     if not self.shape:
-        raise TypeRuleError(
-            f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)"
-        )
+        raise TypeRuleError(f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)")
     if self.stride[-1] != 1:
         raise TypeRuleError(f"self.stride(-1) must be 1 to view {self.dtype} as {dtype}")
     if old > new:
@@ -116,9 +112,7 @@ def _permute(self: Meta, dims: Sizes) -> Meta:
         )
     if len(set(order)) != len(order):
         raise TypeRuleError("permute(): duplicate dims are not allowed.")
-    return _restrided(
-        self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order])
-    )
+    return _restrided(self, tuple([self.shape[d] for d in order]), tuple([self.stride[d] for d in order]))
 
 
 @TABLE.rule("transpose.int")
@@ -171,9 +165,7 @@ def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int
 
 
 @TABLE.rule("slice.Tensor")
-def _slice(
-    self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Meta:
+def _slice(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
     if not self.shape:
         raise TypeRuleError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -237,9 +229,7 @@ def _unbind(self: Meta, dim: int = 0) -> list[Meta]:
 
 def _drop(self: Meta, dims: Sequence[int]) -> Meta:
     kept = [d for d, size in enumerate(self.shape) if d not in dims or size != 1]
-    return _restrided(
-        self, tuple([self.shape[d] for d in kept]), tuple([self.stride[d] for d in kept])
-    )
+    return _restrided(self, tuple([self.shape[d] for d in kept]), tuple([self.stride[d] for d in kept]))
 
 
 @TABLE.rule("squeeze")
@@ -265,9 +255,7 @@ def _unsqueeze(self: Meta, dim: int) -> Meta:
 
 
 @TABLE.rule("as_strided")
-def _as_strided(
-    self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None
-) -> Meta:
+def _as_strided(self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
     if len(size) != len(stride):
         raise TypeRuleError("mismatch in length of strides and shape")
     return _restrided(self, tuple(size), tuple(stride), storage_offset)

@@ -47,9 +47,7 @@ class OracleMode(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
         record = record_of(func)
         rule = record.rule
@@ -117,7 +115,7 @@ def _agrees(ruled: Any, eager: Any, with_offset: bool) -> bool:
             and len(ruled) == len(eager)
             and all(_agrees(r, e, with_offset) for r, e in zip(ruled, eager, strict=True))
         )
-    return type(ruled) is type(eager) or eager is None and ruled is None
+    return type(ruled) is type(eager)
 
 
 def _key(meta: Meta, with_offset: bool) -> tuple[Any, ...]:

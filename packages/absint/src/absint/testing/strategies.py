@@ -39,22 +39,20 @@ def laid_out(draw: st.DrawFn, shape: Sequence[int], dtype: torch.dtype) -> torch
     for dim in range(rank):
         if gaps[dim] != 1:
             step = draw(st.booleans())
-            tensor = tensor[(slice(None),) * dim + (slice(None, None, 2),)] if step else tensor.narrow(
-                dim, shape[dim], shape[dim]
+            tensor = (
+                tensor[(slice(None),) * dim + (slice(None, None, 2),)]
+                if step
+                else tensor.narrow(dim, shape[dim], shape[dim])
             )
     expanded = draw(st.lists(st.sampled_from((False, False, False, True)), min_size=rank, max_size=rank))
     for dim in range(rank):
         if expanded[dim] and shape[dim] > 0:
-            tensor = tensor.narrow(dim, 0, 1).expand(
-                *(shape[dim] if d == dim else -1 for d in range(rank))
-            )
+            tensor = tensor.narrow(dim, 0, 1).expand(*(shape[dim] if d == dim else -1 for d in range(rank)))
     return tensor
 
 
 @st.composite
-def tensors(
-    draw: st.DrawFn, dtypes: Sequence[torch.dtype] = DTYPES, max_rank: int = 4
-) -> torch.Tensor:
+def tensors(draw: st.DrawFn, dtypes: Sequence[torch.dtype] = DTYPES, max_rank: int = 4) -> torch.Tensor:
     """A tensor of drawn shape, dtype and layout."""
     return draw(laid_out(draw(shapes(max_rank)), draw(st.sampled_from(dtypes))))
 
