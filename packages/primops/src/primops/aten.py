@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+from primops.errors import InterpretFault
+from primops.meanings import DTYPES, NAMES
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -23,9 +26,6 @@ from stagewire.graph import (
     Tuple,
 )
 from stagewire.types import TensorType
-
-from primops.errors import InterpretFault
-from primops.meanings import DTYPES, NAMES
 
 
 def overload(target: str) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ def conform(tensor: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...
     """The same elements with the stated strides; a stated stride of 0 repeats one element."""
     if str(tensor.device) != device:
         tensor = tensor.to(device)
-    if tensor.stride() == stride or tensor.numel() == 0 and tensor.is_sparse is False and 0 in shape:
+    if tensor.stride() == stride or (tensor.numel() == 0 and tensor.is_sparse is False and 0 in shape):
         return tensor
     single = tuple(1 if step == 0 and size > 1 else size for size, step in zip(shape, stride, strict=True))
     if _overlaps(single, stride):

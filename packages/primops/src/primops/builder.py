@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from primops.prims import RECORDS
+from primops.prims.record import Record
 from stagewire.expr import Dim, Expr
 from stagewire.graph import (
     Arg,
@@ -29,9 +31,6 @@ from stagewire.graph import (
 )
 from stagewire.graph import Value as NamedValue
 from stagewire.types import DTYPES, NoneType, TensorType, ValueType
-
-from primops.prims import RECORDS
-from primops.prims.record import Record
 
 
 class Value:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from stagewire.types import TensorType, ValueType
 
 from primops.aten import overload, tensor_type
 from primops.builder import Builder, Device, DType, Value
@@ -15,6 +14,7 @@ from primops.decompositions.operands import Function
 from primops.meanings import DTYPES, MEANINGS, NAMES
 from primops.prims.record import Record
 from primops.verify import check_call
+from stagewire.types import TensorType, ValueType
 
 
 class ComputeBuilder(Builder):
@@ -76,5 +76,7 @@ def compute(
 ) -> tuple[torch.Tensor | None, ...]:
     """The results of a decomposition on real tensors; `results` are the types that ATen gives."""
     p = ComputeBuilder(results)
-    values = decompose_call(p, function, target, tuple(map(abstract, args)), {k: abstract(v) for k, v in kwargs.items()})
+    values = decompose_call(
+        p, function, target, tuple(map(abstract, args)), {k: abstract(v) for k, v in kwargs.items()}
+    )
     return tuple(None if v is None else v.payload for v in values)

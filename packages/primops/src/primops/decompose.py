@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stagewire.types import NoneType, TensorType, ValueType
-
 from primops.builder import Builder, Value
 from primops.decompositions import VIEWS
 from primops.decompositions.operands import Function
 from primops.errors import Decline, DecompositionFault
 from primops.prims.layouts import SUPPORTED, same_layout
+from stagewire.types import NoneType, TensorType, ValueType
 
 
 def decompose_call(

@@ -44,5 +44,5 @@ class OpsetMismatch(StageError):
     fix = "Run the primops stage of this version on the Grad document again."
 
 
-class Decline(Exception):  # noqa: N818  control flow of decompositions, never seen by users
+class Decline(Exception):
     """Raised by a decomposition for a case that it leaves to ATen; the call stays an extern."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from stagewire.expr import Dim, Expr, evaluate
-from stagewire.graph import Graph, Node, node_references, references
-from stagewire.types import TensorType
 
 from primops.aten import conform, overload, real_argument, tensor_type
 from primops.errors import InterpretFault, UnknownPrim
 from primops.meanings import MEANINGS, NAMES
 from primops.prims import RECORDS
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.graph import Graph, Node, node_references, references
+from stagewire.types import TensorType
 
 
 def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:

@@ -30,7 +30,10 @@ def _on_tensors(function: Callable[..., torch.Tensor]) -> Meaning:
     def meaning(*operands: Any) -> torch.Tensor:
         like = next(x for x in operands if isinstance(x, torch.Tensor))
         return function(
-            *(x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device) for x in operands)
+            *(
+                x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=like.dtype, device=like.device)
+                for x in operands
+            )
         )
 
     return meaning

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from stagewire.grad import Grad
-from stagewire.graph import Graph, Node, Ref, map_arg, rename
-from stagewire.graph import Value as NamedValue
-from stagewire.prim import Prim
-from stagewire.types import TensorType, ValueType
+from dataclasses import dataclass
+from typing import ClassVar
 
 from primops.builder import GraphBuilder, Value, decode_argument
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
-from primops.passes.eliminate_common import EliminateCommon
-from primops.passes.eliminate_dead import EliminateDead
-from primops.passes.fold_constants import FoldConstants
-from primops.passes.remove_identities import RemoveIdentities
+from primops.passes import DEFAULT_PASSES, Pass
 from primops.prims import OPSET
-
-Pass = FoldConstants | RemoveIdentities | EliminateCommon | EliminateDead
-DEFAULT_PASSES: tuple[Pass, ...] = (FoldConstants(), RemoveIdentities(), EliminateCommon(), EliminateDead())
+from stagewire.grad import Grad
+from stagewire.graph import Graph, Node, Ref, map_arg, rename
+from stagewire.graph import Value as NamedValue
+from stagewire.prim import Prim
+from stagewire.types import TensorType, ValueType
 
 
 @dataclass(frozen=True)
@@ -36,18 +30,19 @@ class Options:
 
 
 @dataclass(frozen=True)
-class PrimopsStage:
+class Primops:
     """Decomposes both graphs of a `Grad`; the binding is unchanged."""
+
+    Options: ClassVar[type[Options]] = Options
 
     name: str = "primops"
     version: str = f"0.1.0+opset{OPSET}"
     consumes: str = "grad"
     produces: str = "prim"
-    defaults: Options = field(default_factory=Options)
 
     def run(self, document: Grad, options: Options | None = None) -> Prim:
         """The same program in prims and externs."""
-        options = options or self.defaults
+        options = Options() if options is None else options
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
@@ -56,7 +51,9 @@ class PrimopsStage:
         return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
 
 
-def lower_graph(graph: Graph, table: Mapping[str, Function] = TABLE, passes: tuple[Pass, ...] = DEFAULT_PASSES) -> Graph:
+def lower_graph(
+    graph: Graph, table: Mapping[str, Function] = TABLE, passes: tuple[Pass, ...] = DEFAULT_PASSES
+) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
     lowered = _Lowering(graph, table).run()
     for step in passes:

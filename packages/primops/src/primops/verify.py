@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagewire.expr import Expr
-from stagewire.graph import DTypeArg, Graph, List, Node, NonFinite, Ref
-from stagewire.prim import Prim
-from stagewire.types import DTYPES, TensorType, ValueType
-
 from primops.builder import Value, type_of
 from primops.errors import OpsetMismatch, PrimFault, UnknownPrim
 from primops.prims import OPSET, RECORDS
 from primops.prims.record import Kind, Record
+from stagewire.expr import Expr
+from stagewire.graph import DTypeArg, Graph, List, Node, NonFinite, Ref
+from stagewire.prim import Prim
+from stagewire.types import DTYPES, TensorType, ValueType
 
 GRAPH_CONSTRAINTS = {
     "G1": "A prim node has one positional argument for each parameter and no keyword arguments.",
@@ -50,7 +49,9 @@ def verify_graph(graph: Graph) -> None:
             verify_node(node, types)
         for value in node.results:
             if isinstance(value.type, TensorType) and len(value.type.stride) != len(value.type.shape):
-                raise PrimFault("G5", f"{value.name}: stride {value.type.stride} for shape {value.type.shape}", where=where)
+                raise PrimFault(
+                    "G5", f"{value.name}: stride {value.type.stride} for shape {value.type.shape}", where=where
+                )
             _define(types, value.name, value.type, where)
 
 
@@ -61,7 +62,9 @@ def verify_node(node: Node, types: dict[str, ValueType]) -> None:
     if record is None:
         raise UnknownPrim(f"the opset has no prim {name!r}", where=where)
     if node.kwargs or len(node.args) != len(record.parameters):
-        raise PrimFault("G1", f"{name} with {len(node.args)} arguments and {len(node.kwargs)} keyword arguments", where=where)
+        raise PrimFault(
+            "G1", f"{name} with {len(node.args)} arguments and {len(node.kwargs)} keyword arguments", where=where
+        )
     arguments = []
     for arg, parameter in zip(node.args, record.parameters, strict=True):
         argument = _typed(arg, types)

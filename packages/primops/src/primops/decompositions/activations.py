@@ -199,6 +199,7 @@ def prelu_backward(p: Builder, grad: Value, x: Value, weight: Value) -> tuple[Va
 
 def log_sigmoid_forward(p: Builder, x: Value) -> tuple[Value, Value]:
     """min(0, x) - log1p(exp(-|x|)); the second result is a buffer that eager leaves empty or holds exp(-|x|)."""
+
     def value(p: Builder, x: Value) -> Value:
         return p.sub(p.minimum(x, 0.0), p.log1p(p.exp(p.neg(p.abs(x)))))
 

@@ -15,8 +15,8 @@ from primops.decompositions.operands import (
     convert,
     filled,
     is_float,
-    opmath,
     operand,
+    opmath,
 )
 from primops.promotion import result_type
 
@@ -303,7 +303,9 @@ def rad2deg(p: Builder, x: Value) -> Value:
     return pointwise(p, lambda p, x: p.mul(x, 180.0 / math.pi), x)
 
 
-def nan_to_num(p: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Value:
+def nan_to_num(
+    p: Builder, x: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Value:
     if not is_float(x.dtype):
         return x
     greatest = GREATEST[x.dtype]

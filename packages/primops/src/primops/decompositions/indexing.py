@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagewire.expr import Dim
-
 from primops.builder import Builder, Value
 from primops.decompositions.operands import (
     Decline,
@@ -24,6 +22,7 @@ from primops.decompositions.operands import (
     wrap,
 )
 from primops.prims.indexing import indexed_shape
+from stagewire.expr import Dim
 
 
 def ready_indices(p: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value | None, ...]:
@@ -86,7 +85,9 @@ def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> V
         raise Decline("a scalar")
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
-    return p.index_put(x, _at(dim, index), reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])), False)
+    return p.index_put(
+        x, _at(dim, index), reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])), False
+    )
 
 
 def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.elementwise import pointwise
 from primops.decompositions.operands import (
     Function,
     Table,
@@ -15,8 +14,8 @@ from primops.decompositions.operands import (
     broadcast_shape,
     convert,
     literal_count,
-    opmath,
     operand,
+    opmath,
     reshape,
     spread,
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagewire.types import NoneType, TensorType
-
 from primops.builder import Builder, Value
 from primops.decompositions.operands import (
     Decline,
@@ -23,6 +21,7 @@ from primops.decompositions.operands import (
     spread,
     wrap,
 )
+from stagewire.types import NoneType, TensorType
 
 
 # --- softmax -------------------------------------------------------------------------------------------------------
@@ -252,7 +251,17 @@ def _statistic(p: Builder, x: Value, type: Any) -> Value:
     return convert(p, x, type.dtype)
 
 
-def batch_norm_functional(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
+def batch_norm_functional(
+    p: Builder,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
     out, mean, rstd, new_mean, new_var = _batch_norm(
         p, x, weight, bias, running_mean, running_var, training, momentum, eps
     )
@@ -260,7 +269,17 @@ def batch_norm_functional(p: Builder, x: Value, weight: Any, bias: Any, running_
     return out, *stats, new_mean, new_var
 
 
-def batch_norm(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float) -> Any:
+def batch_norm(
+    p: Builder,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
     """native_batch_norm where it writes no statistics; where it does the call is not functional and stays ATen's."""
     if training and running_mean is not None:
         raise Decline("native_batch_norm writes its running statistics")
@@ -268,11 +287,15 @@ def batch_norm(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, 
     return out, _statistic(p, mean, p.results[1]), _statistic(p, rstd, p.results[2])
 
 
-def batch_norm_no_stats(p: Builder, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+def batch_norm_no_stats(
+    p: Builder, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
     return batch_norm(p, x, weight, bias, None, None, training, momentum, eps)
 
 
-def batch_norm_no_training(p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float) -> Any:
+def batch_norm_no_training(
+    p: Builder, x: Value, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
     return batch_norm(p, x, weight, bias, running_mean, running_var, False, momentum, eps)
 
 

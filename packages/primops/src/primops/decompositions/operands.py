@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stagewire.expr import Dim
-from stagewire.types import TensorType, numel
-
 from primops.builder import Builder, Value
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS, HALVES, INTEGERS, row_major, tensor
+from primops.prims.layouts import FLOATS, HALVES, INTEGERS, row_major
+from stagewire.expr import Dim
+from stagewire.types import TensorType, numel
 
 Function = Callable[..., Any]
 Table = dict[str, Function]

@@ -30,5 +30,3 @@ TABLE: Table = {
     "aten.native_dropout.default": native_dropout,
     "aten.native_dropout_backward.default": native_dropout_backward,
 }
-
-

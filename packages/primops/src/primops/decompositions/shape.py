@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stagewire.expr import Dim
-
 from primops.builder import Builder, Device, Value
 from primops.decompositions.operands import (
     Decline,
@@ -21,6 +19,7 @@ from primops.decompositions.operands import (
     wrap,
 )
 from primops.prims.layouts import is_dense, same_layout
+from stagewire.expr import Dim
 
 
 def to_shape(p: Builder, x: Value, *_: Any) -> Value:
@@ -203,9 +202,7 @@ def diagonal(p: Builder, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     return p.as_strided(x, *diagonal_window(x.shape, offset, dim1, dim2))
 
 
-def unfold_window(
-    shape: Sequence[Dim], dim: int, size: Dim, step: Dim
-) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim]:
+def unfold_window(shape: Sequence[Dim], dim: int, size: Dim, step: Dim) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim]:
     """Size, stride and offset of the sliding windows within the row-major elements of `shape`."""
     if not shape:
         return (size,), (1,), 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from stagewire.types import ITEM_SIZE, TensorType
-
 from primops.prims.layouts import SUPPORTED, dense_stride, tensor
 from primops.prims.record import Constraint, Record, parameters
+from stagewire.types import ITEM_SIZE, TensorType
 
 
 def _cast(x: TensorType, dtype: str) -> tuple[TensorType, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewire.expr import Dim
-from stagewire.types import TensorType
-
 from primops.prims.layouts import FLOATS, INTEGERS, SUPPORTED, tensor
 from primops.prims.record import Constraint, Record, parameters
+from stagewire.expr import Dim
+from stagewire.types import TensorType
 
 
 def _full(shape: tuple[Dim, ...], value: float, dtype: str) -> tuple[TensorType, ...]:

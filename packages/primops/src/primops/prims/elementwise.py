@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagewire.types import TensorType
-
 from primops.prims.layouts import FLOATS, INTEGERS, SUPPORTED, dense_stride, tensor
 from primops.prims.record import Constraint, Record, Rule, parameters
+from stagewire.types import TensorType
 
 NUMBERS = FLOATS | INTEGERS
 INTEGRAL = INTEGERS | {"bool"}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewire.types import TensorType
-
 from primops.prims.layouts import dense_stride, tensor
 from primops.prims.record import Constraint, Record, parameters
 from primops.prims.shapes import Sizes, sliced_size
+from stagewire.types import TensorType
 
 Indices = tuple[TensorType | None, ...]
 _X = tensor("float32", (2, 3))

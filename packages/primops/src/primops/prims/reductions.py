@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from stagewire.types import TensorType
-
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, dense_stride, tensor
 from primops.prims.record import Constraint, Record, Rule, parameters
 from primops.prims.shapes import distinct_dims
+from stagewire.types import TensorType
 
 Dims = tuple[int, ...]
 _X = tensor("float32", (2, 3))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewire.expr import Dim
-from stagewire.types import TensorType, numel
-
 from primops.prims.layouts import dense_stride, is_dense, row_major, tensor
 from primops.prims.record import Constraint, Record, parameters
+from stagewire.expr import Dim
+from stagewire.types import TensorType, numel
 
 Sizes = tuple[Dim, ...]
 Dims = tuple[int, ...]
@@ -157,7 +156,7 @@ def _strided_bounds(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> s
     if not all(map(_known, (*size, *stride, offset, count))) or 0 in size:
         return None
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    return None if 0 <= offset and last < count else f"element {last} of {count}"
+    return None if offset >= 0 and last < count else f"element {last} of {count}"
 
 
 S1 = Constraint("S1", "broadcast_dimensions has one increasing entry for each operand dimension.", _broadcast_dims, ("broadcast_in_dim", (_X, (2, 3), (1, 0))))  # fmt: skip

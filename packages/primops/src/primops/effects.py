@@ -1,0 +1,31 @@
+"""Externs that must run even if nobody uses their results."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from primops.aten import overload
+from primops.errors import InterpretFault
+
+_ASSERTIONS = frozenset(("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"))
+
+
+@lru_cache(maxsize=4096)
+def has_effect(target: str) -> bool:
+    """Does the call draw random numbers, write into an argument, or raise on purpose. Prims do none of these.
+
+    >>> has_effect("aten.bernoulli.p"), has_effect("aten.mm.default")
+    (True, False)
+    """
+    if target.startswith("prims."):
+        return False
+    try:
+        op = overload(target)
+    except InterpretFault:
+        # An op that this process does not know: nothing says that it may be left out.
+        return True
+    if torch.Tag.nondeterministic_seeded in op.tags or target.rpartition(".")[0] in _ASSERTIONS:
+        return True
+    return any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
