@@ -8,7 +8,8 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import Decline, Table, is_float
+from primops.decompositions.operands import Table, is_float
+from primops.errors import Decline
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import FLOATS, Decline, Table, convert, literal, opmath
+from primops.decompositions.operands import Table, convert, literal, opmath
+from primops.errors import Decline
+from primops.prims.layouts import FLOATS
 
 
 def _filled(value: Any) -> Any:

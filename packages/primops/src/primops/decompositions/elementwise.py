@@ -6,18 +6,9 @@ import math
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import (
-    FLOATS,
-    Decline,
-    Function,
-    Table,
-    broadcast,
-    convert,
-    filled,
-    is_float,
-    operand,
-    opmath,
-)
+from primops.decompositions.operands import Function, Table, broadcast, convert, filled, is_float, operand, opmath
+from primops.errors import Decline
+from primops.prims.layouts import FLOATS
 from primops.promotion import result_type
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.operands import (
-    Decline,
     Function,
     Table,
     broadcast,
@@ -21,6 +20,7 @@ from primops.decompositions.operands import (
     to_device,
     wrap,
 )
+from primops.errors import Decline
 from primops.prims.indexing import indexed_shape
 from stagewire.expr import Dim
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.operands import (
-    Decline,
     Function,
     Table,
     along,
@@ -21,6 +20,7 @@ from primops.decompositions.operands import (
     spread,
     wrap,
 )
+from primops.errors import Decline
 from stagewire.types import NoneType, TensorType
 
 

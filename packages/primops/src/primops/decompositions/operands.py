@@ -7,7 +7,7 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS, HALVES, INTEGERS, row_major
+from primops.prims.layouts import FLOATS, HALVES, INTEGERS
 from stagewire.expr import Dim
 from stagewire.types import TensorType, numel
 
@@ -151,6 +151,3 @@ def is_float(dtype: str) -> bool:
 
 def is_integer(dtype: str) -> bool:
     return dtype in INTEGERS
-
-
-__all__ = [name for name in globals() if not name.startswith("_")] + ["row_major"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from primops.builder import Builder, Value
 from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import Decline, Table, convert, opmath, tensor
+from primops.decompositions.operands import Table, convert, opmath
+from primops.errors import Decline
+from primops.prims.layouts import tensor
 
 
 def native_dropout(p: Builder, x: Value, probability: float, train: bool | None) -> tuple[Value, Value]:

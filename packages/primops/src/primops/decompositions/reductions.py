@@ -7,7 +7,6 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.operands import (
-    Decline,
     Function,
     Table,
     convert,
@@ -20,6 +19,7 @@ from primops.decompositions.operands import (
     wrap,
     wrap_all,
 )
+from primops.errors import Decline
 
 Dims = int | Sequence[int] | None
 

@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Device, Value
-from primops.decompositions.operands import (
-    Decline,
-    Function,
-    Table,
-    broadcast,
-    convert,
-    filled,
-    permute,
-    reshape,
-    row_major,
-    wrap,
-)
-from primops.prims.layouts import is_dense, same_layout
+from primops.decompositions.operands import Function, Table, broadcast, convert, filled, permute, reshape, wrap
+from primops.errors import Decline
+from primops.prims.layouts import is_dense, row_major, same_layout
 from stagewire.expr import Dim
 
 
