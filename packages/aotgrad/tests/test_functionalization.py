@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+
 from aotgrad import AotGrad, Options, save_everything
 from aotgrad.errors import BackwardFailed
 from aotgrad.testing import capture_by_torch_function, check_against_eager
@@ -335,8 +336,18 @@ def write_non_dense_view(x, b):
     return b * x
 
 
-MUTATING = [mutate, mutate_and_return, mutate_slice_under_no_grad, view_before_mutation, squeeze_of_unsqueeze,
-            buffer_becomes_differentiable, swap, old_value_in_backward, old_value_recomputed, write_non_dense_view]  # fmt: skip
+MUTATING = [
+    mutate,
+    mutate_and_return,
+    mutate_slice_under_no_grad,
+    view_before_mutation,
+    squeeze_of_unsqueeze,
+    buffer_becomes_differentiable,
+    swap,
+    old_value_in_backward,
+    old_value_recomputed,
+    write_non_dense_view,
+]
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "offset"])

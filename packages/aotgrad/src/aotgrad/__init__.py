@@ -5,15 +5,17 @@ from __future__ import annotations
 from aotgrad.bind import bind
 from aotgrad.interpret import bind_interpreted, executor, interpret
 from aotgrad.joint import Joint
-from aotgrad.partition import MinCut, Partition, save_everything, split
+from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save_everything, split
 from aotgrad.stage import AotGrad, Options
 
 __all__ = [
+    "PARTITIONERS",
     "AotGrad",
     "Joint",
     "MinCut",
     "Options",
     "Partition",
+    "Partitioner",
     "bind",
     "bind_interpreted",
     "executor",

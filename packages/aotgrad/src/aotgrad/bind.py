@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from absint.wire import from_arg
-from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
-from stagewire.tensors import Constant
 
+from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation
 from aotgrad.function import make_function
 from aotgrad.ops import overload
+from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.tensors import Constant
 
 __all__ = ["Executor", "bind", "epilogue", "read_constant"]
 
@@ -159,5 +159,3 @@ def read_constant(constant: Constant) -> torch.Tensor:
     if not constant.data:
         return torch.empty(constant.shape, dtype=dtype)
     return torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(constant.shape)
-
-

@@ -8,6 +8,7 @@ __all__ = [
     "AliasedMutation",
     "BackwardFailed",
     "BadCapture",
+    "BadPartitioner",
     "DoubleBackward",
     "GeneratorArgument",
     "MetadataMutation",
@@ -110,3 +111,10 @@ class DoubleBackward(StageError):
 
     code = "AG013"
     fix = "Compile with aotgrad Options(keep_joint=True)."
+
+
+class BadPartitioner(StageError):
+    """Options(partitioner=...) is no partitioner, or it returned no partition."""
+
+    code = "AG014"
+    fix = "Give a name that aotgrad knows, or a callable from aotgrad.Joint to aotgrad.Partition."

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
-from stagewire.types import TensorType
 
 from aotgrad.errors import DoubleBackward
+from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
+from stagewire.types import TensorType
 
 __all__ = ["make_function"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import torch
-from absint.wire import from_arg
-from stagewire.grad import Grad
-from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, references
 from torch._ops import OpOverload
 
+from absint.wire import from_arg
 from aotgrad.bind import Executor, bind
 from aotgrad.ops import overload
+from stagewire.grad import Grad
+from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, references
 
 __all__ = ["bind_interpreted", "executor", "interpret"]
 

@@ -1,12 +1,13 @@
 """`Joint`: what passes and partitioners work on: one graph of both directions, and how it meets the caller.
 
-    joint ::= graph binding
-    graph ::= (inputs*, constants*, tangents*) node* (results*, gradients*)
+joint ::= graph binding
+graph ::= (inputs*, constants*, tangents*) node* (results*, gradients*)
 """
 
 from __future__ import annotations
 
 import msgspec
+
 from stagewire.grad import Binding
 from stagewire.graph import Arg, Graph, Ref, Value
 

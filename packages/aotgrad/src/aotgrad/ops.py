@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from absint.schema import record_of
 from torch._ops import OpOverload
 
+from absint.schema import record_of
 from aotgrad.errors import BadCapture
 
 __all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "overload"]

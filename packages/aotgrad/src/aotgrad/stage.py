@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import msgspec
-from stagewire.capture import Capture
-from stagewire.grad import Grad
+import dataclasses
+from typing import ClassVar, Literal
 
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
-from aotgrad.partition import MinCut, Partitioner, split
+from aotgrad.partition import Partitioner, partitioner_of, split
 from aotgrad.passes import DEFAULT_PASSES, Pass
 from aotgrad.tracer.joint import trace
+from stagewire.capture import Capture
+from stagewire.grad import Grad
 
 __all__ = ["AotGrad", "Options"]
 
 
-class Options(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True)
+class Options:
     """Choices of the stage.
 
     training: "auto" traces the backward where the capture asks for it; False never does.
-    partitioner: decides what is saved for the backward; any callable from `Joint` to `Partition`.
+    partitioner: decides what is saved for the backward: a name of `aotgrad.partition.PARTITIONERS`, or any callable
+    from `Joint` to `Partition`.
     passes: run on the joint graph, in order, before the partitioner.
     keep_joint: keep the joint graph, so that gradients can be differentiated again (every input is then kept alive
     until the backward).
     """
 
     training: Literal["auto", False] = "auto"
-    partitioner: Partitioner = MinCut()
+    partitioner: str | Partitioner = "min_cut"
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     keep_joint: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
 class AotGrad:
     """Traces a captured program through autograd, and cuts the joint graph into forward and backward."""
 
-    name = "aotgrad"
-    version = "1"
-    consumes = "capture"
-    produces = "grad"
+    name: str = "aotgrad"
+    version: str = "1"
+    consumes: str = "capture"
+    produces: str = "grad"
+
+    Options: ClassVar[type[Options]] = Options
 
     def run(self, document: Capture, options: Options | None = None) -> Grad:
         """The `Grad` of a `Capture`."""
         if not isinstance(document, Capture):
             raise BadCapture(f"aotgrad reads a capture document, not {type(document).__name__}")
         options = Options() if options is None else options
+        partitioner = partitioner_of(options.partitioner)
         joint = self.joint(document, options)
-        return split(joint, options.partitioner(joint), keep_joint=options.keep_joint)
+        return split(joint, partitioner(joint), keep_joint=options.keep_joint)
 
     def joint(self, document: Capture, options: Options | None = None) -> Joint:
         """The joint graph after the passes, as a partitioner sees it."""

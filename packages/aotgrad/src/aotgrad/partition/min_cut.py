@@ -9,13 +9,13 @@ their bases are. Inputs are at hand for nothing, except those that the program o
 from __future__ import annotations
 
 import msgspec
-from stagewire.graph import Node
 
 from aotgrad.joint import Joint
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, byte_size, needs_of, operands
 from aotgrad.partition.policy import Policy
 from aotgrad.partition.split import Partition
+from stagewire.graph import Node
 
 __all__ = ["Edge", "MinCut", "cut_edges"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+
+from aotgrad.joint import Joint
 from stagewire.expr import Dim
 from stagewire.graph import Node, node_references, references
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
-
-from aotgrad.joint import Joint
 
 __all__ = ["Needs", "byte_size", "needs_of", "operands"]
 
@@ -58,4 +58,3 @@ def byte_size(kind: ValueType) -> Dim:
 def operands(node: Node) -> tuple[str, ...]:
     """The values a node uses, each once."""
     return tuple(dict.fromkeys(node_references(node)))
-

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
-from stagewire.expr import Dim
-from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult
-from stagewire.graph import Graph, Node, Ref, Value, definitions
 
-from aotgrad.errors import PartitionError
+from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
 from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs, byte_size, needs_of, operands
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import clone_node
+from stagewire.expr import Dim
+from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult
+from stagewire.graph import Graph, Node, Ref, Value, definitions
 
 __all__ = ["Partition", "Partitioner", "split"]
 
@@ -35,6 +35,8 @@ def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Gr
         nodes = tuple(node for node in joint.graph.nodes if node.phase == "forward")
         forward = _live(Graph(joint.primal_values, nodes, joint.result_refs))
         return Grad(binding=replace(joint.binding, tangents=()), forward=forward)
+    if not isinstance(partition, Partition):
+        raise BadPartitioner(f"the partitioner returned a {type(partition).__name__}")
     needs = needs_of(joint)
     random = _random_values(joint, needs) if keep_joint else ()
     saved = tuple(dict.fromkeys((*partition.saved, *random)))
@@ -66,9 +68,7 @@ def _live(graph: Graph) -> Graph:
     return Graph(graph.inputs, live_nodes(graph), graph.outputs)
 
 
-def _backward_nodes(
-    joint: Joint, needs: Needs, saved: frozenset[str], recomputed: list[Node]
-) -> tuple[Node, ...]:
+def _backward_nodes(joint: Joint, needs: Needs, saved: frozenset[str], recomputed: list[Node]) -> tuple[Node, ...]:
     """The backward's nodes; what is computed again stands right before its first use, so that it lives briefly."""
     ready = set(saved) | {value.name for value in joint.tangent_values}
     nodes: list[Node] = []

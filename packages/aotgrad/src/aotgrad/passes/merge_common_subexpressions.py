@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from stagewire.graph import Graph, Node, rename
 
 from aotgrad.joint import Joint
 from aotgrad.ops import has_effect, is_repeatable
+from stagewire.graph import Graph, Node, rename
 
 __all__ = ["MergeCommonSubexpressions"]
 

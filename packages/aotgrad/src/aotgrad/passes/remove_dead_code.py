@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-from stagewire.graph import Graph, Node, node_references, references
 
 from aotgrad.joint import Joint
 from aotgrad.ops import has_effect
+from stagewire.graph import Graph, Node, node_references, references
 
 __all__ = ["RemoveDeadCode", "live_nodes"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from stagewire.graph import Graph, Node, Ref, Value, rename
-from stagewire.types import TensorType
 
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from aotgrad.passes.merge_common_subexpressions import rename_node
+from stagewire.graph import Graph, Node, Ref, Value, rename
+from stagewire.types import TensorType
 
 __all__ = ["RemoveIdentityViews"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from stagewire.graph import Arg, Graph, MemoryFormatArg, Node, Ref, Value, definitions
-from stagewire.types import TensorType, contiguous_stride
 
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
+from stagewire.graph import Arg, Graph, MemoryFormatArg, Node, Ref, Value, definitions
+from stagewire.types import TensorType, contiguous_stride
 
 __all__ = ["SeparateResults"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import torch
-from stagewire.capture import Capture
-from stagewire.codec import decode, encode
-from stagewire.grad import Grad
 
 from aotgrad.interpret import bind_interpreted
 from aotgrad.stage import AotGrad, Options
 from aotgrad.tracer.replay import replay
+from stagewire.capture import Capture
+from stagewire.codec import decode, encode
+from stagewire.grad import Grad
 
 __all__ = ["Tolerance", "check_against_eager", "run_capture"]
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+
 from absint import from_tensor, to_wire
 from absint.errors import UnknownTarget
 from absint.targets import target_name
 from absint.wire import to_arg
+from aotgrad.tracer.replay import tensor_leaves
 from stagewire.capture import Capture, Code, GlobalState, Guard, HandleSource, Input, InputRole, Item, Local, TensorIs
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
-from torch.overrides import TorchFunctionMode
-
-from aotgrad.tracer.replay import tensor_leaves
 
 __all__ = ["capture_by_torch_function"]
 

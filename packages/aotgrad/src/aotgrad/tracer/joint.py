@@ -9,22 +9,22 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+
 from absint import Meta, from_wire, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
-from stagewire.capture import Capture, GlobalState, Input, TensorIs
-from stagewire.errors import StageError
-from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
-from stagewire.graph import Graph, Ref, Value
-from stagewire.tensors import Constant
-from stagewire.types import TensorType
-
 from aotgrad.errors import BackwardFailed, BadCapture, NoFunctionalForm
 from aotgrad.joint import Joint
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
 from aotgrad.tracer.values import Memory, Traced
+from stagewire.capture import Capture, GlobalState, Input, TensorIs
+from stagewire.errors import StageError
+from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
+from stagewire.graph import Graph, Ref, Value
+from stagewire.tensors import Constant
+from stagewire.types import TensorType
 
 __all__ = ["trace"]
 

@@ -1,9 +1,9 @@
 """`TraceMode`: answers every op by the types of its results and records its functional form.
 
-    plain op      recorded as it is
-    view op       recorded as it is; the result remembers its memory and how it looks at it
-    writing op    recorded as the op that computes the new content; the memory's value is replaced
-    real tensor   becomes a constant
+plain op      recorded as it is
+view op       recorded as it is; the result remembers its memory and how it looks at it
+writing op    recorded as the op that computes the new content; the memory's value is replaced
+real tensor   becomes a constant
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+
 from absint import AbstractMode, Meta, from_tensor
 from absint.meta import contiguous_stride
 from absint.schema import OpRecord, record_of
 from absint.strides import is_dense
-from stagewire.graph import Ref
-from torch._ops import OpOverload
-
 from aotgrad.errors import MetadataMutation, NoInverse, UnliftedLeaf
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
+from stagewire.graph import Ref
 
 __all__ = ["TraceMode"]
 
@@ -197,7 +197,7 @@ class TraceMode(AbstractMode):
         for step in tensor.steps[:-1]:
             bases.append(self._apply(step, bases[-1], memory.shift))
         new = content
-        for step, base in zip(reversed(tensor.steps), reversed(bases), strict=True if tensor.steps else False):
+        for step, base in zip(reversed(tensor.steps), reversed(bases), strict=bool(tensor.steps)):
             new = invert(self.emit, self.recorder.metas, step, base, new)
         memory.value = self._restride(new, memory)
         memory.generation += 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from absint.meta import contiguous_stride
-from absint.schema import OpRecord, argument_value
-from stagewire.graph import Ref
 from torch._ops import OpOverload
 
+from absint.meta import contiguous_stride
+from absint.schema import OpRecord, argument_value
 from aotgrad.errors import GeneratorArgument, NoFunctionalForm
 from aotgrad.tracer.values import Traced
+from stagewire.graph import Ref
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
@@ -153,5 +153,3 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
 
 
 HIDDEN_WRITERS: dict[str, Any] = {"aten.native_batch_norm.default": _batch_norm}
-
-

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import torch
+
 from absint import to_wire
 from absint.wire import to_arg
-from stagewire.grad import BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
-from stagewire.graph import Ref
-
 from aotgrad.errors import BackwardFailed, MetadataMutation, UnsupportedOutput
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.values import Memory, Step, Traced
+from stagewire.grad import BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.graph import Ref
 
 __all__ = ["Placeholder", "Plan", "plan_outputs"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from absint import Meta, to_wire
 from absint.wire import to_arg
+from aotgrad.errors import UnwirableValue
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
 from stagewire.types import NoneType
-
-from aotgrad.errors import UnwirableValue
 
 __all__ = ["Recorder"]
 

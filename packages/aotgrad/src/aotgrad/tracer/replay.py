@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
 from absint.targets import resolve
 from absint.wire import from_arg
+from aotgrad.errors import BadCapture, ReplayFailed, UnsupportedOutput
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine
-
-from aotgrad.errors import BadCapture, ReplayFailed, UnsupportedOutput
 
 __all__ = ["replay", "tensor_leaves"]
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 import torch
+from torch._ops import OpOverload
+
 from absint import AbstractTensor, Meta
 from absint.tensor import Storage
 from stagewire.graph import Ref
-from torch._ops import OpOverload
 
 __all__ = ["Memory", "Step", "Traced"]
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
+
 from absint import Meta
 from absint.meta import numel
 from absint.strides import is_contiguous, view_stride
-from stagewire.graph import Ref
-from torch._ops import OpOverload
-
 from aotgrad.errors import NoInverse
 from aotgrad.tracer.values import Step
+from stagewire.graph import Ref
 
 __all__ = ["SPLITTERS", "invert", "normalize_view", "reshape_value"]
 
