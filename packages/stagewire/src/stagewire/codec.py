@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -54,7 +54,8 @@ def encode(document: Document, format: Format = "json", producer: str = "stagefo
     module = msgspec.json if format == "json" else msgspec.msgpack
     body = msgspec.Raw(module.encode(document))
     kind = kind_of(document)
-    return module.encode(_Wire(kind, VERSIONS[kind], producer, body))
+    data: bytes = module.encode(_Wire(kind, VERSIONS[kind], producer, body))
+    return data
 
 
 def decode(data: bytes, expect: str | None = None) -> Document:
@@ -78,7 +79,7 @@ def _decode_body(wire: _Wire, module: Any) -> Document:
     upgrades = UPGRADES[wire.document]
     try:
         if wire.version == current:
-            return module.decode(wire.body, type=kind)
+            return cast(Document, module.decode(wire.body, type=kind))
         if wire.version > current or any(v not in upgrades for v in range(wire.version, current)):
             raise UnknownVersion(
                 f"{wire.document} version {wire.version} cannot be read: this stagewire reads up to "

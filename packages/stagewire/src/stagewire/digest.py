@@ -1,26 +1,32 @@
 """`digest(document)`: a content hash that does not see names or provenance, the cache key.
 
-Values, buffers, axes, kernels and inputs are numbered in the order in which they are defined. The user's lines, the
-code object, origins, fusion decisions and the partition report are left out. Names that carry meaning stay: targets,
-ops, dtypes, sources, symbols and the text of kernel sources.
+Values, buffers and axes are numbered in the order in which they are defined. The user's lines, the code object,
+origins, fusion decisions and the partition report are left out. Names that carry meaning stay: targets, ops, dtypes,
+sources, symbols, kernels of a `Unit` and the text of their sources.
+
+The canonical form is MessagePack of plain data. A struct that can hold no name is encoded as it stands, which is what
+makes a digest of thousands of nodes cheap; the others go through the table of writers below.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any, cast
+import typing
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
 from stagewire import capture, grad, graph, loop, program
 from stagewire.codec import VERSIONS, Document, kind_of
+from stagewire.notation import fields_of
 
 _DROPPED: dict[type[msgspec.Struct], frozenset[str]] = {
     capture.Capture: frozenset({"code"}),
     grad.Grad: frozenset({"partition"}),
     loop.LoopGraph: frozenset({"decisions"}),
-    loop.Kernel: frozenset({"origins", "line"}),
+    loop.Kernel: frozenset({"name", "origins"}),
 }
 """Provenance by struct; a field `line` is dropped everywhere."""
 
@@ -34,101 +40,193 @@ def digest(document: Document) -> str:
     64
     """
     kind = kind_of(document)
-    body = _Canonical().value(document)
-    return hashlib.sha256(msgspec.msgpack.encode((kind, VERSIONS[kind], body))).hexdigest()
+    body = _visit(document, _Scope())
+    return hashlib.sha256(_packed((kind, VERSIONS[kind], body))).hexdigest()
 
 
-class _Canonical:
-    """Plain data of one scope: names of values are replaced by their number in order of first sight."""
+class _Scope:
+    """Numbers of names in order of first sight; `outer` holds the buffers that a kernel sees."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+    __slots__ = ("names", "outer")
 
-    def name(self, name: str | None) -> int | None:
-        """The number of a name; -1 for "", which means that nothing is kept."""
-        if name is None:
-            return None
-        return self.numbers.setdefault(name, len(self.numbers)) if name else -1
-
-    def names(self, names: tuple[str, ...]) -> list[int | None]:
-        return [self.name(name) for name in names]
-
-    def value(self, value: Any) -> Any:
-        match value:
-            case bool() | int() | None:
-                return _integer(value)
-            case float():
-                return ["float", value.hex()]
-            case str() | bytes():
-                return value
-            case tuple():
-                return [self.value(item) for item in cast("tuple[Any, ...]", value)]
-            case dict():
-                return self._dict(cast("dict[str, Any]", value))
-            case msgspec.Struct():
-                return self._struct(value)
-            case _:
-                raise TypeError(f"{type(value).__name__} is no part of a document")
-
-    def _dict(self, value: dict[str, Any]) -> Any:
-        """Keyword arguments: their order has no meaning."""
-        return ["dict", [[key, self.value(value[key])] for key in sorted(value)]]
-
-    def _struct(self, value: msgspec.Struct) -> Any:
-        kind = type(value)
-        scope = _Canonical() if kind in _SCOPES else self
-        named = _NAMED.get(kind, {})
-        dropped = _DROPPED.get(kind, frozenset())
-        parts: list[Any] = [kind.__name__]
-        for field in _ORDER.get(kind, value.__struct_fields__):
-            if field == "line" or field in dropped:
-                continue
-            item = getattr(value, field)
-            read: Callable[[_Canonical, Any], Any] = named.get(field, _Canonical.value)
-            parts.append(read(scope, item))
-        return parts
+    def __init__(self, outer: dict[str, int] | None = None) -> None:
+        self.names: dict[str, int] = {}
+        self.outer = self.names if outer is None else outer
 
 
-def _integer(value: bool | int | None) -> Any:
-    """MessagePack has 64 bits; True and 1 are different already."""
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return ["int", str(value)]
-    return value
+def _number(names: dict[str, int], name: str | None) -> int | None:
+    """The number of a name; -1 for "", which means that nothing is kept."""
+    if name is None:
+        return None
+    return names.setdefault(name, len(names)) if name else -1
 
 
-_Named = dict[str, Callable[[_Canonical, Any], Any]]
-_ONE: Callable[[_Canonical, Any], Any] = _Canonical.name
-_MANY: Callable[[_Canonical, Any], Any] = _Canonical.names
+_Write = Callable[[Any, _Scope], Any]
+
+
+def _visit(value: Any, scope: _Scope) -> Any:
+    """`value` as plain data; what holds no name stays as it is."""
+    write = _writer_of(type(value))
+    return value if write is None else write(value, scope)
+
+
+def _one(name: str | None, scope: _Scope) -> int | None:
+    return _number(scope.names, name)
+
+
+def _many(names: tuple[str, ...], scope: _Scope) -> list[int | None]:
+    return [_number(scope.names, name) for name in names]
+
+
+def _buffer(name: str, scope: _Scope) -> int | None:
+    return _number(scope.outer, name)
+
+
+def _tuple(value: tuple[Any, ...], scope: _Scope) -> list[Any]:
+    return [item if (write := _writer_of(type(item))) is None else write(item, scope) for item in value]
+
+
+def _dict(value: dict[str, Any], scope: _Scope) -> list[Any]:
+    """Keyword arguments: their order has no meaning."""
+    return [(key, _visit(value[key], scope)) for key in sorted(value)]
+
+
+def _ref(value: graph.Ref, scope: _Scope) -> tuple[str, int | None]:
+    return "%", _number(scope.names, value.name)
+
+
+def _value(value: graph.Value, scope: _Scope) -> tuple[int | None, Any]:
+    return _number(scope.names, value.name), value.type
+
+
+def _node(node: graph.Node, scope: _Scope) -> tuple[Any, ...]:
+    args = _tuple(node.args, scope)
+    kwargs = _dict(node.kwargs, scope) if node.kwargs else None
+    return node.target, args, kwargs, [_value(result, scope) for result in node.results], node.phase
+
+
+def _index(index: loop.Index, scope: _Scope) -> tuple[Any, ...]:
+    return index.constant, [(term.coefficient, _visit(term.atom, scope)) for term in index.terms]
+
+
+def _axis_atom(atom: loop.AxisAtom, scope: _Scope) -> int | None:
+    return _number(scope.names, atom.name)
+
+
+def _kernel(kernel: loop.Kernel, scope: _Scope) -> tuple[Any, ...]:
+    """Axes and values have a name space of their own, in which loads and stores name the graph's buffers."""
+    inside = _Scope(scope.names)
+    return "kernel", _tuple(kernel.axes, inside), _tuple(kernel.sections, inside)
+
+
+_Named = dict[str, _Write]
+
+_NAMED: dict[type[msgspec.Struct], _Named] = {
+    grad.BoundInput: {"name": _one},
+    grad.BoundConstant: {"name": _one},
+    loop.ValueAtom: {"name": _one},
+    loop.Axis: {"name": _one},
+    loop.Load: {"result": _one, "buffer": _buffer},
+    loop.Store: {"buffer": _buffer},
+    loop.Compute: {"result": _one},
+    loop.IndexValue: {"result": _one},
+    loop.Reduce: {"results": _many},
+    loop.Extern: {"results": _many},
+    loop.Free: {"buffer": _one},
+    loop.Buffer: {"name": _one, "base": _one, "reuse": _one},
+    loop.LoopGraph: {"inputs": _many},
+    program.Unit: {"inputs": _many},
+    program.Allocate: {"buffer": _one, "reuse": _one},
+    program.MakeView: {"buffer": _one, "base": _one},
+    program.Launch: {"buffers": _many},
+    program.CallExtern: {"results": _many},
+    program.Release: {"buffer": _one},
+}
+"""Fields that hold names of values, and how each is written."""
 
 _SCOPES: frozenset[type[msgspec.Struct]] = frozenset({graph.Graph, loop.LoopGraph, program.Unit})
-"""Structs that begin a name space of their own."""
+"""Structs that begin a name space."""
 
 _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
     program.Unit: ("target", "inputs", "input_types", "kernels", "source", "instructions", "outputs"),
 }
 """Fields in the order of definition, where that is not the order of declaration."""
 
-
-def _kernel_scope(scope: _Canonical, sections: Any) -> Any:
-    return scope.value(sections)
-
-
-_NAMED: dict[type[msgspec.Struct], _Named] = {
-    graph.Value: {"name": _ONE},
-    graph.Ref: {"name": _ONE},
-    grad.BoundInput: {"name": _ONE},
-    grad.BoundConstant: {"name": _ONE},
-    loop.AxisAtom: {"name": _ONE},
-    loop.ValueAtom: {"name": _ONE},
-    loop.Axis: {"name": _ONE},
-    loop.Load: {"result": _ONE, "buffer": _ONE},
-    loop.Store: {"buffer": _ONE},
-    loop.Compute: {"result": _ONE},
-    loop.IndexValue: {"result": _ONE},
-    loop.Reduce: {"results": _MANY},
-    loop.Kernel: {"name": _ONE},
-    loop.Extern: {"results": _MANY},
-    loop.Free: {"buffer": _ONE},
-    loop.Buffer: {"name": _ONE, "base": _ONE, "reuse": _ONE},
-    loop.LoopGraph: {"inputs": _MANY},
+_SPECIAL: dict[type[Any], _Write] = {
+    tuple: _tuple,
+    dict: _dict,
+    graph.Ref: _ref,
+    graph.Value: _value,
+    graph.Node: _node,
+    loop.Index: _index,
+    loop.AxisAtom: _axis_atom,
+    loop.Kernel: _kernel,
 }
+
+
+def _writer(kind: type[msgspec.Struct]) -> _Write:
+    """The writer of a struct, from the tables."""
+    named = _NAMED.get(kind, {})
+    dropped = _DROPPED.get(kind, frozenset()) | {"line"}
+    order = _ORDER.get(kind, kind.__struct_fields__)
+    plan = tuple((field, named.get(field, _visit)) for field in order if field not in dropped)
+    tag, opens = kind.__name__, kind in _SCOPES
+
+    def write(value: Any, scope: _Scope) -> list[Any]:
+        inside = _Scope() if opens else scope
+        parts: list[Any] = [tag]
+        for field, read in plan:
+            parts.append(read(getattr(value, field), inside))
+        return parts
+
+    return write
+
+
+def _structs(kind: Any, seen: set[type[msgspec.Struct]]) -> Iterator[type[msgspec.Struct]]:
+    """Every struct that a value of the type `kind` may hold, each once."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if kind in seen:
+            return
+        seen.add(kind)
+        yield kind
+        for field in fields_of(kind):
+            yield from _structs(field.type, seen)
+    for argument in typing.get_args(kind):
+        yield from _structs(argument, seen)
+
+
+def _holds_names(kind: type[msgspec.Struct]) -> bool:
+    """True where a value of this struct may hold a name or provenance."""
+    return any(
+        struct in _NAMED or struct in _DROPPED or struct in _SPECIAL or "line" in struct.__struct_fields__
+        for struct in _structs(kind, set())
+    )
+
+
+@lru_cache(maxsize=None)  # one entry a class
+def _writer_of(kind: Any) -> _Write | None:
+    """How a value of this class is written; None where it stays as it is."""
+    if kind in _SPECIAL:
+        return _SPECIAL[kind]
+    return _writer(kind) if issubclass(kind, msgspec.Struct) and _holds_names(kind) else None
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(value)
+    except OverflowError:  # MessagePack has 64 bits
+        return msgspec.msgpack.encode(_with_large_integers(msgspec.to_builtins(value)))
+
+
+def _with_large_integers(value: Any) -> Any:
+    match value:
+        case bool():
+            return value
+        case int() if not -(2**63) <= value < 2**64:
+            return ["int", str(value)]
+        case list() | tuple():
+            return [_with_large_integers(item) for item in value]
+        case dict():
+            return {key: _with_large_integers(item) for key, item in value.items()}
+        case _:
+            return value

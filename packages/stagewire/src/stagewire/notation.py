@@ -76,9 +76,13 @@ def bare(text: str, pattern: re.Pattern[str] = BARE) -> str:
     return text if pattern.fullmatch(text) else quote(text)
 
 
-@lru_cache(maxsize=256)
 def fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     """The fields of a struct with resolved types, in order."""
+    return _fields_of(kind)
+
+
+@lru_cache(maxsize=256)
+def _fields_of(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)
 
 

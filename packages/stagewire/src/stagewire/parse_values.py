@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import operator
 import re
 import types
 import typing
@@ -380,7 +382,7 @@ def _parse_union(scanner: Scanner, arguments: tuple[Any, ...]) -> Any:
     if type(None) in arguments and scanner.accept_word("None"):
         return None
     kinds = tuple(kind for kind in arguments if kind is not type(None))
-    union = typing.Union[kinds]  # noqa: UP007 - built at run time
+    union = functools.reduce(operator.or_, kinds)
     if len(kinds) == 1 or union in _NATURAL:
         return parse_field(scanner, union)
     word = scanner.match(IDENTIFIER)
@@ -407,7 +409,7 @@ def _struct_named(scanner: Scanner, name: str, kind: Any, at: int) -> type[msgsp
     allowed = {struct.__name__: struct for struct in typing.get_args(kind) or (kind,) if struct is not type(None)}
     if name not in allowed:
         raise scanner.error(f"{name!r} is none of {', '.join(allowed)}", at)
-    return allowed[name]
+    return cast("type[msgspec.Struct]", allowed[name])
 
 
 def _parse_fields(scanner: Scanner, kind: type[msgspec.Struct]) -> msgspec.Struct:

@@ -106,7 +106,7 @@ def print_value(value: object) -> str:
         case bytes():
             return f'bytes("{base64.b64encode(value).decode()}")'
         case tuple():
-            return _enclose("(", [print_value(item) for item in cast("tuple[Any, ...]", value)], ")", comma=True)
+            return _enclose("(", [print_value(item) for item in value], ")", comma=True)
         case dict():
             items = cast("dict[str, Any]", value).items()
             return _enclose("{", [f"{quote(key)}: {print_value(item)}" for key, item in items], "}")
