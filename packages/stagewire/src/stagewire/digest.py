@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import typing
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -203,12 +203,14 @@ def _holds_names(kind: type[msgspec.Struct]) -> bool:
     )
 
 
-@lru_cache(maxsize=None)  # one entry a class
-def _writer_of(kind: Any) -> _Write | None:
+def _find_writer(kind: type[Any]) -> _Write | None:
     """How a value of this class is written; None where it stays as it is."""
     if kind in _SPECIAL:
         return _SPECIAL[kind]
     return _writer(kind) if issubclass(kind, msgspec.Struct) and _holds_names(kind) else None
+
+
+_writer_of: Callable[[Any], _Write | None] = cache(_find_writer)  # one entry a class
 
 
 def _packed(value: Any) -> bytes:
