@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from primops.prims import RECORDS
-from primops.prims.record import Record
+from primops.prims.record import Kind, Record
 from stagewire.expr import Dim, Expr
 from stagewire.graph import (
     Arg,
@@ -28,6 +28,7 @@ from stagewire.graph import (
     Phase,
     Ref,
     SourceLine,
+    Tuple,
 )
 from stagewire.graph import Value as NamedValue
 from stagewire.types import DTYPES, NoneType, TensorType, ValueType
@@ -83,7 +84,10 @@ class Builder:
 
     def apply(self, record: Record, arguments: tuple[Any, ...]) -> Any:
         """The value of a prim (a tuple for prims with several results)."""
-        types = record.rule(*map(type_of, arguments))
+        if record.name in _NESTED:
+            types = record.rule(*map(type_of, arguments))
+        else:
+            types = record.rule(*[a.type if type(a) is Value else a for a in arguments])
         if record.family == "creation":
             (made,) = types
             types = (TensorType(made.dtype, made.shape, made.stride, 0, self.out.device),)
@@ -141,9 +145,9 @@ class GraphBuilder(Builder):
                 return name
 
     def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
-        kinds = record.parameters
-        args = tuple([encode_argument(a, kinds[i].kind) for i, a in enumerate(arguments)])
-        return self.append(f"prims.{record.name}", args, {}, types)  # type: ignore[return-value]
+        encoders = _ENCODERS[record.name]
+        args = tuple([encode(a) for encode, a in zip(encoders, arguments, strict=True)])
+        return self.append(_TARGETS[record.name], args, {}, types)  # type: ignore[return-value]
 
     def extern(
         self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None
@@ -156,15 +160,15 @@ class GraphBuilder(Builder):
     ) -> tuple[Value | None, ...]:
         results = tuple([NamedValue(self.fresh_name(), type) for type in types])
         self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase))
+        if len(results) == 1 and type(types[0]) is TensorType:
+            return (Value(types[0], results[0].name),)
         return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])
 
 
-def encode_argument(argument: Any, kind: str = "") -> Arg:
+def encode_argument(argument: Any) -> Arg:
     """A decomposition's argument as graph data."""
     if type(argument) is Value:
         return Ref(argument.payload)
-    if kind == "dtype":
-        return DTypeArg(argument)
     match argument:
         case tuple() | list():
             return List(tuple([encode_argument(item) for item in argument]))
@@ -179,6 +183,46 @@ def encode_argument(argument: Any, kind: str = "") -> Arg:
         case Device(name):
             return DeviceArg(name)
     return argument
+
+
+def _encode_tensor(argument: Value) -> Arg:
+    return Ref(argument.payload)
+
+
+def _encode_operand(argument: Any) -> Arg:
+    return Ref(argument.payload) if type(argument) is Value else encode_argument(argument)
+
+
+def _encode_values(argument: Sequence[Value | None]) -> Arg:
+    return List(tuple([None if x is None else Ref(x.payload) for x in argument]))
+
+
+def _encode_sizes(argument: Sequence[Dim]) -> Arg:
+    return List(tuple(argument))
+
+
+def _as_is(argument: Any) -> Arg:
+    return argument
+
+
+_DTYPE_ARGS = {name: DTypeArg(name) for name in DTYPES}
+_KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
+    "tensor": _encode_tensor,
+    "operand": _encode_operand,
+    "tensors": _encode_values,
+    "indices": _encode_values,
+    "dims": _encode_sizes,
+    "sizes": _encode_sizes,
+    "size": _as_is,
+    "int": _as_is,
+    "int?": _as_is,
+    "number": encode_argument,
+    "bool": _as_is,
+    "dtype": _DTYPE_ARGS.__getitem__,
+}
+_ENCODERS = {r.name: tuple(_KIND_ENCODERS[p.kind] for p in r.parameters) for r in RECORDS.values()}
+_TARGETS = {name: f"prims.{name}" for name in RECORDS}
+_NESTED = frozenset(r.name for r in RECORDS.values() if any(p.kind in ("tensors", "indices") for p in r.parameters))
 
 
 class DType(str):
@@ -203,12 +247,18 @@ class Device(str):
         return str(self)
 
 
+_PLAIN = frozenset((int, float, bool, type(None), str))
+
+
 def decode_argument(arg: Arg, values: dict[str, Any]) -> Any:
     """Graph data as a decomposition's argument: values by name, Python numbers, tuples, dtype and device names."""
+    kind = type(arg)
+    if kind is Ref:
+        return values[arg.name]
+    if kind in _PLAIN:
+        return arg
     match arg:
-        case Ref(name):
-            return values[name]
-        case List(items):
+        case List(items) | Tuple(items):
             return tuple([decode_argument(item, values) for item in items])
         case DTypeArg(name):
             return DType(name)

@@ -20,7 +20,8 @@ def decompose_call(
 
     Raises `Decline` where the call must stay with ATen, `DecompositionFault` for a fault of the decomposition.
     """
-    _refuse_dtypes(p, args)
+    operands = _values(args)
+    _refuse_dtypes(p, operands)
     if _is_empty(p.results):
         return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]
     try:
@@ -32,9 +33,8 @@ def decompose_call(
     values = made if type(made) is tuple else (made,)
     if len(values) != len(p.results):
         raise DecompositionFault(f"{target}: {len(values)} results instead of {len(p.results)}")
-    taken = {id(a) for a in _values(args)}
     return tuple(
-        _finish(p, value, type, target, id(value) in taken) for value, type in zip(values, p.results, strict=True)
+        [_finish(p, value, type, target, value in operands) for value, type in zip(values, p.results, strict=True)]
     )
 
 
@@ -62,13 +62,13 @@ def _values(args: Any) -> list[Value]:
 
 
 def _is_empty(results: tuple[ValueType, ...]) -> bool:
-    return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
+    return bool(results) and all([type(t) is TensorType and 0 in t.shape for t in results])
 
 
-def _refuse_dtypes(p: Builder, args: tuple[Any, ...]) -> None:
+def _refuse_dtypes(p: Builder, operands: list[Value]) -> None:
     for t in p.results:
         if type(t) is TensorType and t.dtype not in SUPPORTED:
             raise Decline(f"{t.dtype} has no prims")
-    for value in _values(args):
+    for value in operands:
         if type(value.type) is not TensorType or value.type.dtype not in SUPPORTED:
             raise Decline(f"{value.type} has no prims")

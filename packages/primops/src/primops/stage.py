@@ -11,9 +11,10 @@ from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
 from primops.passes import DEFAULT_PASSES, Pass
+from primops.passes.renaming import renamed, renamed_node
 from primops.prims import OPSET
 from stagewire.grad import Grad
-from stagewire.graph import Graph, Node, Ref, map_arg, rename
+from stagewire.graph import Graph, Node
 from stagewire.graph import Value as NamedValue
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
@@ -78,7 +79,7 @@ class _Lowering:
             function = self.table.get(node.target)
             if function is None or not self.decompose(node, function):
                 self.extern(node)
-        outputs = tuple(rename(arg, self.renamed) for arg in self.graph.outputs)
+        outputs = tuple(renamed(arg, self.renamed) for arg in self.graph.outputs)
         return Graph(self.graph.inputs, tuple(self.builder.nodes), outputs)
 
     def decompose(self, node: Node, function: Function) -> bool:
@@ -100,8 +101,7 @@ class _Lowering:
 
     def settle(self, node: Node, made: tuple[Value | None, ...], mark: int) -> None:
         """Give the values made their names and exact types; operands returned as they are stand for the results."""
-        nodes = self.builder.nodes
-        own = {value.name for emitted in nodes[mark:] for value in emitted.results}
+        own = {value.name for emitted in self.builder.nodes[mark:] for value in emitted.results}
         stated: dict[str, NamedValue] = {}
         for value, result in zip(made, node.results, strict=True):
             if value is None:
@@ -115,13 +115,26 @@ class _Lowering:
                 self.renamed[result.name] = name
                 self.values[result.name] = Value(result.type, name)  # type: ignore[arg-type]
         if stated:
-            nodes[mark:] = [_renamed(emitted, stated) for emitted in nodes[mark:]]
+            self.state(stated, mark)
+
+    def state(self, stated: dict[str, NamedValue], mark: int) -> None:
+        """Rename and retype results of the nodes from `mark` on."""
+        nodes = self.builder.nodes
+        names: dict[str, str] = {}
+        for position in range(mark, len(nodes)):
+            node = renamed_node(nodes[position], names)
+            results = node.results
+            if results[0].name in stated or (len(results) > 1 and any(r.name in stated for r in results)):
+                names.update((r.name, stated[r.name].name) for r in results if r.name in stated)
+                results = tuple([stated.get(r.name, r) for r in results])
+                node = Node(node.target, node.args, node.kwargs, results, node.line, node.phase)
+            nodes[position] = node
 
     def extern(self, node: Node) -> None:
         """Keep the ATen call, its operands renamed."""
         results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
-        args = tuple([rename(arg, self.renamed) for arg in node.args])
-        kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
+        args = tuple([renamed(arg, self.renamed) for arg in node.args])
+        kwargs = {key: renamed(arg, self.renamed) for key, arg in node.kwargs.items()}
         self.builder.nodes.append(Node(node.target, args, kwargs, results, node.line, node.phase))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
@@ -132,13 +145,3 @@ def _without_storage(type: ValueType) -> ValueType:
     if type.__class__ is TensorType and (type.storage_offset != 0 or type.requires_grad):
         return TensorType(type.dtype, type.shape, type.stride, 0, type.device)
     return type
-
-
-def _renamed(node: Node, stated: dict[str, NamedValue]) -> Node:
-    results = tuple([stated.get(value.name, value) for value in node.results])
-    args = tuple([map_arg(arg, lambda leaf: _renamed_reference(leaf, stated)) for arg in node.args])
-    return Node(node.target, args, node.kwargs, results, node.line, node.phase)
-
-
-def _renamed_reference(leaf: object, stated: dict[str, NamedValue]) -> object:
-    return Ref(stated[leaf.name].name) if isinstance(leaf, Ref) and leaf.name in stated else leaf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, map_arg, references
 
@@ -14,8 +14,9 @@ def renamed(arg: Arg, names: Mapping[str, str]) -> Arg:
         name = names.get(arg.name)
         return arg if name is None else Ref(name)
     if kind is List or kind is Tuple:
-        items = tuple([renamed(item, names) for item in arg.items])
-        return arg if items == arg.items else kind(items)
+        if not any(type(item) not in _ATOMS for item in arg.items):
+            return arg
+        return kind(tuple([renamed(item, names) for item in arg.items]))
     if kind in _ATOMS:
         return arg
     return map_arg(arg, lambda leaf: renamed(leaf, names) if type(leaf) is Ref else leaf)
@@ -26,37 +27,44 @@ _ATOMS = frozenset((type(None), bool, int, float, str))
 
 def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
     """`node` with the values it uses renamed; itself where nothing changes."""
-    if not names or not any(name in names for name in used_names(node)):
+    if not names:
         return node
-    args = tuple([renamed(arg, names) for arg in node.args])
-    kwargs = {key: renamed(arg, names) for key, arg in node.kwargs.items()} if node.kwargs else node.kwargs
-    return Node(node.target, args, kwargs, node.results, node.line, node.phase)
+    changed = False
+    args: list[Arg] = []
+    for arg in node.args:
+        new = renamed(arg, names)
+        changed = changed or new is not arg
+        args.append(new)
+    kwargs = node.kwargs
+    if kwargs:
+        kwargs = {key: renamed(arg, names) for key, arg in kwargs.items()}
+        changed = changed or kwargs != node.kwargs
+    return Node(node.target, tuple(args), kwargs, node.results, node.line, node.phase) if changed else node
 
 
 def used_names(node: Node) -> list[str]:
     """The names of the values that a node uses, with repetitions."""
     found: list[str] = []
-    collect = _collector(found.append)
     for arg in node.args:
-        collect(arg)
+        if type(arg) is Ref:
+            found.append(arg.name)
+        elif type(arg) not in _ATOMS:
+            _collect(arg, found)
     for arg in node.kwargs.values():
-        collect(arg)
+        _collect(arg, found)
     return found
 
 
-def _collector(add: Callable[[str], None]) -> Callable[[Arg], None]:
-    def collect(arg: Arg) -> None:
-        kind = type(arg)
-        if kind is Ref:
-            add(arg.name)
-        elif kind is List or kind is Tuple:
-            for item in arg.items:
-                collect(item)
-        elif kind not in _ATOMS:
-            for name in references(arg):
-                add(name)
-
-    return collect
+def _collect(arg: Arg, found: list[str]) -> None:
+    kind = type(arg)
+    if kind is Ref:
+        found.append(arg.name)
+    elif kind is List or kind is Tuple:
+        for item in arg.items:
+            if type(item) not in _ATOMS:
+                _collect(item, found)
+    elif kind not in _ATOMS:
+        found.extend(references(arg))
 
 
 def output_names(graph: Graph) -> set[str]:
