@@ -20,9 +20,10 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
         match step:
             case Kernel():
                 launch = launches[step.name]
-                for name in launch.buffers:
-                    instructions += _provide(name, buffers, ready, allocate=True)
-                instructions.append(launch)
+                made = [i for name in launch.buffers for i in _provide(name, buffers, ready, allocate=True)]
+                instructions += [*made, launch]
+                # the taken-over buffer may be read by this very kernel, so its name goes after it
+                instructions += [Release(i.reuse) for i in made if isinstance(i, Allocate) and i.reuse is not None]
             case Extern(target, args, kwargs, results):
                 for arg in (*args, *kwargs.values()):
                     for name in references(arg):
@@ -34,7 +35,7 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
     for arg in graph.outputs:
         for name in references(arg):
             instructions += _provide(name, buffers, ready, allocate=True)
-    return _with_reuse_before_release(instructions)
+    return tuple(instructions)
 
 
 def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, allocate: bool) -> Iterator[Instruction]:
@@ -54,11 +55,3 @@ def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, alloc
     else:
         raise MalformedLoop(f"the {buffer.role} buffer {name!r} is read before anything writes it")
     ready.add(name)
-
-
-def _with_reuse_before_release(instructions: list[Instruction]) -> tuple[Instruction, ...]:
-    """A buffer whose memory is taken over is released by the taking, not before it."""
-    taken = {i.reuse for i in instructions if isinstance(i, Allocate) and i.reuse is not None}
-    return tuple(i for i in instructions if not (isinstance(i, Release) and i.buffer in taken))
-
-

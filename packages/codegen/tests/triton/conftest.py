@@ -1,0 +1,30 @@
+"""The same tests run on a CUDA device where there is one, else on CPU tensors in Triton's interpreter.
+
+The interpreter is chosen by an environment variable that Triton reads while a kernel is defined, so it is set before
+anything here imports Triton.
+"""
+
+import os
+
+import pytest
+import torch
+
+ON_GPU = torch.cuda.is_available()
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    return "cuda" if ON_GPU else "cpu"
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("triton")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "triton" in item.path.parts:
+            item.add_marker(pytest.mark.gpu)

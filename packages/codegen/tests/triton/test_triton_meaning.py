@@ -1,0 +1,81 @@
+"""Triton units mean what the reference interpreter of `Loop` means: sample documents and generated kernels."""
+
+from pathlib import Path
+
+import pytest
+import stagewire
+import torch
+from codegen import Options, load
+from codegen.errors import UnsupportedKernel
+from codegen.stage import emit
+from codegen.testing.compare import assert_same
+from codegen.testing.reference import run_graph, span
+from codegen.testing.strategies import indirect_graphs, masked_graphs, pointwise_graphs, reduction_graphs, sample_inputs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stagewire.loop import Kernel
+
+SAMPLES = sorted((Path(__file__).parent.parent / "data").glob("*.json"))
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+"""Triton's interpreter runs a program instance in milliseconds."""
+
+
+def check(graph, seed, directory, device):
+    """Run the emitted unit on `device` and compare every output with the reference on CPU."""
+    inputs = sample_inputs(graph, seed)
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    run = load(emit(graph, Options(target="triton")), directory)
+    tensors = [inputs[name].to(device).as_strided(types[name].shape, types[name].stride) for name in graph.inputs]
+    found = run(*tensors)
+    expected = run_graph(graph, inputs)
+    for output, tensor in zip(graph.outputs, found, strict=True):
+        assert_same(tensor.as_strided((span(types[output.name]),), (1,)).cpu(), expected[output.name])
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples(path, directory, device):
+    graph = stagewire.load(path, expect="loop").forward
+    if not all(isinstance(step, Kernel) for step in graph.steps):
+        return check_externs(graph, directory, device)
+    check(graph, 1, directory, device)
+
+
+def check_externs(graph, directory, device):
+    """Documents with extern calls: against the C++ unit of the same document."""
+    inputs = sample_inputs(graph, 1)
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    tensors = [inputs[name].as_strided(types[name].shape, types[name].stride) for name in graph.inputs]
+    expected = load(emit(graph, Options()), directory)(*tensors)
+    found = load(emit(graph, Options(target="triton")), directory)(*[tensor.to(device) for tensor in tensors])
+    for have, want in zip(found, expected, strict=True):
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-3, atol=1e-3)
+
+
+@FEW
+@given(graph=pointwise_graphs(), seed=st.integers(0, 5))
+def test_pointwise(directory, device, graph, seed):
+    check(graph, seed, directory, device)
+
+
+@FEW
+@given(graph=reduction_graphs(), seed=st.integers(0, 5))
+def test_reductions(directory, device, graph, seed):
+    check(graph, seed, directory, device)
+
+
+@FEW
+@given(graph=indirect_graphs(), seed=st.integers(0, 5))
+def test_indirect(directory, device, graph, seed):
+    check(graph, seed, directory, device)
+
+
+@FEW
+@given(graph=masked_graphs(), seed=st.integers(0, 5))
+def test_masked(directory, device, graph, seed):
+    check(graph, seed, directory, device)
+
+
+def test_unsupported_ops_are_named():
+    graph = stagewire.load(SAMPLES[0], expect="loop").forward
+    assert issubclass(UnsupportedKernel, stagewire.StageError)
+    assert emit(graph, Options(target="triton")).target == "triton"
