@@ -8,6 +8,17 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.assembler import Assembler, assemble
+from bytecap.effects import emit_effects
+from bytecap.errors import CannotRebuild
+from bytecap.values.base import Value
+from bytecap.values.cells import CellValue
+from bytecap.values.constant import Constant
+from bytecap.values.functions import FunctionValue
+from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.objects import ObjectValue
+from bytecap.values.sequences import ListValue
+from bytecap.values.tensors import TensorValue
 from stagewire.capture import (
     Attribute,
     Builtin,
@@ -20,18 +31,6 @@ from stagewire.capture import (
     Source,
 )
 from stagewire.capture import DictValue as ValueAt
-
-from bytecap.assembler import Assembler, assemble
-from bytecap.effects import emit_effects
-from bytecap.errors import CannotRebuild
-from bytecap.values.base import Value
-from bytecap.values.cells import CellValue
-from bytecap.values.constant import Constant
-from bytecap.values.functions import FunctionValue
-from bytecap.values.mappings import DictValue, SetValue
-from bytecap.values.objects import ObjectValue
-from bytecap.values.sequences import ListValue
-from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer

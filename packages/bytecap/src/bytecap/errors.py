@@ -6,13 +6,24 @@ A code never changes its meaning. `CannotCapture` subclasses end the capture of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from stagewire.capture import Guard
 from stagewire.errors import StageError
 
 
 class CannotCapture(StageError):
-    """A frame that the evaluator cannot represent; `where` is the user's line."""
+    """A frame that the evaluator cannot represent; `where` is the user's line.
+
+    guards: what the evaluator relied on until then: while they hold, the same would happen again. objects: the live
+    objects that they name.
+    """
 
     code = "BC000"
+    guards: tuple[Guard, ...] = ()
+    objects: Mapping[str, Any] = MappingProxyType({})
 
 
 class UnsupportedInstruction(CannotCapture):
@@ -99,6 +110,13 @@ class InterpretError(StageError):
     fix = "Run the document with the torch version that wrote it."
 
 
+class BadOption(StageError):
+    """An option of `optimize` that cannot be honoured."""
+
+    code = "BC013"
+    fix = "Leave dynamic at None: each new size is captured by itself."
+
+
 ERROR_CODES = tuple(
-    cls.code for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, InterpretError)
+    cls.code for cls in (CannotCapture, *CannotCapture.__subclasses__(), RecompileLimit, InterpretError, BadOption)
 )

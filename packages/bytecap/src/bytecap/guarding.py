@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import torch
+
 from stagewire.capture import (
     Attribute,
     Equals,

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from absint.targets import resolve
 from absint.wire import from_arg
+from bytecap.errors import InterpretError
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Node, Ref
-
-from bytecap.errors import InterpretError
 
 
 def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-from stagewire.capture import Capture, Cell, Code, Guard, HandleSource, Local
 
 from bytecap.emit import Emitter, emit_epilogue, replacement_code
 from bytecap.errors import CannotCapture, NoTensorWork, RaisedInCapture, UnsupportedFrame
@@ -25,6 +24,7 @@ from bytecap.values.base import Value
 from bytecap.values.functions import FunctionValue
 from bytecap.values.objects import ExceptionValue
 from bytecap.values.sequences import Lazy
+from stagewire.capture import Capture, Cell, Code, Guard, HandleSource, Local
 
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
@@ -69,11 +69,11 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
     tracer = Tracer()
     state = global_state()
     with capture_environment():
-        result = _evaluate(tracer, view)
-        if not tracer.graph.has_work and not options.allow_empty:
-            raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
-        emitter = Emitter(tracer, view.code)
-        emit_epilogue(emitter, result)
+        try:
+            emitter = _evaluate_and_emit(tracer, view, options)
+        except CannotCapture as error:
+            error.guards, error.objects = (state, *tracer.guards.all()), tracer.names.objects
+            raise
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
     document = Capture(
@@ -93,6 +93,15 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
         emitter,
         view.code,
     )
+
+
+def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
+    result = _evaluate(tracer, view)
+    if not tracer.graph.has_work and not options.allow_empty:
+        raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+    emitter = Emitter(tracer, view.code)
+    emit_epilogue(emitter, result)
+    return emitter
 
 
 def _evaluate(tracer: Tracer, view: Any) -> Value:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.targets import target_name
 from absint.wire import to_arg
-
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value

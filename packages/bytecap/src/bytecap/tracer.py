@@ -10,12 +10,10 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
-from stagewire.capture import Attribute, Global, HandleSource, InputRole, Item, Source
-from stagewire.graph import Arg, Ref, SourceLine
-
 from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
@@ -29,6 +27,8 @@ from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 from bytecap.wrapping import wrap_object
+from stagewire.capture import Attribute, Global, HandleSource, InputRole, Item, Source
+from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
     from bytecap.frame import Frame

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from stagewire.capture import Attribute, Cell, Item, Source
 
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.errors import UnsupportedValue
 from bytecap.values.base import Value
-from bytecap.values.cells import CellValue
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.functions import (
@@ -32,6 +30,7 @@ from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.opaque import OpaqueValue
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
+from stagewire.capture import Attribute, Cell, Item, Source
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -341,7 +340,7 @@ def _host_iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 _BY_TYPE: dict[type, Wrapper] = {
-    **{kind: _literal for kind in LITERALS},
+    **dict.fromkeys(LITERALS, _literal),
     **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
     torch.device: _literal,
     type(Ellipsis): _identity_constant,
@@ -352,11 +351,11 @@ _BY_TYPE: dict[type, Wrapper] = {
     torch.Size: _tuple,
     list: _list,
     deque: _list,
-    **{kind: _dict for kind in DICT_TYPES},
+    **dict.fromkeys(DICT_TYPES, _dict),
     set: _set,
     frozenset: _set,
     slice: _slice,
-    **{kind: _view for kind in _VIEWS},
+    **dict.fromkeys(_VIEWS, _view),
     types.FunctionType: _function,
     types.CellType: _cell,
     types.MethodType: _method,

@@ -19,7 +19,6 @@ from bytecap.operations import (
     is_none,
     iterate_host,
     next_value,
-
     printable,
     same_object,
     truth,
@@ -56,7 +55,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
     cls = classes.concrete()
     if isinstance(value, TensorValue):
-        return value.real is not None and _fast_isinstance(value.real, cls) or issubclass(value.cls, cls)
+        return (value.real is not None and _fast_isinstance(value.real, cls)) or issubclass(value.cls, cls)
     try:
         return _fast_isinstance(value.concrete(), cls)
     except NotConcrete:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stagewire.capture import Source
-
 from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.signals import NotConcrete
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import CellType
 from typing import TYPE_CHECKING
 
-from stagewire.capture import Source
-
 from bytecap.values.base import Value
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

@@ -6,9 +6,9 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 import torch
-from stagewire.capture import Source
 
 from bytecap.values.base import Value
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

@@ -6,13 +6,12 @@ import functools
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from stagewire.capture import Attribute, Source
-
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
+from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

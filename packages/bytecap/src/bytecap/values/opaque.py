@@ -8,9 +8,8 @@ import types
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from stagewire.capture import Source
-
 from bytecap.values.base import Value
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

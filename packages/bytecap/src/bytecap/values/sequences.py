@@ -6,11 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
-from stagewire.capture import Source
 
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from stagewire.capture import Source
 
 from bytecap.errors import DataDependent, UnsupportedMutation
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.iterators import HostIterator
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter

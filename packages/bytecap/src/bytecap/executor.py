@@ -1,0 +1,95 @@
+"""`executor(capture)`: the captured graph as a callable that runs its torch calls one by one.
+
+Targets and arguments are resolved once; a call only looks up tensors. This is `backend="eager"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from absint.targets import resolve
+from absint.wire import from_arg
+from bytecap.errors import InterpretError
+from bytecap.interpret import flatten
+from stagewire.capture import Capture
+from stagewire.errors import StageError
+from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, references
+
+Values = dict[str, Any]
+Maker = Callable[[Values], Any]
+
+
+def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
+    """A callable(*tensors) -> tuple of the graph's outputs; the grad mode is as the caller's, and is put back.
+
+    Raises `InterpretError` at once when a target does not exist, and at the call when the number of inputs is wrong.
+    """
+    names = tuple(item.value.name for item in capture.inputs)
+    steps = tuple(_step(node) for node in capture.graph.nodes)
+    outputs = tuple(_maker(output) for output in capture.graph.outputs)
+
+    def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
+        if len(tensors) != len(names):
+            raise InterpretError(f"the graph has {len(names)} inputs, {len(tensors)} were given")
+        values: Values = dict(zip(names, tensors, strict=True))
+        enabled = torch.is_grad_enabled()
+        try:
+            for step in steps:
+                step(values)
+        finally:
+            torch._C._set_grad_enabled(enabled)
+        return tuple(make(values) for make in outputs)
+
+    return run
+
+
+def _step(node: Node) -> Callable[[Values], None]:
+    try:
+        function = resolve(node.target)
+    except StageError as error:
+        raise InterpretError(error.message, where=str(node.line)) from None
+    args = tuple(_maker(arg) for arg in node.args)
+    kwargs = tuple((key, _maker(arg)) for key, arg in node.kwargs.items())
+    results = tuple(value.name for value in node.results)
+
+    def run(values: Values) -> None:
+        made = function(*[make(values) for make in args], **{key: make(values) for key, make in kwargs})
+        if len(results) == 1 and isinstance(made, torch.Tensor):
+            values[results[0]] = made
+            return
+        tensors = flatten(made)
+        if len(tensors) != len(results):
+            raise InterpretError(
+                f"{node.target} gave {len(tensors)} tensors where the graph has {len(results)}", where=str(node.line)
+            )
+        values.update(zip(results, tensors, strict=True))
+
+    return run
+
+
+def _maker(arg: Arg) -> Maker:
+    """A function of the values so far that gives the argument; literals are made once."""
+    match arg:
+        case Ref(name):
+            return lambda values: values[name]
+        case Tuple(items) if any(references(arg)):
+            makers = [_maker(item) for item in items]
+            return lambda values: tuple([make(values) for make in makers])
+        case List(items):
+            makers = [_maker(item) for item in items]
+            return lambda values: [make(values) for make in makers]
+        case Dict(items):
+            pairs = [(key, _maker(item)) for key, item in items]
+            return lambda values: {key: make(values) for key, make in pairs}
+        case Slice(start, stop, step) if any(references(arg)):
+            bounds = [_maker(bound) for bound in (start, stop, step)]
+            return lambda values: slice(*[make(values) for make in bounds])
+    literal = from_arg(arg, _undefined)
+    return lambda values: literal
+
+
+def _undefined(ref: Any) -> Any:
+    raise InterpretError(f"the graph refers to {ref}, which nothing defines")

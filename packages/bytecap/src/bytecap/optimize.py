@@ -1,0 +1,177 @@
+"""`optimize(target, backend)`: a callable whose frames are captured, compiled by a backend, and replaced.
+
+    call ::= guards of the entries, in C  --hit-->  replacement code (graph call, rebuilt result, side effects)
+                                          --miss--> capture -> compile_guards -> backend -> new entry
+                                          --refused-> entry that is the plain code, under the guards seen so far
+
+Nothing is evaluated twice: a capture only looks at the frame, which then runs once, replaced or plain.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from bytecap.errors import BadOption, CannotCapture, NoTensorWork, RaisedInCapture, RecompileLimit
+from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refused
+from bytecap.guards import GuardError, compile_guards, explain
+from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
+from bytecap.roots import root_of
+from bytecap.stage import capture
+from stagewire.capture import Capture
+from stagewire.errors import StageError
+
+Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
+_NAMES = ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__")
+
+
+def optimize(
+    target: Callable[..., Any],
+    backend: Backend,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    recompile_limit: int = 8,
+    on_event: Callable[[Event], None] | None = None,
+) -> Callable[..., Any]:
+    """A callable like `target` whose work is captured and run by what `backend` makes of it.
+
+    target: a function, method, nn.Module (through its `__call__`, hooks included) or other callable.
+    backend: `backend(capture, example_inputs) -> callable(*tensors) -> tuple of tensors`; its errors propagate.
+    fullgraph: raise the coded error of what cannot be captured, instead of running that frame plain.
+    recompile_limit: captures of one code object; past it new cases run plain with a warning (fullgraph: BC010).
+    on_event: called with each `Event`; without it, refusals are shown as `CaptureWarning`, each once.
+
+    Errors: `CannotCapture` subclasses under fullgraph, and `BadOption` for dynamic=True. Errors of the program
+    itself are raised by its plain run, as without optimize.
+
+    >>> import torch
+    >>> double = optimize(lambda x: x * 2, lambda capture, inputs: lambda x: (x + x,))
+    >>> double(torch.ones(2))
+    tensor([2., 2.])
+    """
+    if dynamic:
+        raise BadOption("dynamic=True: sizes are fixed in each capture")
+    if recompile_limit < 1:
+        raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
+    function, code = root_of(target)
+    engine = _Engine(backend, fullgraph, recompile_limit, on_event)
+    enable(code, engine.owner)
+    call = Dispatcher(engine.owner, function)
+    for name in _NAMES:
+        value = getattr(target, name, None)
+        if value is not None:
+            setattr(call, name, value)
+    return call
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What an entry was made from: its payload."""
+
+    capture: Capture
+    function: Callable[..., Any] | None
+
+
+class _Engine:
+    """The captures of one `optimize` call."""
+
+    def __init__(
+        self, backend: Backend, fullgraph: bool, limit: int, on_event: Callable[[Event], None] | None
+    ) -> None:
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.limit = limit
+        self.on_event = on_event
+        self.owner = Owner(self.on_miss)
+        self._lock = threading.RLock()
+        self._reported: set[tuple[CodeType, str, str | None]] = set()
+
+    def on_miss(self, view: FrameView) -> Entry | None:
+        """A frame for which no entry holds: an entry for it, or None to run it plain."""
+        with self._lock:
+            known = entries(view.code, self.owner)
+            # Another thread may have made the entry while this one waited.
+            for entry in known:
+                if entry.guard.check(view):
+                    remove_entry(view.code, entry)
+                    return entry
+            reason = explain(known[0].guard, view) if known else None
+            if len(known) >= self.limit:
+                self._report_limit(view, reason)
+                return None
+            return self._capture(view, reason)
+
+    def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
+        start = time.perf_counter()
+        try:
+            result = capture(view)
+            guard = compile_guards(result.guards, view, objects=result.objects)
+        except CannotCapture as error:
+            return self._refuse(view, error)
+        except GuardError as error:
+            return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
+        seconds = time.perf_counter() - start
+        compiled = self._compiled_before(view.code, result.capture)
+        self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
+        if compiled is None and result.has_graph:
+            compiled = plain(self.backend(result.capture, result.example_inputs))
+        return Entry(guard, result.replacement(compiled), _Compiled(result.capture, compiled))
+
+    def _compiled_before(self, code: CodeType, new: Capture) -> Callable[..., Any] | None:
+        """The callable of an earlier capture that differs in its guards alone.
+
+        A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.
+        """
+        for entry in entries(code, self.owner):
+            match entry.payload:
+                case _Compiled(old, function) if _same_work(old, new):
+                    return function
+        return None
+
+    def _refuse(self, view: FrameView, error: CannotCapture) -> Entry | None:
+        if isinstance(error, NoTensorWork | RaisedInCapture):
+            # Nothing to compile, or the plain run raises by itself: no fault of the program.
+            self._tell(Refused(error))
+        elif self.fullgraph:
+            raise error
+        else:
+            self._report(view.code, error, Refused(error))
+        try:
+            guard = compile_guards(error.guards, view, objects=error.objects)
+        except GuardError:
+            skip(view.code, self.owner)
+            return None
+        return Entry(guard, view.code, error)
+
+    def _report_limit(self, view: FrameView, reason: str | None) -> None:
+        error = RecompileLimit(
+            f"{view.code.co_qualname} was captured {self.limit} times; the last reason: {reason}",
+            where=f"{view.code.co_filename}:{view.code.co_firstlineno} in {view.code.co_qualname}",
+        )
+        if self.fullgraph:
+            raise error
+        self._report(view.code, error, LimitReached(error))
+
+    def _report(self, code: CodeType, error: StageError, event: Event) -> None:
+        """Tell the listener, or warn; each fault of a code object once."""
+        key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)
+        if key in self._reported:
+            return
+        self._reported.add(key)
+        self._tell(event)
+        if self.on_event is None:
+            warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
+
+    def _tell(self, event: Event) -> None:
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+def _same_work(old: Capture, new: Capture) -> bool:
+    return (old.graph, old.inputs, old.state) == (new.graph, new.inputs, new.state)
