@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
 
 from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Environment, Symbols, resolve
 from codegen.runtime.python_wrapper import allocate, call, view
+from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None) -> tuple[Any, ...]:
@@ -46,7 +46,9 @@ def import_source(source: str, directory: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
-        raise UnknownTarget("Triton is not installed", fix="pip install triton (it is part of torch for CUDA).") from error
+        raise UnknownTarget(
+            "Triton is not installed", fix="pip install triton (it is part of torch for CUDA)."
+        ) from error
     return module
 
 

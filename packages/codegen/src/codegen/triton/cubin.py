@@ -1,6 +1,6 @@
 """Machine code for an NVIDIA GPU without one: proof that an emitted kernel is valid Triton.
 
-    compile_cubin(module, info, types, capability=90) -> the bytes of an ELF cubin
+compile_cubin(module, info, types, capability=90) -> the bytes of an ELF cubin
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, TYPES, expression, literal
+from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, expression, literal
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -299,10 +299,10 @@ class _Emitter:
         """The dtype of accumulation."""
         if reduction.reduction in ("argmax", "argmin"):
             dtype = self.operand_dtype(reduction)
-            return "int32" if dtype == "bool" else dtype
+            return "int32" if dtype == "bool" else _widened(dtype)
         if reduction.reduction in ("any", "all"):
             return "int32"
-        return reduction.dtype
+        return _widened(reduction.dtype)
 
     def masked(self, reduction: Reduce, mask: str) -> tuple[str, ...]:
         """The operand over the tile, neutral outside the mask, in the dtype of accumulation."""
@@ -386,6 +386,10 @@ def _bounds(along: frozenset[str]) -> str:
 
 def _shape(along: frozenset[str]) -> str:
     return f"[{'XBLOCK' if 'x' in along else '1'}, {'RBLOCK' if 'r' in along else '1'}]"
+
+
+def _widened(dtype: str) -> str:
+    return "float32" if dtype in LOW_PRECISION else dtype
 
 
 def _state_size(reduction: Reduce) -> int:

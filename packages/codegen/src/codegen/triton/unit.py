@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stagewire.loop import Kernel, Load, LoopGraph, Store
-from stagewire.program import KernelInfo, Launch, Unit
-
 from codegen.errors import MalformedLoop
 from codegen.triton.emit import Tile, choose_tile, emit_kernel, points
 from codegen.triton.prelude import PRELUDE
 from codegen.wrapper import write_instructions
+from stagewire.loop import Kernel, Load, LoopGraph, Store
+from stagewire.program import KernelInfo, Launch, Unit
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:

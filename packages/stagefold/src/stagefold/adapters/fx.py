@@ -11,7 +11,7 @@ import torch.fx
 import absint.targets
 import absint.wire
 from stagewire.capture import Capture
-from stagewire.graph import Arg, Node, references
+from stagewire.graph import Arg, Node, Ref, references
 
 
 def to_fx(capture: Capture) -> torch.fx.GraphModule:
@@ -20,8 +20,8 @@ def to_fx(capture: Capture) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     nodes: dict[str, Any] = {value.name: graph.placeholder(value.name) for value in capture.graph.inputs}
 
-    def lookup(name: str) -> Any:
-        return nodes[name]
+    def lookup(ref: Ref) -> Any:
+        return nodes[ref.name]
 
     for node in capture.graph.nodes:
         _add_call(graph, node, nodes, lookup)
