@@ -20,15 +20,16 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
         match step:
             case Kernel():
                 launch = launches[step.name]
-                made = [i for name in launch.buffers for i in _provide(name, buffers, ready, allocate=True)]
-                instructions += [*made, launch]
-                # the taken-over buffer may be read by this very kernel, so its name goes after it
-                instructions += [Release(i.reuse) for i in made if isinstance(i, Allocate) and i.reuse is not None]
+                # windows on memory that exists come first: a new buffer may take that memory over
+                names = sorted(launch.buffers, key=lambda name: buffers[name].base not in ready)
+                made = [i for name in names for i in _provide(name, buffers, ready, allocate=True)]
+                instructions += _in_place(made, launch, buffers)
             case Extern(target, args, kwargs, results):
                 for arg in (*args, *kwargs.values()):
                     for name in references(arg):
                         instructions += _provide(name, buffers, ready, allocate=False)
-                instructions.append(CallExtern(target, args, kwargs, results))
+                types = tuple(buffers[name].type if name else None for name in results)
+                instructions.append(CallExtern(target, args, kwargs, results, types))
                 ready.update(name for name in results if name)
             case Free(name):
                 instructions.append(Release(name))
@@ -55,3 +56,24 @@ def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, alloc
     else:
         raise MalformedLoop(f"the {buffer.role} buffer {name!r} is read before anything writes it")
     ready.add(name)
+
+
+def _in_place(made: list[Instruction], launch: Launch, buffers: Mapping[str, Buffer]) -> list[Instruction]:
+    """`made`, then `launch`, in which a buffer whose memory was just taken over is read under the new name.
+
+    Memory of another dtype cannot be read under the new name: such a buffer gets memory of its own.
+    """
+    before: list[Instruction] = []
+    after: list[Instruction] = []
+    names: dict[str, str] = {}
+    for instruction in made:
+        match instruction:
+            case Allocate(buffer, type, str(reuse)) if reuse in launch.buffers:
+                if buffers[reuse].type.dtype == type.dtype:
+                    names[reuse] = buffer
+                else:
+                    instruction = Allocate(buffer, type)
+                    after.append(Release(reuse))
+        before.append(instruction)
+    taken = tuple(names.get(name, name) for name in launch.buffers)
+    return [*before, Launch(launch.kernel, taken, launch.sizes), *after]

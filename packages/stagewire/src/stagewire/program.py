@@ -42,12 +42,17 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", tag_field="kind"):
 
 
 class CallExtern(msgspec.Struct, frozen=True, tag="call_extern", tag_field="kind"):
-    """results = target(*args, **kwargs) through ATen; `Ref`s name buffers; "" for results not kept."""
+    """results = target(*args, **kwargs) through ATen; `Ref`s name buffers; "" for results not kept.
+
+    `result_types`, where given, states the type of each result (None for one not kept): an executor may then write the
+    result into memory of its own, and hands on a result of other strides only after copying it to these.
+    """
 
     target: str
     args: tuple[Arg, ...]
     kwargs: dict[str, Arg]
     results: tuple[str, ...]
+    result_types: tuple[TensorType | None, ...] = ()
 
 
 class Release(msgspec.Struct, frozen=True, tag="release", tag_field="kind"):

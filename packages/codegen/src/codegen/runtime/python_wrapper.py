@@ -30,7 +30,7 @@ class PythonWrapper:
         for instruction in unit.instructions:
             match instruction:
                 case Allocate(buffer, type, reuse):
-                    environment[buffer] = allocate(type, symbols, environment[reuse] if reuse else None)
+                    environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
                     environment[buffer] = view(environment[base], type, symbols)
                 case Launch(kernel, buffers, dims):
