@@ -39,13 +39,17 @@ code_state_free(void *extra)
     if (state == NULL) {
         return;
     }
-    while (state->marks != NULL) {
-        Mark *mark = state->marks;
-        state->marks = mark->next_of_code;
+    /* Dropping entries may run any code, which must not find the dying code through its owner. */
+    for (Mark *mark = state->marks; mark != NULL; mark = mark->next_of_code) {
         unlink_from_owner(mark);
-        mark_free(mark);
     }
+    Mark *mark = state->marks;
     PyMem_Free(state);
+    while (mark != NULL) {
+        Mark *next = mark->next_of_code;
+        mark_free(mark);
+        mark = next;
+    }
 }
 
 int

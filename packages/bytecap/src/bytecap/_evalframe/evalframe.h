@@ -78,6 +78,7 @@ typedef struct {
     Owner *owner; /* who captures in this thread now; NULL: nobody */
     int busy;     /* a callback or a Python guard is running */
     PyCodeObject *passing; /* replacement code that way B is just calling */
+    Frame *handed_on;      /* frame that was given to the hook that was here before ours */
     char *stack_limit; /* below this address the C stack is nearly used up */
 } ThreadScope;
 

@@ -350,11 +350,32 @@ fetch_item(Node *node, PyObject *base, PyObject **value, int *owned)
     return 0;
 }
 
+/* An OrderedDict has an order of its own (move_to_end), which leaves the dict's order and tag. */
+static int
+fetch_nth_ordered(const Node *node, PyObject *base, int want_key, PyObject **value)
+{
+    PyObject *iterator = PyODict_Type.tp_iter(base);
+    PyObject *key = NULL;
+    for (Py_ssize_t i = 0; iterator != NULL && i <= node->index; i++) {
+        Py_XSETREF(key, PyIter_Next(iterator));
+        if (key == NULL) {
+            break;
+        }
+    }
+    PyErr_Clear();
+    Py_XDECREF(iterator);
+    Py_XDECREF(key); /* the dict holds it */
+    return key != NULL && take_borrowed(want_key ? key : dict_get(base, key), value);
+}
+
 static int
 fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
 {
     if (!PyDict_Check(base)) {
         return 0;
+    }
+    if (PyODict_Check(base)) {
+        return fetch_nth_ordered(node, base, want_key, value);
     }
     uint64_t tag = dict_tag(base);
     Memo *memo = &node->memo;

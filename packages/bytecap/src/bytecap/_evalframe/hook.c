@@ -100,10 +100,16 @@ run_default(PyThreadState *tstate, Frame *frame, int throwflag)
 static PyObject *
 run_plain(PyThreadState *tstate, Frame *frame, int throwflag)
 {
-    if (previous_hook != NULL) {
-        return previous_hook(tstate, frame, throwflag);
+    if (previous_hook == NULL) {
+        return run_default(tstate, frame, throwflag);
     }
-    return run_default(tstate, frame, throwflag);
+    /* Hooks that come and go in several threads may end up holding each other as the previous one:
+     * a frame that comes back to us goes to the interpreter. */
+    Frame *outer = thread_scope.handed_on;
+    thread_scope.handed_on = frame;
+    PyObject *result = previous_hook(tstate, frame, throwflag);
+    thread_scope.handed_on = outer;
+    return result;
 }
 
 /* Runs with no owner active; the hook itself goes away when no other thread needs it. */
@@ -241,7 +247,9 @@ call_python_guard(PyObject *guard, Frame *frame)
     Owner *saved;
     scope_enter(NULL, &saved);
     thread_scope.busy++;
+    Py_INCREF(guard); /* it may take itself out of the entry */
     PyObject *verdict = PyObject_CallOneArg(guard, view);
+    Py_DECREF(guard);
     thread_scope.busy--;
     scope_leave(saved);
     Py_DECREF(view);
@@ -383,6 +391,9 @@ eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *cod
 static PyObject *
 eval_hook(PyThreadState *tstate, Frame *frame, int throwflag)
 {
+    if (frame == thread_scope.handed_on) {
+        return run_default(tstate, frame, throwflag);
+    }
     Owner *owner = thread_scope.owner;
     if (owner == NULL || throwflag || !frame_is_fresh_function(frame)) {
         return run_plain(tstate, frame, throwflag);
@@ -419,6 +430,10 @@ parse_mark(PyObject *const *args, Py_ssize_t count, PyCodeObject **code, Owner *
     }
     *code = (PyCodeObject *)args[0];
     *owner = (Owner *)args[1];
+    if ((*owner)->callback == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the Owner was not initialised");
+        return -1;
+    }
     return 0;
 }
 

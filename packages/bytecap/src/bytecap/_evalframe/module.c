@@ -12,6 +12,15 @@ static struct PyModuleDef module_definition = {
 PyMODINIT_FUNC
 PyInit__evalframe(void)
 {
+    static PyObject *only; /* a second import must not make the types and the index again */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "bytecap works in the main interpreter only: it hooks one interpreter");
+        return NULL;
+    }
+    if (only != NULL) {
+        return Py_NewRef(only);
+    }
     PyObject *module = PyModule_Create(&module_definition);
     if (module == NULL) {
         return NULL;
@@ -21,5 +30,6 @@ PyInit__evalframe(void)
         Py_DECREF(module);
         return NULL;
     }
+    only = Py_NewRef(module);
     return module;
 }

@@ -139,6 +139,10 @@ entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
                                      &code, &payload)) {
         return -1;
     }
+    if (self->code != NULL) { /* a frame may be running it */
+        PyErr_SetString(PyExc_TypeError, "an Entry cannot be initialised again");
+        return -1;
+    }
     if (guard != Py_None && Py_TYPE(guard) != guard_program_type && !PyCallable_Check(guard)) {
         PyErr_SetString(PyExc_TypeError, "guard must be a GuardProgram, a callable or None");
         return -1;
@@ -212,6 +216,10 @@ entry_check_layout(Entry *entry, PyCodeObject *original)
     PyCodeObject *code = (PyCodeObject *)entry->code;
     int shape_flags = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED;
     const char *fault = NULL;
+    if (code == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the Entry was not initialised");
+        return -1;
+    }
     if (code->co_argcount != original->co_argcount ||
         code->co_kwonlyargcount != original->co_kwonlyargcount) {
         fault = "takes other arguments";
