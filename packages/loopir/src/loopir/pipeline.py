@@ -22,8 +22,10 @@ from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.inline_pointwise import InlinePointwise
 from loopir.passes.merge_axes import MergeAxes
+from loopir.passes.merge_scratch import MergeScratch
 from loopir.passes.order_axes import OrderAxes
 from loopir.passes.plan_memory import PlanMemory
+from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
 
@@ -52,11 +54,13 @@ PASSES: tuple[SchedulePass, ...] = (
     AliasViews(),
     SplitAxes(),
     FuseNests(),
+    RecomputeLocals(),
     RemoveDead(),
 )
 KERNEL_PASSES: tuple[KernelPass, ...] = (
     OrderAxes(),
     MergeAxes(),
+    MergeScratch(),
     PlanMemory(),
 )
 

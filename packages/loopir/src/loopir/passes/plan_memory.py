@@ -121,8 +121,8 @@ class _Plan:
 
 
 def may_share(kernel: Kernel, old: str, new: str) -> bool:
-    """Whether `new` may lie in the memory of `old`: every access of `old` is at the index at which the one store of
-    `new` happens, in an earlier section or earlier at the same point; and `new` is not read."""
+    """Whether `new` may lie in the memory of `old`: `old` is only loaded, at the index at which the one store of `new`
+    happens, in an earlier section or earlier at the same point; and `new` is not read."""
     store: tuple[int, int, Store, Section] | None = None
     accesses: list[tuple[int, int, Load | Store, Section]] = []
     for s, section in enumerate(kernel.sections):
@@ -140,6 +140,6 @@ def may_share(kernel: Kernel, old: str, new: str) -> bool:
     for s, n, access, section in accesses:
         if (s, n) > store[:2] or access.index != store[2].index or section.axes != store[3].axes or access.mask:
             return False
-        if isinstance(access, Store) and access.mode != "set":
+        if isinstance(access, Store):
             return False
     return bool(accesses)
