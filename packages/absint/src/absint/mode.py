@@ -79,11 +79,9 @@ class AbstractMode(TorchDispatchMode):
         rule = record.rule
         if rule is not None and (answers := record.answers) is not _OTHER:
             type_of = self._type
-            metas = [a.meta if type(a) is AbstractTensor else a if type(a) in _PLAIN else type_of(a) for a in args]
-            if kwargs:
-                result = rule(*metas, **{k: type_of(v) for k, v in kwargs.items()})
-            else:
-                result = rule(*metas)
+            cls = self.tensor_class
+            metas = [a.meta if type(a) is cls else a if type(a) in _PLAIN else type_of(a) for a in args]
+            result = rule(*metas, **{k: type_of(v) for k, v in kwargs.items()}) if kwargs else rule(*metas)
             if answers is _FRESH:
                 return self.tensor_class(result) if type(result) is Meta else self._wrap_tree(result)
             if answers is _VIEW:
@@ -127,8 +125,9 @@ class AbstractMode(TorchDispatchMode):
         `args` and `kwargs` hold abstract tensors (or real ones, which are lifted) or `Meta`s. Does not touch
         any tensor. For an in-place op this is the type of the tensor written, after checking it.
         """
-        metas = tuple(self._type(a) for a in args)
-        named = {k: self._type(v) for k, v in kwargs.items()}
+        of, cls = self._type, self.tensor_class
+        metas = tuple([a.meta if type(a) is cls else of(a) for a in args])
+        named = {k: of(v) for k, v in kwargs.items()} if kwargs else kwargs
         if record.rule is not None:
             return record.rule(*metas, **named)
         if record.writes:
@@ -252,22 +251,26 @@ class AbstractMode(TorchDispatchMode):
         return tensor if isinstance(tensor, AbstractTensor) else self.lift(tensor)
 
     def _abstract_tree(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._abstract(value)
-        if isinstance(value, (list, tuple)):
-            return type(value)([self._abstract_tree(item) for item in value])
-        return value
+        kind = type(value)
+        if kind is self.tensor_class or kind in _PLAIN:
+            return value
+        if kind is list:
+            return [self._abstract_tree(item) for item in value]
+        if kind is tuple:
+            return tuple([self._abstract_tree(item) for item in value])
+        return self._abstract(value) if isinstance(value, torch.Tensor) else value
 
     def _type(self, value: Any) -> Any:
-        if type(value) is AbstractTensor:
+        kind = type(value)
+        if kind is self.tensor_class or kind is AbstractTensor:
             return value.meta
-        if type(value) in _PLAIN:
+        if kind in _PLAIN:
             return value
-        if isinstance(value, torch.Tensor):
-            return self._abstract(value).meta
-        if isinstance(value, (list, tuple)):
-            return type(value)([self._type(item) for item in value])
-        return value
+        if kind is list:
+            return [self._type(item) for item in value]
+        if kind is tuple:
+            return tuple([self._type(item) for item in value])
+        return self._abstract(value).meta if isinstance(value, torch.Tensor) else value
 
 
 def _fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
