@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
-from stagewire.expr import Dim
-from stagewire.graph import Node, node_references, references
+from aotgrad.operands import operands
+from stagewire.expr import Dim, evaluate
+from stagewire.graph import Node, Ref
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
 
-__all__ = ["Needs", "byte_size", "needs_of", "operands"]
+__all__ = ["Needs", "Sizes", "byte_size", "needs_of"]
 
 
 class Needs(msgspec.Struct, frozen=True, eq=False):
@@ -17,13 +18,15 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
 
     producers: for each forward value the node that makes it (inputs have none).
     direct: forward values and inputs that backward nodes or gradients use, in order of first use.
-    consumers: for each of them, the backward nodes that use it.
+    consumers: for each of them, the positions in `backward` of the nodes that use it.
+    backward: the backward nodes, in order.
     mutated: names of inputs that the program writes.
     """
 
     producers: dict[str, Node]
     direct: tuple[str, ...]
-    consumers: dict[str, tuple[Node, ...]]
+    consumers: dict[str, tuple[int, ...]]
+    backward: tuple[Node, ...]
     mutated: frozenset[str]
 
 
@@ -31,23 +34,24 @@ def needs_of(joint: Joint) -> Needs:
     """Look at the seam."""
     producers: dict[str, Node] = {}
     own: set[str] = {value.name for value in joint.tangent_values}
-    consumers: dict[str, list[Node]] = {}
+    consumers: dict[str, list[int]] = {}
+    backward: list[Node] = []
     for node in joint.graph.nodes:
         if node.phase == "forward":
             for value in node.results:
                 producers[value.name] = node
             continue
-        for name in node_references(node):
+        for name in operands(node):
             if name not in own:
-                consumers.setdefault(name, []).append(node)
-        own.update(value.name for value in node.results)
+                consumers.setdefault(name, []).append(len(backward))
+        backward.append(node)
+        own.update([value.name for value in node.results])
     for arg in joint.gradient_refs:
-        for name in references(arg):
-            if name not in own:
-                consumers.setdefault(name, [])
+        if isinstance(arg, Ref) and arg.name not in own:
+            consumers.setdefault(arg.name, [])
     mutated = frozenset(given.name for given in joint.binding.inputs if given.mutated)
-    used = {name: tuple(nodes) for name, nodes in consumers.items()}
-    return Needs(producers, tuple(used), used, mutated)
+    used = {name: tuple(positions) for name, positions in consumers.items()}
+    return Needs(producers, tuple(used), used, tuple(backward), mutated)
 
 
 def byte_size(kind: ValueType) -> Dim:
@@ -55,6 +59,20 @@ def byte_size(kind: ValueType) -> Dim:
     return numel(kind.shape) * ITEM_SIZE[kind.dtype] if isinstance(kind, TensorType) else 0
 
 
-def operands(node: Node) -> tuple[str, ...]:
-    """The values a node uses, each once."""
-    return tuple(dict.fromkeys(node_references(node)))
+class Sizes(msgspec.Struct, frozen=True, eq=False):
+    """Sizes as numbers: a symbol counts as what it was at capture."""
+
+    hints: dict[str, int]
+
+    @staticmethod
+    def of(joint: Joint) -> Sizes:
+        """The hints of a joint graph's symbols; one that has none counts as 1."""
+        return Sizes({s.name: 1 if s.hint is None else s.hint for s in joint.binding.symbols})
+
+    def elements(self, kind: ValueType) -> int:
+        """How many elements."""
+        return evaluate(numel(kind.shape), self.hints) if isinstance(kind, TensorType) else 0
+
+    def bytes(self, kind: ValueType) -> int:
+        """How many bytes."""
+        return evaluate(byte_size(kind), self.hints)

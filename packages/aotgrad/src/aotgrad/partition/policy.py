@@ -1,4 +1,4 @@
-"""Which ops are cheap enough to be computed again in the backward."""
+"""What it costs to compute a forward value again in the backward."""
 
 from __future__ import annotations
 
@@ -7,156 +7,55 @@ import msgspec
 from aotgrad.ops import is_random, is_view
 from stagewire.graph import Node
 
-__all__ = ["RECOMPUTABLE", "Policy"]
+__all__ = ["RECOMPUTABLE", "TRANSCENDENTAL", "Policy"]
 
-# Pointwise ops and fillings, by packet: one pass over memory, fused into their consumers.
-RECOMPUTABLE: frozenset[str] = frozenset(
-    f"aten.{name}"
-    for name in [
-        "_to_copy",
-        "abs",
-        "acos",
-        "acosh",
-        "add",
-        "addcdiv",
-        "addcmul",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "bitwise_and",
-        "bitwise_not",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_left_shift",
-        "bitwise_right_shift",
-        "ceil",
-        "celu",
-        "clamp",
-        "clamp_max",
-        "clamp_min",
-        "clone",
-        "complex",
-        "copy",
-        "copysign",
-        "cos",
-        "cosh",
-        "deg2rad",
-        "div",
-        "elu",
-        "eq",
-        "erf",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "fill",
-        "floor",
-        "floor_divide",
-        "fmax",
-        "fmin",
-        "fmod",
-        "frac",
-        "full",
-        "full_like",
-        "ge",
-        "gelu",
-        "glu",
-        "gt",
-        "hardshrink",
-        "hardsigmoid",
-        "hardswish",
-        "hardtanh",
-        "heaviside",
-        "hypot",
-        "isinf",
-        "isnan",
-        "ldexp",
-        "le",
-        "leaky_relu",
-        "lerp",
-        "lift_fresh",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "log_sigmoid_forward",
-        "logaddexp",
-        "logical_and",
-        "logical_not",
-        "logical_or",
-        "logical_xor",
-        "logit",
-        "lt",
-        "masked_fill",
-        "maximum",
-        "minimum",
-        "mish",
-        "mul",
-        "nan_to_num",
-        "ne",
-        "neg",
-        "nextafter",
-        "ones",
-        "ones_like",
-        "pow",
-        "prelu",
-        "reciprocal",
-        "relu",
-        "relu6",
-        "remainder",
-        "round",
-        "rsqrt",
-        "rsub",
-        "scalar_tensor",
-        "select_scatter",
-        "selu",
-        "sgn",
-        "sigmoid",
-        "sign",
-        "signbit",
-        "silu",
-        "sin",
-        "sinc",
-        "sinh",
-        "slice_scatter",
-        "softplus",
-        "softshrink",
-        "sqrt",
-        "square",
-        "sub",
-        "tan",
-        "tanh",
-        "threshold",
-        "tril",
-        "triu",
-        "trunc",
-        "where",
-        "xlogy",
-        "zeros",
-        "zeros_like",
-        "arange",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-    ]
+
+def _packets(names: str) -> frozenset[str]:
+    return frozenset(f"aten.{name}" for name in names.split())
+
+
+# Pointwise ops whose vector code runs a polynomial or several divisions for each element.
+TRANSCENDENTAL: frozenset[str] = _packets(
+    "acos acosh asin asinh atan atan2 atanh celu cos cosh elu erf erfc exp exp2 expm1 gelu hypot log log10 log1p log2 "
+    "log_sigmoid_forward logaddexp logit mish pow selu sigmoid silu sin sinc sinh softplus tan tanh xlogy"
 )
+# Pointwise ops and fillings, by packet: one pass over memory, fused into their consumers.
+RECOMPUTABLE: frozenset[str] = TRANSCENDENTAL | _packets(
+    "_to_copy abs add addcdiv addcmul bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift "
+    "bitwise_right_shift ceil clamp clamp_max clamp_min clone complex copy copysign deg2rad div eq fill floor "
+    "floor_divide fmax fmin fmod frac full full_like ge glu gt hardshrink hardsigmoid hardswish hardtanh heaviside "
+    "isinf isnan ldexp le leaky_relu lerp lift_fresh logical_and logical_not logical_or logical_xor lt masked_fill "
+    "maximum minimum mul nan_to_num ne neg nextafter ones ones_like prelu reciprocal relu relu6 remainder round rsqrt "
+    "rsub scalar_tensor select_scatter sgn sign signbit slice_scatter softshrink sqrt square sub threshold tril triu "
+    "trunc where zeros zeros_like arange new_zeros new_ones new_full"
+)
+_FEW_PRODUCTS = ((1,), (2,), (3,), (0.5,), (-0.5,), (-1,))
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Answers for one node at a time; a user may give an object with the same two methods.
+    """Costs of one node at a time, in quarters of a byte moved; a user may give an object with the same two methods.
 
     recomputable: packets ("aten.add") that may be computed again.
+    pointwise, transcendental: cost for each element of the result. Saving a float32 costs 32: it is written once and
+    read once. So a transcendental is cheaper than one saved float32, and dearer than one saved bfloat16.
     """
 
     recomputable: frozenset[str] = RECOMPUTABLE
+    pointwise: int = 1
+    transcendental: int = 17
 
     def is_free(self, node: Node) -> bool:
         """Costs nothing to compute again and gains nothing to save: a view."""
         return is_view(node.target)
 
-    def may_recompute(self, node: Node) -> bool:
-        """May the backward compute it again. Random ops never: they would draw other numbers."""
+    def element_cost(self, node: Node) -> int | None:
+        """Cost for each element of the result; None where it must not be computed again.
+
+        Random ops never are: they would draw other numbers.
+        """
         packet = node.target.rpartition(".")[0]
-        return not is_random(node.target) and (packet in self.recomputable or self.is_free(node))
+        if packet not in self.recomputable or is_random(node.target):
+            return 0 if self.is_free(node) else None
+        if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:
+            return self.pointwise
+        return self.transcendental if packet in TRANSCENDENTAL else self.pointwise

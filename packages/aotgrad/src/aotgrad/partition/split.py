@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
+from aotgrad.operands import operands
 from aotgrad.ops import is_random
-from aotgrad.partition.needs import Needs, byte_size, needs_of, operands
+from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import clone_node
 from stagewire.expr import Dim

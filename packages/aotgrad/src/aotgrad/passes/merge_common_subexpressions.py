@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
+from aotgrad.operands import operands
 from aotgrad.ops import has_effect, is_repeatable
 from stagewire.graph import Graph, Node, rename
 
@@ -43,7 +44,7 @@ class MergeCommonSubexpressions(msgspec.Struct, frozen=True):
 
 def rename_node(node: Node, names: dict[str, str]) -> Node:
     """`node` with the values it uses renamed."""
-    if not names:
+    if not names or names.keys().isdisjoint(operands(node)):
         return node
     return Node(
         node.target,

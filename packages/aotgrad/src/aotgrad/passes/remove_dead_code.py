@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
+from aotgrad.operands import operands
 from aotgrad.ops import has_effect
-from stagewire.graph import Graph, Node, node_references, references
+from stagewire.graph import Graph, Node, references
 
 __all__ = ["RemoveDeadCode", "live_nodes"]
 
@@ -24,7 +25,7 @@ def live_nodes(graph: Graph) -> tuple[Node, ...]:
     needed = {name for arg in graph.outputs for name in references(arg)}
     kept = []
     for node in reversed(graph.nodes):
-        if has_effect(node.target) or any(value.name in needed for value in node.results):
-            needed.update(node_references(node))
+        if not needed.isdisjoint([value.name for value in node.results]) or has_effect(node.target):
+            needed.update(operands(node))
             kept.append(node)
     return tuple(reversed(kept))

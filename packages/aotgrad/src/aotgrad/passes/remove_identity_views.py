@@ -8,7 +8,7 @@ from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from aotgrad.passes.merge_common_subexpressions import rename_node
 from stagewire.graph import Graph, Node, Ref, Value, rename
-from stagewire.types import TensorType
+from stagewire.types import TensorType, ValueType
 
 __all__ = ["RemoveIdentityViews"]
 
@@ -45,15 +45,22 @@ def _is_plain_view(node: Node) -> bool:
 def _seen_before(node: Node, ancestors: dict[str, tuple[Value, ...]]) -> Value | None:
     if not _is_plain_view(node) or not isinstance(node.args[0], Ref):
         return None
-    layout = _layout(node.results[0])
-    return next((value for value in ancestors[node.args[0].name] if _layout(value) == layout), None)
+    kind = node.results[0].type
+    for value in ancestors[node.args[0].name]:
+        if _same_layout(value.type, kind):
+            return value
+    return None
 
 
-def _layout(value: Value) -> tuple[object, ...] | None:
-    kind = value.type
-    if not isinstance(kind, TensorType):
-        return None
-    return kind.dtype, kind.shape, kind.stride, kind.storage_offset
+def _same_layout(first: ValueType, second: ValueType) -> bool:
+    return (
+        isinstance(first, TensorType)
+        and isinstance(second, TensorType)
+        and first.shape == second.shape
+        and first.stride == second.stride
+        and first.dtype == second.dtype
+        and first.storage_offset == second.storage_offset
+    )
 
 
 def _remember(node: Node, ancestors: dict[str, tuple[Value, ...]]) -> None:

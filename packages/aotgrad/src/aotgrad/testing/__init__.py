@@ -1,4 +1,4 @@
-"""For tests of this and other stages: captures of plain Python functions, programs by hypothesis, comparison with eager."""
+"""For tests of this and other stages: captures of Python functions, programs by hypothesis, comparison with eager."""
 
 from aotgrad.testing.conformance import Tolerance as Tolerance
 from aotgrad.testing.conformance import check_against_eager as check_against_eager

@@ -38,13 +38,14 @@ def check_against_eager(
     options: Options | None = None,
     *,
     seed: int = 0,
-    tolerance: Tolerance = Tolerance(),
+    tolerance: Tolerance | None = None,
 ) -> Grad:
     """Raise AssertionError if the stage's result differs from eager on `inputs`; returns the `Grad`.
 
     Compared: values, strides, dtypes and requires_grad of outputs; which outputs share memory with which inputs and
     outputs; mutated inputs and whether their version counters moved; gradients of leaves; the random stream.
     """
+    tolerance = Tolerance() if tolerance is None else tolerance
     grad = decode(encode(AotGrad().run(decode(encode(capture), "capture"), options)), "grad")
     ours, theirs = _Run(inputs), _Run(inputs)
     call = bind_interpreted(grad)
@@ -103,7 +104,7 @@ def _compare_outputs(ours: _Run, theirs: _Run, tolerance: Tolerance) -> None:
     assert torch.equal(ours.random, theirs.random), "the random stream stands elsewhere"
     for number, (a, b) in enumerate(zip(ours.outputs, theirs.outputs, strict=True)):
         if not isinstance(b, torch.Tensor):
-            assert a == b and type(a) is type(b), f"output {number} is {a!r}, not {b!r}"
+            assert (a, type(a)) == (b, type(b)), f"output {number} is {a!r}, not {b!r}"
             continue
         _close(a, b, tolerance.forward, tolerance.forward, f"output {number}")
         assert a.requires_grad == b.requires_grad, f"output {number}: requires_grad is {a.requires_grad}"

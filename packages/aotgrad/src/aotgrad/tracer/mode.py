@@ -16,9 +16,9 @@ from torch._ops import OpOverload
 
 from absint import AbstractMode, Meta, from_tensor
 from absint.meta import contiguous_stride
-from absint.schema import OpRecord, record_of
+from absint.schema import OpRecord
 from absint.strides import is_dense
-from aotgrad.errors import MetadataMutation, NoInverse, UnliftedLeaf
+from aotgrad.errors import MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import Memory, Step, Traced
@@ -28,17 +28,11 @@ from stagewire.graph import Ref
 __all__ = ["TraceMode"]
 
 aten = torch.ops.aten
-_IDENTITY = frozenset((aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default))
-_REINTERPRETED = frozenset((aten._unsafe_view.default,))
-_DROPPED = frozenset((aten._assert_tensor_metadata.default,))
+_IDENTITY = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default"))
+# What an op takes as it is, in a document and in a type rule.
+_LITERAL = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format))
 
-
-def _without_running_statistics(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
-    return (*args[:3], None, None, *args[5:]) if args[7] else args
-
-
-_REWRITES = {aten.native_batch_norm_backward.default: _without_running_statistics}
+Handler = Callable[[OpRecord, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class TraceMode(AbstractMode):
@@ -51,45 +45,98 @@ class TraceMode(AbstractMode):
         self.recorder = Recorder()
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
+        # By id, because hashing an overload runs Python; the records keep the overloads alive.
+        self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 
     # One op.
 
     def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer and record one op."""
-        record = record_of(func)
-        if record.is_composite:
-            return self.decompose(func, args, kwargs)
-        if func in _IDENTITY:
-            return self._identity(func, self._abstract(args[0]))
-        if record.name == "aten._local_scalar_dense.default":
-            return self.scalar_of(self._abstract(args[0]))
-        args = tuple([self._abstract_tree(a) for a in args])
-        if kwargs:
-            kwargs = {k: self._abstract_tree(v) for k, v in kwargs.items()}
-        rewrite = _REWRITES.get(func)
-        if rewrite is not None:
-            args = rewrite(args)
-        if record.hidden_writes:
-            return HIDDEN_WRITERS[record.name](self, record, args, kwargs)
-        if record.changes_type:
-            return self._retype_traced(record, args, kwargs)
-        if record.writes:
-            return write_arguments(self, record, args, kwargs)
-        types = self.result_types(record, args, kwargs)
-        if record.is_view:
-            return self._view(record, args, kwargs, types)
-        if func in _DROPPED:
-            return None
-        return self._plain(func, args, kwargs, types)
+        known = self._handlers.get(id(func))
+        if known is None:
+            record = self.record(func)
+            known = self._handlers[id(func)] = (self._handler(record), record)
+        handler, record = known
+        return handler(record, args, kwargs)
 
-    def _plain(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
-        operands = tuple([self.refs(a) for a in args])
-        named = {k: self.refs(v) for k, v in kwargs.items()} if kwargs else kwargs
-        if func in _REINTERPRETED:
-            func, rest = normalize_view(func, operands[1:], types)
-            operands = (operands[0], *rest)
-        refs = self.recorder.record(str(func), operands, named, types)
-        return self.fresh(refs, types)
+    def _handler(self, record: OpRecord) -> Handler:
+        """Who answers an op."""
+        if record.is_composite:
+            return self._composite
+        if record.name in _IDENTITY:
+            return self._identity
+        if record.name in _SPECIAL:
+            return getattr(self, _SPECIAL[record.name])
+        if record.hidden_writes:
+            return self._hidden_writer
+        if record.changes_type:
+            return self._retyping
+        if record.writes:
+            return self._writer
+        return self._view if record.is_view else self._plain
+
+    def _composite(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.decompose(record.func, args, kwargs)
+
+    def _plain(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        metas: list[Any] = []
+        operands: list[Any] = []
+        for given in args:
+            kind = type(given)
+            if kind is Traced:
+                metas.append(given.meta)
+                operands.append(given.value if given.generation == given.memory.generation else self.content(given))
+            elif kind in _LITERAL:
+                metas.append(given)
+                operands.append(given)
+            else:
+                given = self._abstract_tree(given)
+                metas.append(self._type(given))
+                operands.append(self.refs(given))
+        if kwargs:
+            kwargs = {key: self._abstract_tree(value) for key, value in kwargs.items()}
+            types = self._rule(record, tuple(metas), {key: self._type(value) for key, value in kwargs.items()})
+            kwargs = {key: self.refs(value) for key, value in kwargs.items()}
+        else:
+            types = self._rule(record, tuple(metas), kwargs)
+        return self.fresh(self.recorder.record(record.name, operands, kwargs, types), types)
+
+    def _rule(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        rule = record.rule
+        return rule(*metas, **named) if rule is not None else self._slow_types(record, metas, named)
+
+    def _value_of(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.scalar_of(self._abstract(args[0]))
+
+    def _nothing(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        return None
+
+    def _unsafe_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
+        source = self._abstract(args[0])
+        after = self._rule(record, (source.meta, *args[1:]), kwargs)
+        func, rest = normalize_view(record.func, args[1:], after)
+        return self.fresh(self.recorder.record(str(func), (self.content(source), *rest), {}, after), after)
+
+    def _batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
+        return self._plain(record, (*args[:3], None, None, *args[5:]) if args[7] else args, kwargs)
+
+    def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self._abstract_all(args, kwargs)
+        writer = HIDDEN_WRITERS.get(record.name)
+        if writer is None:
+            raise NoFunctionalForm(f"{record.name} writes into its arguments")
+        return writer(self, record, args, kwargs)
+
+    def _writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return write_arguments(self, record, *self._abstract_all(args, kwargs))
+
+    def _retyping(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        return self._retype_traced(record, *self._abstract_all(args, kwargs))
+
+    def _abstract_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple([self._abstract_tree(a) for a in args]), {k: self._abstract_tree(v) for k, v in kwargs.items()}
 
     def refs(self, value: Any) -> Any:
         """`value` with every tensor replaced by the name of its current content."""
@@ -115,52 +162,53 @@ class TraceMode(AbstractMode):
     def emit(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an op on values (`Ref`s); returns `Ref`s."""
         metas = self.recorder.metas
-        types = self.result_types(
-            record_of(func),
+        record = self.record(func)
+        types = self._rule(
+            record,
             tuple([_types_of(metas, a) for a in args]),
             {k: _types_of(metas, v) for k, v in kwargs.items()},
         )
-        return self.recorder.record(str(func), args, kwargs, types)
+        return self.recorder.record(record.name, args, kwargs, types)
 
     # Views.
 
-    def _identity(self, func: OpOverload, source: Traced) -> Traced:
-        step = Step(None, (), {}, source.meta, source.meta)
+    def _identity(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        source = self._abstract(args[0])
+        step = Step(None, "", (), {}, source.meta, source.meta)
         return self._look(source, source.meta, step, self.content(source))
 
-    def _look(self, source: Traced, meta: Meta, step: Step, value: Ref | None) -> Traced:
+    def _look(self, source: Traced, meta: Meta, step: Step, value: Ref) -> Traced:
         memory = source.memory
         tensor = Traced(meta, memory, (*source.steps, step))
-        if value is not None:
-            tensor.value = value
-            tensor.generation = memory.generation
+        tensor.value = value
+        tensor.generation = memory.generation
         return tensor
 
-    def _view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
-        source: Traced = args[0]
+    def _view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        source = self._abstract(args[0])
+        types = self._rule(record, (source.meta, *args[1:]), kwargs)
+        if type(types) is Meta:
+            func, rest = normalize_view(record.func, args[1:], types)
+            return self._one_view(source, func, rest, kwargs, types)
         splitter = SPLITTERS.get(record.name)
-        if splitter is not None:
-            calls = splitter(source.meta, *args[1:], **kwargs)
-            return [
-                self._one_view(source, func, rest, {}, after) for (func, rest), after in zip(calls, types, strict=True)
-            ]
-        if type(types) is not Meta:
+        if splitter is None:
             raise NoInverse(f"{record.name} returns several views")
-        func, rest = normalize_view(record.func, args[1:], types)
-        return self._one_view(source, func, rest, kwargs, types)
+        calls = splitter(source.meta, *args[1:], **kwargs)
+        return [self._one_view(source, func, rest, {}, after) for (func, rest), after in zip(calls, types, strict=True)]
 
     def _one_view(
         self, source: Traced, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta
     ) -> Traced:
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
-        step = Step(func, args, kwargs, source.meta, after)
+        step = Step(func, self.record(func).name, args, kwargs, source.meta, after)
         return self._look(source, after, step, self._apply(step, self.content(source), source.memory.shift))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
         # as_strided addresses the memory, not the view: it starts again from the base.
         memory = source.memory
-        step = Step(aten.as_strided.default, (*args[:2], after.storage_offset), {}, memory.meta, after)
+        func = aten.as_strided.default
+        step = Step(func, str(func), (*args[:2], after.storage_offset), {}, memory.meta, after)
         tensor = Traced(after, memory, (step,))
         self.content(tensor)
         return tensor
@@ -174,7 +222,7 @@ class TraceMode(AbstractMode):
             after = Meta(after.shape, after.stride, after.dtype, after.device, offset)
             if step.func is aten.as_strided.default:
                 raise NoInverse(f"as_strided of a written input at storage offset {shift}")
-        return self.recorder.record(str(step.func), (value, *step.args), step.kwargs, after)
+        return self.recorder.record(step.target, (value, *step.args), step.kwargs, after)
 
     # Content.
 
@@ -242,7 +290,7 @@ class TraceMode(AbstractMode):
         before = target.meta
         value = self.content(target)
         self._retype(record, args, kwargs)
-        step = Step(functional, args[1:], kwargs, before, target.meta)
+        step = Step(functional, str(functional), args[1:], kwargs, before, target.meta)
         if target is target.memory.base:
             target.memory.base = None
         target.value = self._apply(step, value, target.memory.shift)
@@ -277,6 +325,7 @@ class TraceMode(AbstractMode):
         for memory in self.memories:
             memory.base = None
         self._lifted.clear()
+        self._handlers.clear()
 
 
 def same_layout(first: Meta, second: Meta) -> bool:
@@ -294,4 +343,9 @@ def _types_of(metas: dict[str, Meta], value: Any) -> Any:
     return value
 
 
-Handler = Callable[[TraceMode, OpRecord, tuple[Any, ...], dict[str, Any]], Any]
+_SPECIAL = {
+    "aten._local_scalar_dense.default": "_value_of",
+    "aten._assert_tensor_metadata.default": "_nothing",
+    "aten._unsafe_view.default": "_unsafe_view",
+    "aten.native_batch_norm_backward.default": "_batch_norm_backward",
+}

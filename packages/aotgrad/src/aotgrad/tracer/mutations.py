@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
-from absint.meta import contiguous_stride
+from absint.meta import Meta, contiguous_stride
 from absint.schema import OpRecord, argument_value
 from aotgrad.errors import GeneratorArgument, NoFunctionalForm
 from aotgrad.tracer.values import Traced
@@ -110,28 +109,38 @@ def _zero(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref
     return _fill(mode, args[0], False if args[0].dtype is torch.bool else 0)
 
 
-def _bernoulli(functional: OpOverload) -> Any:
-    """Filling in place draws in memory order, the functional op in row-major order: turn the one into the other."""
+def _bernoulli_number(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    """A mask of one probability, drawn as bool (the stream is the same) so that a quarter of the bytes is saved."""
+    meta = args[0].meta
+    order, inverse = _memory_order(meta)
+    options = {"dtype": torch.bool, "device": meta.device}
+    like = mode.emit(aten.full.default, ([meta.shape[d] for d in order], False), options)
+    drawn = mode.emit(aten.bernoulli.p, (like, args[1] if len(args) > 1 else kwargs.get("p", 0.5)), {})
+    if inverse != list(range(meta.ndim)):
+        drawn = mode.emit(aten.permute.default, (drawn, inverse), {})
+    return drawn if meta.dtype is torch.bool else mode.emit(aten._to_copy.default, (drawn,), {"dtype": meta.dtype})
 
-    def fill(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-        meta = args[0].meta
-        probability = mode.refs(args[1]) if len(args) > 1 else kwargs.get("p", 0.5)
-        order = sorted(range(meta.ndim), key=lambda d: -meta.stride[d])
-        if order == list(range(meta.ndim)):
-            return mode.emit(functional, (mode.content(args[0]), probability), {})
-        if isinstance(probability, Ref):
-            probability = mode.emit(aten.expand.default, (probability, list(meta.shape)), {})
-            probability = mode.emit(aten.permute.default, (probability, order), {})
-        turned = mode.emit(aten.permute.default, (mode.content(args[0]), order), {})
-        drawn = mode.emit(functional, (turned, probability), {})
-        return mode.emit(aten.permute.default, (drawn, [order.index(d) for d in range(meta.ndim)]), {})
 
-    return fill
+def _bernoulli_tensor(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    meta = args[0].meta
+    order, inverse = _memory_order(meta)
+    probability = mode.refs(args[1] if len(args) > 1 else kwargs["p"])
+    probability = mode.emit(aten.expand.default, (probability, list(meta.shape)), {})
+    probability = mode.emit(aten.permute.default, (probability, order), {})
+    turned = mode.emit(aten.permute.default, (mode.content(args[0]), order), {})
+    drawn = mode.emit(aten.bernoulli.Tensor, (turned, probability), {})
+    return mode.emit(aten.permute.default, (drawn, inverse), {})
+
+
+def _memory_order(meta: Meta) -> tuple[list[int], list[int]]:
+    """Filling in place draws in memory order, a functional op in row-major order: the one as a turn of the other."""
+    order = sorted(range(meta.ndim), key=lambda d: -meta.stride[d])
+    return order, [order.index(d) for d in range(meta.ndim)]
 
 
 _SPECIAL: dict[str, Any] = {
-    "aten.bernoulli_.float": _bernoulli(aten.bernoulli.p),
-    "aten.bernoulli_.Tensor": _bernoulli(aten.bernoulli.Tensor),
+    "aten.bernoulli_.float": _bernoulli_number,
+    "aten.bernoulli_.Tensor": _bernoulli_tensor,
     "aten.copy_.default": _copy,
     "aten.fill_.Scalar": _fill_scalar,
     "aten.zero_.default": _zero,

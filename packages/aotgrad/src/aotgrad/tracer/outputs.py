@@ -143,4 +143,4 @@ def _link(step: Step) -> tuple[str, Any]:
         return _DETACH
     if step.kwargs:
         raise UnsupportedOutput(f"a view output made with keyword arguments: {step.func}")
-    return str(step.func), tuple(to_arg(arg) for arg in step.args)
+    return step.target, tuple(to_arg(arg) for arg in step.args)

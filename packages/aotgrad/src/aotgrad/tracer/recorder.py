@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,13 +11,15 @@ from absint import Meta, to_wire
 from absint.wire import to_arg
 from aotgrad.errors import UnwirableValue
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
-from stagewire.types import NoneType
+from stagewire.types import NoneType, TensorType
 
 __all__ = ["Recorder"]
 
 # Keyword arguments that say nothing about the result when they have these values.
 _SILENT = {"layout": (torch.strided, None), "pin_memory": (False, None), "generator": (None,), "device": (None,),
            "dtype": (None,), "memory_format": (None,), "non_blocking": (False,)}  # fmt: skip
+
+_ATOMS = frozenset((Ref, int, bool, type(None), str))
 
 
 class Recorder:
@@ -31,6 +34,7 @@ class Recorder:
         self.phase: Phase = "forward"
         self.line: SourceLine | None = None
         self._count: dict[str, int] = {}
+        self._names: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem_1`, `stem_2`... where it is taken."""
@@ -47,15 +51,14 @@ class Recorder:
         self.metas[name] = meta
         return Ref(name)
 
-    def record(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
+    def record(self, target: str, args: Sequence[Any], kwargs: dict[str, Any], types: Any) -> Any:
         """Append one node; returns `Ref`s in the structure of `types` (Metas, None, tuples and lists of them)."""
-        stem = target.split(".")[1]
         results: list[Value] = []
-        refs = self._results(stem, types, results)
+        refs = self._results(target.split(".", 2)[1], types, results)
         self.nodes.append(
             Node(
                 target,
-                tuple([to_arg(a) for a in args]) if args else (),
+                tuple([a if type(a) in _ATOMS else to_arg(a) for a in args]),
                 {k: to_arg(v) for k, v in kwargs.items() if k not in _SILENT or v not in _SILENT[k]} if kwargs else {},
                 tuple(results),
                 self.line,
@@ -68,13 +71,24 @@ class Recorder:
         if type(types) is Meta:
             name = self.fresh_name(stem)
             self.metas[name] = types
-            results.append(Value(name, to_wire(types)))
+            dtype, device = self._names_of(types)
+            wire = TensorType(dtype, types.shape, types.stride, types.storage_offset, device)
+            results.append(Value(name, wire))
             return Ref(name)
         if isinstance(types, (tuple, list)):
             return type(types)([self._result_or_none(stem, item, results) for item in types])
         if types is None:
             return None
         raise UnwirableValue(f"a result of type {type(types).__name__}")
+
+    def _names_of(self, meta: Meta) -> tuple[str, str]:
+        """dtype and device as documents write them; looked up, since printing a torch.device takes longer."""
+        key = (meta.dtype, meta.device)
+        names = self._names.get(key)
+        if names is None:
+            wire = to_wire(meta)
+            names = self._names[key] = (wire.dtype, wire.device)
+        return names
 
     def _result_or_none(self, stem: str, types: Any, results: list[Value]) -> Any:
         if types is None:

@@ -17,16 +17,23 @@ import torch
 from torch._ops import OpOverload
 
 from absint import AbstractTensor, Meta
+from absint.meta import CPU
 from absint.tensor import Storage
 from stagewire.graph import Ref
 
 __all__ = ["Memory", "Step", "Traced"]
 
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+
 
 class Step(msgspec.Struct, frozen=True, eq=False):
-    """One view op on the way from a base to a view. `func` is None where only autograd sees a difference (detach)."""
+    """One view op on the way from a base to a view: `func`, named `target`, called as func(tensor, *args, **kwargs).
+
+    `func` is None where only autograd sees a difference (detach).
+    """
 
     func: OpOverload | None
+    target: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     before: Meta
@@ -70,8 +77,17 @@ class Traced(AbstractTensor):
     def __new__(
         cls, meta: Meta, memory: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
     ) -> Traced:
-        tensor = AbstractTensor.__new__(cls, meta, memory, requires_grad=requires_grad)
-        tensor.memory = memory
+        tensor = _make_wrapper(
+            cls,
+            meta.shape,
+            strides=meta.stride,
+            storage_offset=meta.storage_offset,
+            dtype=meta.dtype,
+            device=CPU,
+            requires_grad=requires_grad,
+        )
+        tensor.meta = meta
+        tensor._storage = tensor.memory = memory
         tensor.steps = steps
         tensor.value = None
         tensor.generation = -1

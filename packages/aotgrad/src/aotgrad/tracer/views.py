@@ -59,12 +59,9 @@ SPLITTERS: dict[str, Callable[..., list[Call]]] = {
 
 def normalize_view(func: OpOverload, args: tuple[Any, ...], after: Meta) -> Call:
     """The view op to record: `_reshape_alias` and `_unsafe_view` are what `view` is."""
-    if func in _AS_VIEW:
+    if func is aten._reshape_alias.default or func is aten._unsafe_view.default:
         return aten.view.default, (list(after.shape),)
     return func, args
-
-
-_AS_VIEW = frozenset((aten._reshape_alias.default, aten._unsafe_view.default))
 
 
 def reshape_value(emit: Emit, metas: dict[str, Meta], value: Ref, shape: tuple[int, ...]) -> Ref:

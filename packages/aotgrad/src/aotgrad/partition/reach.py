@@ -1,0 +1,72 @@
+"""Values that gain nothing by being computed again: they would have to be written to memory in the backward anyway."""
+
+from __future__ import annotations
+
+from aotgrad.operands import operands
+from aotgrad.partition.needs import Needs
+from aotgrad.partition.policy import Policy
+from stagewire.graph import Node
+
+__all__ = ["held_back"]
+
+# Backward ops that are one pass over memory, fused with what feeds them.
+_FUSED = frozenset(
+    f"aten.{name}"
+    for name in ("gelu_backward", "threshold_backward", "tanh_backward", "sigmoid_backward", "silu_backward",
+                 "elu_backward", "hardtanh_backward", "hardswish_backward", "leaky_relu_backward", "logit_backward",
+                 "native_dropout_backward", "softplus_backward", "mish_backward", "sum", "mean")
+)  # fmt: skip
+
+
+def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bool) -> frozenset[str]:
+    """Names of values not to compute again: operands of ops that are not fused, and values that would live long."""
+    fused = [_is_fused(node, policy) for node in needs.backward]
+    kept: set[str] = set()
+    if save_operands:
+        for name, users in needs.consumers.items():
+            if any(not fused[user] for user in users):
+                kept.update(_memory(name, needs, policy))
+    clock = [0]
+    for is_fused in fused:
+        clock.append(clock[-1] + (not is_fused))
+    kept.update(_long_lived(needs, policy, clock, longest_life))
+    return frozenset(kept)
+
+
+def _is_fused(node: Node, policy: Policy) -> bool:
+    return policy.element_cost(node) is not None or node.target.rpartition(".")[0] in _FUSED
+
+
+def _memory(name: str, needs: Needs, policy: Policy) -> tuple[str, ...]:
+    """The value whose memory `name` shows, unless it is an input or a constant filling."""
+    node = needs.producers.get(name)
+    while node is not None and policy.is_free(node):
+        name = operands(node)[0]
+        node = needs.producers.get(name)
+    return () if node is None or not operands(node) else (name,)
+
+
+def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int) -> list[str]:
+    """Values that, computed again for their first use, wait for their last across more than `longest` unfused ops.
+
+    A value is first used where the backward uses it, or where a value that is computed again from it is first used.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for name, users in needs.consumers.items():
+        if users and name in needs.producers:
+            first[name], last[name] = clock[users[0]], clock[users[-1]]
+    found = []
+    for name, node in reversed(needs.producers.items()):
+        start = first.get(name)
+        if start is None or (cost := policy.element_cost(node)) is None:
+            continue
+        if cost and last[name] - start > longest:
+            found.append(name)
+            continue
+        end = last[name] if policy.is_free(node) else start
+        for operand in operands(node):
+            if operand in needs.producers:
+                first[operand] = min(first.get(operand, start), start)
+                last[operand] = max(last.get(operand, end), end)
+    return found
