@@ -1,0 +1,106 @@
+"""Look at documents from a shell.
+
+    python -m stagewire schema [KIND...]      the JSON Schema of documents
+    python -m stagewire show FILE             the printed form
+    python -m stagewire verify FILE           every broken constraint, with the lines around it
+    python -m stagewire digest FILE           the content hash
+    python -m stagewire convert FILE OUT      .json, .msgpack, or .txt (the printed form), either way
+
+Exit codes: 0 done, 1 a coded error or a broken constraint (printed), 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from stagewire.codec import KINDS, Document, kind_of, load, save
+from stagewire.digest import digest
+from stagewire.errors import DecodeError, ParseError, StageError
+from stagewire.parser import parse_document
+from stagewire.printer import print_document
+from stagewire.schema import json_schema
+from stagewire.verify import faults, window
+
+TEXT = ".txt"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        return _run(chosen)
+    except StageError as error:
+        print(error, file=sys.stderr)
+    except OSError as error:
+        print(f"{error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+    return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m stagewire", description="Look at the documents between stages.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    schema = commands.add_parser("schema", help="print the JSON Schema of documents")
+    schema.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    for name, what in (
+        ("show", "print a document"),
+        ("verify", "print every broken constraint"),
+        ("digest", "print the content hash"),
+        ("convert", "write a document in the format of the second suffix"),
+    ):
+        command = commands.add_parser(name, help=what)
+        command.add_argument("file", type=Path)
+        if name == "convert":
+            command.add_argument("output", type=Path, help=f".json, .msgpack or {TEXT}")
+    return parser
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    match chosen.command:
+        case "schema":
+            print(msgspec.json.format(msgspec.json.encode(json_schema(*chosen.kinds)), indent=2).decode())
+        case "show":
+            print(print_document(read(chosen.file)), end="")
+        case "verify":
+            return _verify(read(chosen.file), chosen.file)
+        case "digest":
+            print(digest(read(chosen.file)))
+        case _:
+            write(read(chosen.file), chosen.output)
+    return 0
+
+
+def read(path: Path) -> Document:
+    """A saved or printed document; faults name the file."""
+    if path.suffix != TEXT:
+        return load(path)
+    try:
+        return parse_document(path.read_text(encoding="utf-8"))
+    except ParseError as error:
+        raise ParseError(error.message, where=f"{path}:{error.where}") from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the text is no UTF-8: {error}", where=str(path)) from None
+
+
+def write(document: Document, path: Path) -> None:
+    """Save in the format of the suffix."""
+    if path.suffix == TEXT:
+        path.write_text(print_document(document), encoding="utf-8")
+    else:
+        save(document, path)
+
+
+def _verify(document: Document, path: Path) -> int:
+    found = list(faults(document))
+    for fault in found:
+        print(f"[{fault.label}] {fault.message}\n{window(document, fault.path)}\n")
+    print(f"{path}: {kind_of(document)}, {len(found)} broken constraints")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

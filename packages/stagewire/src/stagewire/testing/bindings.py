@@ -1,0 +1,169 @@
+"""Strategies for bindings that fit a forward and a backward."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import strategies as st
+
+from stagewire.capture import Symbol
+from stagewire.grad import (
+    Binding,
+    BoundConstant,
+    BoundInput,
+    BoundOutput,
+    Fresh,
+    Literally,
+    Mutation,
+    SameAsInput,
+    Saved,
+    SavedInput,
+    SavedResult,
+    Tangent,
+    ViewOf,
+)
+from stagewire.tensors import Constant
+from stagewire.testing.basics import Names, args, symbol_tables, tensor_types
+from stagewire.types import ITEM_SIZE, DType, TensorType, ValueType, contiguous
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """What a forward takes: symbols, the caller's tensors, then constants."""
+
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[TensorType, ...]
+    constants: tuple[Constant, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the symbols."""
+        return tuple(symbol.name for symbol in self.symbols)
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types of the forward's arguments."""
+        return self.inputs + tuple(contiguous(constant.dtype, constant.shape) for constant in self.constants)
+
+
+_CONSTANT_DTYPES: tuple[DType, ...] = ("float32", "int64", "bool", "bfloat16")
+
+
+@st.composite
+def constants(draw: st.DrawFn) -> Constant:
+    """A small tensor of any bytes that its dtype allows."""
+    dtype = draw(st.sampled_from(_CONSTANT_DTYPES))
+    shape = tuple(draw(st.lists(st.integers(0, 3), max_size=2)))
+    count = math.prod(shape)
+    if dtype == "bool":
+        return Constant(dtype, shape, bytes(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))))
+    size = count * ITEM_SIZE[dtype]
+    return Constant(dtype, shape, draw(st.binary(min_size=size, max_size=size)))
+
+
+@st.composite
+def interfaces(draw: st.DrawFn, dtypes: st.SearchStrategy[DType] | None = None) -> Interface:
+    """Up to three inputs and a constant, with symbols sometimes."""
+    symbols = draw(symbol_tables())
+    known = tuple(symbol.name for symbol in symbols)
+    tensors = tensor_types(known) if dtypes is None else tensor_types(known, dtypes)
+    inputs = tuple(draw(st.lists(tensors, max_size=3)))
+    return Interface(symbols, inputs, tuple(draw(st.lists(constants(), max_size=1))))
+
+
+@st.composite
+def bindings(
+    draw: st.DrawFn, interface: Interface, results: Sequence[ValueType | None], trains: bool, joint: bool = False
+) -> Binding:
+    """A binding over a forward that returns `results`; saved values and tangents only where it `trains`.
+
+    `input_gradients` is empty: `with_gradients` adds it once the backward is known.
+    """
+    supply = Names(draw)
+    tensors = [number for number, kind in enumerate(results) if isinstance(kind, TensorType)]
+    mutations: list[Mutation] = []
+    for number in range(len(interface.inputs) if tensors else 0):
+        if draw(st.sampled_from([False, False, True])):
+            mutations.append(Mutation(number, draw(st.sampled_from(tensors)), draw(st.booleans())))
+    mutated = {mutation.input for mutation in mutations}
+    roles = [draw(st.sampled_from(("parameter", "buffer", "tensor"))) for _ in interface.inputs]
+    inputs = tuple(
+        BoundInput(supply.fresh(), kind, role, number in mutated)  # type: ignore[arg-type]
+        for number, (kind, role) in enumerate(zip(interface.inputs, roles, strict=True))
+    )
+    return Binding(
+        inputs=inputs,
+        outputs=tuple(draw(st.lists(_outputs(interface, tensors), max_size=3))),
+        mutations=tuple(mutations),
+        saved=_saved(draw, interface, tensors) if trains else (),
+        tangents=_tangents(draw, results, tensors) if trains else (),
+        symbols=interface.symbols,
+        constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
+        joint_saved=tuple(draw(st.lists(st.sampled_from(tensors), max_size=1))) if joint and tensors else (),
+    )
+
+
+@st.composite
+def _outputs(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> BoundOutput:
+    choices: list[st.SearchStrategy[BoundOutput]] = [st.builds(Literally, args([], interface.names))]
+    if tensors:
+        choices += [st.builds(Fresh, st.sampled_from(tensors), st.booleans())] * 3
+        choices.append(_views(interface, "result", tensors))
+    if interface.inputs:
+        numbers = list(range(len(interface.inputs)))
+        choices.append(st.builds(SameAsInput, st.sampled_from(numbers)))
+        choices.append(_views(interface, "input", numbers))
+    return draw(st.one_of(choices))
+
+
+def _views(interface: Interface, of: str, bases: list[int]) -> st.SearchStrategy[BoundOutput]:
+    step = st.tuples(
+        st.sampled_from(["aten.view.default", "aten.transpose.int"]),
+        st.lists(args([], interface.names), max_size=2).map(tuple),
+    )
+    return st.builds(
+        ViewOf,
+        st.just(of),
+        st.sampled_from(bases),
+        st.lists(step, max_size=2).map(tuple),
+        tensor_types(interface.names),
+    )
+
+
+def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[Saved, ...]:
+    choices: list[st.SearchStrategy[Saved]] = []
+    if interface.types:
+        choices.append(st.builds(SavedInput, st.integers(0, len(interface.types) - 1)))
+    if tensors:
+        choices.append(st.builds(SavedResult, st.sampled_from(tensors)))
+    return tuple(draw(st.lists(st.one_of(choices), max_size=2))) if choices else ()
+
+
+def _tangents(draw: st.DrawFn, results: Sequence[ValueType | None], tensors: list[int]) -> tuple[Tangent, ...]:
+    found: list[Tangent] = []
+    for number in tensors:
+        kind = results[number]
+        if isinstance(kind, TensorType) and draw(st.booleans()):
+            found.append(Tangent(number, msgspec.structs.replace(kind, requires_grad=False)))
+    return tuple(found)
+
+
+def backward_types(
+    binding: Binding, interface: Interface, results: Sequence[ValueType | None]
+) -> tuple[TensorType, ...]:
+    """The types of the backward's arguments: saved values, then tangents."""
+    found: list[TensorType] = []
+    for saved in binding.saved:
+        kind = interface.types[saved.input] if isinstance(saved, SavedInput) else results[saved.result]
+        assert isinstance(kind, TensorType)
+        found.append(kind)
+    return (*found, *(tangent.type for tangent in binding.tangents))
+
+
+def with_gradients(draw: st.DrawFn, binding: Binding, results: int) -> Binding:
+    """The binding with an entry an input: one of the backward's results, or None."""
+    numbers = st.sampled_from([None, *range(results)])
+    return msgspec.structs.replace(binding, input_gradients=tuple(draw(numbers) for _ in binding.inputs))

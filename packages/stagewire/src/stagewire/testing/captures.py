@@ -1,0 +1,124 @@
+"""Strategies for sources, guards and captures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cache, lru_cache
+
+from hypothesis import strategies as st
+
+from stagewire import capture
+from stagewire.capture import Capture, Guard, Input, Source
+from stagewire.expr import symbol
+from stagewire.graph import Value
+from stagewire.testing.basics import (
+    FLOATS,
+    INTEGERS,
+    TEXT,
+    args,
+    names,
+    plain_names,
+    source_lines,
+    symbol_tables,
+    tensor_types,
+)
+from stagewire.testing.graphs import TORCH, Vocabulary, graphs
+from stagewire.types import ScalarType, TensorType, ValueType
+
+keys: st.SearchStrategy[int | str | bool | float | None] = st.one_of(st.none(), st.booleans(), INTEGERS, FLOATS, TEXT)
+
+
+@cache
+def sources(handles: bool = False) -> st.SearchStrategy[Source]:
+    """Paths to Python values; through what a process holds only with `handles`."""
+    roots: list[st.SearchStrategy[Source]] = [
+        st.builds(capture.Local, st.one_of(plain_names, names)),
+        st.builds(capture.Global, names, st.one_of(st.none(), names)),
+        st.builds(capture.Builtin, plain_names),
+        st.builds(capture.Cell, names),
+    ]
+    if handles:
+        roots.append(st.builds(capture.HandleSource, names))
+    return st.recursive(st.one_of(roots), _steps, max_leaves=4)
+
+
+def _steps(base: st.SearchStrategy[Source]) -> st.SearchStrategy[Source]:
+    positions = st.integers(0, 5)
+    return st.one_of(
+        st.builds(capture.Attribute, base, st.one_of(plain_names, names)),
+        st.builds(capture.Item, base, keys),
+        st.builds(capture.DictKey, base, positions),
+        st.builds(capture.DictValue, base, positions),
+        st.builds(capture.TypeOf, base),
+        st.builds(capture.Cell, names, base),
+    )
+
+
+def guards(symbols: Sequence[str] = (), handles: bool = False) -> st.SearchStrategy[Guard]:
+    """Guards of every kind."""
+    return _guards(tuple(symbols), handles)
+
+
+@lru_cache(maxsize=64)
+def _guards(symbols: tuple[str, ...], handles: bool) -> st.SearchStrategy[Guard]:
+    source = sources(handles)
+    line = st.one_of(st.none(), source_lines)
+    literal = args([], [], handles=False)
+    choices: list[st.SearchStrategy[Guard]] = [
+        st.builds(capture.TypeIs, source, TEXT, line),
+        st.builds(capture.IdentityIs, source, TEXT, line),
+        st.builds(capture.Equals, source, literal, line),
+        st.builds(capture.TensorIs, source, tensor_types(symbols), TEXT, st.sampled_from([None, True, False]), line),
+        st.builds(capture.LengthIs, source, st.integers(0, 9), line),
+        st.builds(capture.KeysAre, source, st.lists(literal, max_size=2).map(tuple), line),
+        st.builds(capture.HasKey, source, keys, st.booleans(), line),
+        st.builds(capture.HasAttribute, source, names, st.booleans(), line),
+        st.builds(capture.SameObject, source, source, st.booleans(), line),
+        global_states,
+    ]
+    if symbols:
+        side = st.one_of(st.integers(0, 9), st.builds(symbol, st.sampled_from(symbols)))
+        operator = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+        choices.append(st.builds(capture.Relation, side, operator, side, line))
+    return st.one_of(choices)
+
+
+global_states: st.SearchStrategy[capture.GlobalState] = st.builds(
+    capture.GlobalState,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["float32", "bfloat16"]),
+    st.lists(st.tuples(st.sampled_from(["cpu", "cuda"]), st.just("bfloat16")), max_size=1).map(tuple),
+    st.booleans(),
+)
+
+
+@st.composite
+def captures(draw: st.DrawFn, vocabulary: Vocabulary = TORCH, with_guards: bool = True) -> Capture:
+    """A capture with inputs of every role; one in two refers to handles and is not portable."""
+    portable = draw(st.booleans())
+    vocabulary = dataclasses.replace(vocabulary, handles=vocabulary.handles and not portable)
+    symbols = draw(symbol_tables())
+    known = tuple(symbol.name for symbol in symbols)
+    kinds: list[ValueType] = list(draw(st.lists(tensor_types(known), max_size=3)))
+    if vocabulary.opaque is not None and draw(st.booleans()):
+        kinds.append(ScalarType("int"))
+    graph = draw(graphs(vocabulary, kinds, known, phase="forward"))
+    guard = guards(known, handles=not portable)
+    return Capture(
+        code=draw(st.builds(capture.Code, names, TEXT, st.integers(0, 999))),
+        inputs=tuple(_input(draw, value, portable) for value in graph.inputs),
+        graph=graph,
+        guards=tuple(draw(st.lists(guard, max_size=3))) if with_guards else (),
+        symbols=symbols,
+        state=draw(global_states),
+        portable=portable,
+    )
+
+
+def _input(draw: st.DrawFn, value: Value, portable: bool) -> Input:
+    source = draw(sources(handles=not portable))
+    if not isinstance(value.type, TensorType):
+        return Input(value, source, "symbol")
+    return Input(value, source, draw(st.sampled_from(["parameter", "buffer", "tensor", "constant"])))
