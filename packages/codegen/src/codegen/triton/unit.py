@@ -1,4 +1,4 @@
-"""One direction of a `Loop` document as a Triton module and its launches. Pure data: nothing is imported or compiled."""
+"""One direction of a `Loop` document as a Triton module and its launches: pure data, nothing is imported."""
 
 from __future__ import annotations
 
