@@ -3,7 +3,7 @@
     call     ::= (check overlap)? run mutation* output*
     run      ::= forward | Function.apply(forward, backward)
 
-The callable is straight-line Python, written per binding: see `epilogue`.
+The callable is straight-line Python, written per binding: see `call_lines`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aotgrad.ops import overload
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.tensors import Constant
 
-__all__ = ["Executor", "bind", "epilogue", "read_constant"]
+__all__ = ["Executor", "bind", "call_lines", "read_constant"]
 
 Executor = Callable[..., Sequence[Any]]
 
@@ -38,40 +38,49 @@ def bind(
     is made. With `joint` the gradient can be differentiated again; without it that is a `DoubleBackward` error.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
+    names: dict[str, Any] = {
+        "constants": constants,
+        "copy_all": torch._foreach_copy_,
+        "set_grad": torch._C._set_grad_enabled,
+        "is_grad_enabled": torch.is_grad_enabled,
+    }
     if backward is None:
-        run = _without_history(forward, constants)
+        names["run"] = forward
     else:
-        run = make_function(binding, forward, backward, joint, constants)
-    names: dict[str, Any] = {"run": run, "copy_all": torch._foreach_copy_, "set_grad": torch._C._set_grad_enabled,
-                             "is_grad_enabled": torch.is_grad_enabled}  # fmt: skip
-    lines = epilogue(binding, names)
+        names["run"] = make_function(binding, forward, backward, joint, constants)
     if binding.mutations and len(binding.inputs) > 1:
         names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
-        lines.insert(1, "    check(inputs)")
+    lines = call_lines(binding, names, differentiable=backward is not None)
     exec(compile("\n".join(lines), "<aotgrad.bind>", "exec"), names)
     return names["call"]
 
 
-def _without_history(forward: Executor, constants: tuple[torch.Tensor, ...]) -> Executor:
-    """The forward alone. The graph does not say where the program detached, so autograd must not look on."""
-    is_grad_enabled, set_grad = torch.is_grad_enabled, torch._C._set_grad_enabled
-
-    def run(*inputs: torch.Tensor) -> Sequence[Any]:
-        if not is_grad_enabled():
-            return forward(*inputs, *constants)
-        set_grad(False)
-        try:
-            return forward(*inputs, *constants)
-        finally:
-            set_grad(True)
-
-    return run
-
-
-def epilogue(binding: Binding, names: dict[str, Any]) -> list[str]:
+def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool) -> list[str]:
     """The lines of the callable; objects that they use are put into `names`."""
-    lines = ["def call(*inputs):", "    results = run(*inputs)"]
-    lines += _mutation_lines(binding)
+    lines = ["def call(*inputs):"]
+    if "check" in names:
+        lines.append("    check(inputs)")
+    return [*lines, *_run_lines(binding, differentiable), *_mutation_lines(binding), _return_line(binding, names)]
+
+
+def _run_lines(binding: Binding, differentiable: bool) -> list[str]:
+    if differentiable:
+        return ["    results = run(*inputs)"]
+    call = f"results = run(*inputs{', *constants' if binding.constants else ''})"
+    # The graph does not say where the program detached, so autograd must not look on.
+    return [
+        "    if is_grad_enabled():",
+        "        set_grad(False)",
+        "        try:",
+        f"            {call}",
+        "        finally:",
+        "            set_grad(True)",
+        "    else:",
+        f"        {call}",
+    ]
+
+
+def _return_line(binding: Binding, names: dict[str, Any]) -> str:
     outputs = []
     for number, output in enumerate(binding.outputs):
         match output:
@@ -82,10 +91,9 @@ def epilogue(binding: Binding, names: dict[str, Any]) -> list[str]:
             case ViewOf():
                 outputs.append(_view_expression(output, number, names))
             case Literally(value=value):
-                names[f"literal{number}"] = value
+                names[f"literal{number}"] = from_arg(value, lambda leaf: leaf)
                 outputs.append(f"literal{number}")
-    lines.append(f"    return ({''.join(text + ', ' for text in outputs)})")
-    return lines
+    return f"    return ({''.join(text + ', ' for text in outputs)})"
 
 
 def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:

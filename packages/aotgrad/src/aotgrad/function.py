@@ -1,4 +1,8 @@
-"""The autograd function round the two halves."""
+"""The autograd function round the two halves, written as straight-line Python for one binding.
+
+forward  ::= run save* return                      (ctx, *inputs) -> results that the caller may see
+backward ::= (second order)? tangent* run return   (ctx, *grads)  -> gradients of the inputs
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from aotgrad.errors import DoubleBackward
 from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
 from stagewire.types import TensorType
 
-__all__ = ["make_function"]
+__all__ = ["make_function", "visible_results"]
 
 Executor = Callable[..., Any]
 
@@ -24,46 +28,22 @@ def make_function(
     constants: tuple[torch.Tensor, ...],
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
-    visible = _visible_results(binding)
-    differentiable = {tangent.result for tangent in binding.tangents}
-    closed = tuple(number for number in range(visible) if number not in differentiable)
-    slots = tuple((type(s) is SavedInput, s.input if type(s) is SavedInput else s.result) for s in binding.saved)
-    starts = tuple((tangent.result, _tangent_reader(tangent)) for tangent in binding.tangents)
-    order = binding.input_gradients
-    second = None if joint is None else _second_order(binding, joint, constants, len(slots))
-
-    class Compiled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            given = (*inputs, *constants) if constants else inputs
-            results = forward(*given)
-            saved = [given[number] if of_input else results[number] for of_input, number in slots]
-            if second is not None:
-                saved += inputs
-            ctx.save_for_backward(*saved)
-            ctx.set_materialize_grads(False)
-            if closed:
-                ctx.mark_non_differentiable(*[results[number] for number in closed])
-            return tuple(results[:visible])
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            tangents = [read(grads[number]) for number, read in starts]
-            saved = ctx.saved_tensors
-            if torch.is_grad_enabled():
-                if second is None:
-                    raise DoubleBackward("the gradient of a compiled gradient (create_graph=True)")
-                found = second(saved, tangents)
-            elif second is None:
-                found = backward(*saved, *tangents)
-            else:
-                found = backward(*saved[: len(slots)], *tangents)
-            return tuple([None if number is None else found[number] for number in order])
-
-    return Compiled.apply
+    names: dict[str, Any] = {
+        "run_forward": forward,
+        "run_backward": backward,
+        "constants": constants,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "second_order": _second_order(binding, joint, constants),
+    }
+    lines = [*_forward_lines(binding, joint is not None), *_backward_lines(binding, joint is not None, names)]
+    exec(compile("\n".join(lines), "<aotgrad.function>", "exec"), names)
+    members = {"forward": staticmethod(names["forward"]), "backward": staticmethod(names["backward"])}
+    function = type(torch.autograd.Function)("Compiled", (torch.autograd.Function,), members)
+    # Function.apply itself is Python that looks for functorch wrappers in every argument; this is what it calls.
+    return super(torch.autograd.Function, function).apply
 
 
-def _visible_results(binding: Binding) -> int:
+def visible_results(binding: Binding) -> int:
     """How many of the forward's first results outputs and mutations use."""
     used = [mutation.result for mutation in binding.mutations]
     for output in binding.outputs:
@@ -74,6 +54,53 @@ def _visible_results(binding: Binding) -> int:
     return max(used, default=-1) + 1
 
 
+def _forward_lines(binding: Binding, keep_inputs: bool) -> list[str]:
+    visible = visible_results(binding)
+    differentiable = {tangent.result for tangent in binding.tangents}
+    closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
+    saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved] + ["*inputs"] * keep_inputs
+    lines = [
+        "def forward(ctx, *inputs):",
+        f"    results = run_forward(*inputs{', *constants' if binding.constants else ''})",
+        f"    ctx.save_for_backward({', '.join(saved)})",
+        "    ctx.set_materialize_grads(False)",
+    ]
+    if closed:
+        lines.append(f"    ctx.mark_non_differentiable({', '.join(closed)})")
+    return [*lines, f"    return ({''.join(f'results[{number}], ' for number in range(visible))})"]
+
+
+def _saved(slot: Any, inputs: int) -> str:
+    if not isinstance(slot, SavedInput):
+        return f"results[{slot.result}]"
+    return f"inputs[{slot.input}]" if slot.input < inputs else f"constants[{slot.input - inputs}]"
+
+
+def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) -> list[str]:
+    visible, count = visible_results(binding), len(binding.saved)
+    lines = [
+        f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
+        "    saved = ctx.saved_tensors",
+    ]
+    tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
+    for tangent, name in zip(binding.tangents, tangents, strict=True):
+        names[f"read_{name}"] = _tangent_reader(tangent)
+        names[f"stride_{name}"] = tuple(tangent.type.stride)
+        lines += [
+            f"    if {name} is None or {name}.stride() != stride_{name}:",
+            f"        {name} = read_{name}({name})",
+        ]
+    given = ", ".join([f"*saved[:{count}]" if keep_inputs else "*saved", *tangents])
+    lines += [
+        "    if is_grad_enabled():",
+        f"        found = second_order(saved, ({', '.join(tangents)},))",
+        "    else:",
+        f"        found = run_backward({given})",
+    ]
+    order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
+    return [*lines, f"    return ({''.join(f'{text}, ' for text in order)})"]
+
+
 def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None], torch.Tensor]:
     """Makes what autograd hands over the tensor that the backward expects: zeros for none, the expected strides."""
     expected = tangent.type
@@ -82,7 +109,7 @@ def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None], torch.T
     def read(given: torch.Tensor | None) -> torch.Tensor:
         if given is None:
             return _zeros(expected)
-        if given.stride() == stride:
+        if all(n == 1 or a == b for n, a, b in zip(given.shape, given.stride(), stride, strict=True)):
             return given
         return _restride(given, stride)
 
@@ -102,23 +129,30 @@ def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 
 
 def _second_order(
-    binding: Binding, joint: Executor, constants: tuple[torch.Tensor, ...], saved_count: int
-) -> Callable[[tuple[Any, ...], list[torch.Tensor]], Any]:
-    """Computes the gradients from the inputs on, so that autograd can differentiate them."""
+    binding: Binding, joint: Executor | None, constants: tuple[torch.Tensor, ...]
+) -> Callable[[tuple[Any, ...], tuple[torch.Tensor, ...]], Any]:
+    """Computes the gradients from the inputs on, so that autograd can differentiate them; or refuses to."""
+    if joint is None:
+
+        def refuse(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
+            raise DoubleBackward("the gradient of a compiled gradient (create_graph=True)")
+
+        return refuse
     if binding.mutations:
         written = ", ".join(binding.inputs[m.input].name for m in binding.mutations)
 
-        def refuse(saved: tuple[Any, ...], tangents: list[torch.Tensor]) -> Any:
+        def refuse_mutations(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
             raise DoubleBackward(
                 f"the gradient of a compiled gradient of a program that writes into {written}",
                 fix="Write the update outside of the compiled region, or run this part without compilation.",
             )
 
-        return refuse
+        return refuse_mutations
     results = {s.result: at for at, s in enumerate(binding.saved) if type(s) is not SavedInput}
     extra = tuple(results[number] for number in binding.joint_saved)
+    count = len(binding.saved)
 
-    def gradients(saved: tuple[Any, ...], tangents: list[torch.Tensor]) -> Any:
-        return joint(*saved[saved_count:], *constants, *[saved[at] for at in extra], *tangents)
+    def gradients(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
+        return joint(*saved[count:], *constants, *[saved[at] for at in extra], *tangents)
 
     return gradients
