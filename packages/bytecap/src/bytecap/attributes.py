@@ -68,15 +68,16 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
             function = tracer.wrap(raw, source)
             return function if receiver is None else MethodValue(function, receiver)
         case staticmethod():
-            return tracer.wrap_function_of(raw.__func__, owner, name)
+            return tracer.wrap(raw.__func__, source if isinstance(raw.__func__, types.FunctionType) else None)
         case classmethod():
-            return MethodValue(tracer.wrap_function_of(raw.__func__, owner, name), ClassValue(cls))
+            function = tracer.wrap(raw.__func__, tracer.attribute_source(source, "__func__"))
+            return MethodValue(function, ClassValue(cls))
         case types.ClassMethodDescriptorType():
             return BuiltinMethod(ClassValue(cls), name)
         case property() if receiver is not None:
             if raw.fget is None:
                 raise no_attribute(tracer, receiver, name)
-            return tracer.wrap(raw.fget, None).call(tracer, [receiver], {})
+            return tracer.wrap(raw.fget, tracer.attribute_source(source, "fget")).call(tracer, [receiver], {})
         case functools.cached_property() if receiver is not None:
             return _cached_property(tracer, raw, receiver)
     if isinstance(raw, _LRU_CACHE):
@@ -88,7 +89,7 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]
     if isinstance(get, types.FunctionType):
-        descriptor = tracer.wrap(raw, source)
+        descriptor = tracer.wrap(raw, None)
         instance = Constant(None) if receiver is None else receiver
         return MethodValue(tracer.wrap(get, None), descriptor).call(tracer, [instance, ClassValue(cls)], {})
     return tracer.wrap(raw, source)
@@ -213,7 +214,7 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         setter = static_lookup(type(raw).__mro__, "__set__")[0]
         if not isinstance(setter, types.FunctionType):
             raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-        descriptor = tracer.wrap(raw, tracer.class_source(owner, name))
+        descriptor = tracer.wrap(raw, None)
         MethodValue(tracer.wrap(setter, None), descriptor).call(tracer, [value, item], {})
         return
     value.attributes.set_item(tracer, Constant(name), item)

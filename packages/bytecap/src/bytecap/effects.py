@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 Store = Callable[[], None]
 
 
+class CallEffect:
+    """A call for its effect alone (print, warnings.warn, a log message), made again at each run; its result is None.
+
+    The arguments are as they were at the call: texts and other immutable values.
+    """
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+
 def emit_effects(emitter: Emitter, result: Value) -> None:
     """Emit every side effect; `result` is made ready first if there is any."""
     stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
@@ -67,8 +81,49 @@ def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Store]:
     return [store]
 
 
+def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Store]:
+    for value in (*effect.args, *effect.kwargs.values()):
+        emitter.prepare(value)
+
+    def store() -> None:
+        emitter.constant(effect.function)
+        for value in effect.args:
+            emitter.load(value)
+        emitter.build_tuple(len(effect.args))
+        for name, value in effect.kwargs.items():
+            emitter.constant(name)
+            emitter.load(value)
+        emitter.build_map(len(effect.kwargs))
+        emitter.call_helper("call_with", arguments=3)
+        emitter.pop()
+
+    return [store]
+
+
+def _plan_order(emitter: Emitter, effect: DictValue) -> list[Store]:
+    """A dict whose keys changed places: emptied and filled again."""
+    pairs = effect.pairs(emitter.tracer)
+    emitter.prepare(effect)
+    for pair in pairs:
+        for value in pair:
+            emitter.prepare(value)
+
+    def store() -> None:
+        for pair in pairs:
+            for value in pair:
+                emitter.load(value)
+        emitter.build_map(len(pairs))
+        emitter.load(effect)
+        emitter.call_helper("replace_pairs", arguments=2)
+        emitter.pop()
+
+    return [store]
+
+
 def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
     assert effect.real is not None
+    if effect.reordered and effect.owner is None:
+        return _plan_order(emitter, effect)
     owner: Value = effect if effect.owner is None else effect.owner
     by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key in effect.real}
     stores: list[Store] = []
@@ -117,4 +172,5 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     SetValue: _plan_list,
     CellValue: _plan_cell,
     DictValue: _plan_dict,
+    CallEffect: _plan_call,
 }

@@ -124,18 +124,6 @@ class Emitter(Assembler):
 # -- sources
 
 
-def _emit_cell(emitter: Assembler, source: Cell, objects: Mapping[str, Any]) -> None:
-    if source.function is None:
-        emitter.load_free(source.name)
-        return
-    if not isinstance(source.function, HandleSource):
-        raise CannotRebuild(f"cell {source.name!r} of an unknown function")
-    function = objects[source.function.name]
-    index = function.__code__.co_freevars.index(source.name)
-    emitter.constant(function.__closure__[index])
-    emitter.load_attribute("cell_contents")
-
-
 def emit_source(
     emitter: Assembler,
     source: Source,
@@ -158,8 +146,11 @@ def emit_source(
             emitter.subscript()
         case Builtin(name):
             emitter.load_global(name)
-        case Cell():
-            _emit_cell(emitter, source, objects)
+        case Cell(name, None):
+            emitter.load_free(name)
+        case Cell(name, function):
+            inner(function)
+            emitter.call_helper("free_variable", name, arguments=1)
         case Attribute(prefix, name):
             inner(prefix)
             emitter.load_attribute(name)

@@ -13,7 +13,6 @@ from stagewire.capture import (
     Equals,
     GlobalState,
     Guard,
-    HandleSource,
     HasKey,
     IdentityIs,
     KeysAre,
@@ -118,11 +117,6 @@ class GuardSet:
             name = "torch.Tensor"
         self.names.objects.setdefault(name, type(real))
         self.add(TensorIs(source, type_, name, None, line))
-
-
-def handle(names: Names, real: Any) -> HandleSource:
-    """A source for an object that the capture itself keeps alive."""
-    return HandleSource(names.of(real))
 
 
 def global_state() -> GlobalState:

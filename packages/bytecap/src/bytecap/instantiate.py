@@ -66,7 +66,7 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
     if isinstance(new, staticmethod):
         new = new.__func__
     if isinstance(new, types.FunctionType):
-        function = tracer.wrap_function_of(new, owner, "__new__")
+        function = tracer.wrap(new, None)
         made = function.call(tracer, [ClassValue(cls), *args], kwargs)
         if not issubclass(made.python_type(), cls):
             return made

@@ -225,9 +225,12 @@ def _dict_copy(tracer: Tracer, self: DictValue) -> Value:
 
 
 def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None = None) -> Value:
-    if self.real is not None:
-        raise UnsupportedCall("move_to_end of an outside OrderedDict")
     code = tracer.hash_key(key)
+    self.list_keys(tracer)
+    if code not in self.new:
+        raise tracer.raises(KeyError, key)
+    self.mutate(tracer)
+    self.reordered = True
     pair = self.new.pop(code)
     rest = dict(self.new)
     self.new = {**rest, code: pair} if last is None or truth(tracer, last) else {code: pair, **rest}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, run
@@ -153,9 +156,8 @@ _SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symm
 def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     if symbol == "+" and isinstance(left, Sequence) and isinstance(right, Sequence):
         if left.builtin is right.builtin:
-            cls = left.cls if left.cls is right.cls and left.cls is not tuple else None
-            kept = cls if cls is not None and not hasattr(cls, "_fields") else None
-            return type(left)([*left.values(tracer), *right.values(tracer)], cls=kept)
+            cls = _sum_class(left.cls, right.cls)
+            return type(left)([*left.values(tracer), *right.values(tracer)], cls=cls)
     if symbol == "*":
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, Sequence) and isinstance(count, Constant):
@@ -172,15 +174,21 @@ def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) ->
     return None
 
 
+def _sum_class(left: type, right: type) -> type:
+    """The class of `left() + right()`: torch.Size and deque keep theirs, named tuples do not."""
+    plain = [next(base for base in (torch.Size, deque, tuple, list) if issubclass(cls, base)) for cls in (left, right)]
+    return type(plain[0]() + plain[1]())
+
+
 def printable(tracer: Tracer, value: Value) -> Any:
     """A host object that formats as the value does."""
-    if isinstance(value, TupleValue):
-        return tuple(printable(tracer, item) for item in value.values(tracer))
     if isinstance(value, TensorValue):
         raise UnsupportedCall("formatting a tensor needs its content")
     try:
         return value.concrete()
     except NotConcrete:
+        if isinstance(value, TupleValue) and value.cls is tuple:
+            return tuple(printable(tracer, item) for item in value.values(tracer))
         raise UnsupportedCall(f"formatting a {value.describe()}") from None
 
 

@@ -21,6 +21,7 @@ from bytecap.errors import BadOption, CannotCapture, NoTensorWork, RaisedInCaptu
 from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.guards import GuardError, compile_guards, explain
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
+from bytecap.options import Options
 from bytecap.roots import root_of
 from bytecap.stage import capture
 from stagewire.capture import Capture
@@ -38,6 +39,7 @@ def optimize(
     dynamic: bool | None = None,
     recompile_limit: int = 8,
     on_event: Callable[[Event], None] | None = None,
+    options: Options | None = None,
 ) -> Callable[..., Any]:
     """A callable like `target` whose work is captured and run by what `backend` makes of it.
 
@@ -46,6 +48,7 @@ def optimize(
     fullgraph: raise the coded error of what cannot be captured, instead of running that frame plain.
     recompile_limit: captures of one code object; past it new cases run plain with a warning (fullgraph: BC010).
     on_event: called with each `Event`; without it, refusals are shown as `CaptureWarning`, each once.
+    options: how frames are captured.
 
     Errors: `CannotCapture` subclasses under fullgraph, and `BadOption` for dynamic=True. Errors of the program
     itself are raised by its plain run, as without optimize.
@@ -60,7 +63,7 @@ def optimize(
     if recompile_limit < 1:
         raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
     function, code = root_of(target)
-    engine = _Engine(backend, fullgraph, recompile_limit, on_event)
+    engine = _Engine(backend, fullgraph, recompile_limit, on_event, options)
     enable(code, engine.owner)
     call = Dispatcher(engine.owner, function)
     for name in _NAMES:
@@ -82,12 +85,18 @@ class _Engine:
     """The captures of one `optimize` call."""
 
     def __init__(
-        self, backend: Backend, fullgraph: bool, limit: int, on_event: Callable[[Event], None] | None
+        self,
+        backend: Backend,
+        fullgraph: bool,
+        limit: int,
+        on_event: Callable[[Event], None] | None,
+        options: Options | None,
     ) -> None:
         self.backend = backend
         self.fullgraph = fullgraph
         self.limit = limit
         self.on_event = on_event
+        self.options = options
         self.owner = Owner(self.on_miss)
         self._lock = threading.RLock()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
@@ -110,7 +119,7 @@ class _Engine:
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
         start = time.perf_counter()
         try:
-            result = capture(view)
+            result = capture(view, self.options)
             guard = compile_guards(result.guards, view, objects=result.objects)
         except CannotCapture as error:
             return self._refuse(view, error)

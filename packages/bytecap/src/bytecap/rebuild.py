@@ -129,9 +129,28 @@ def replace_items(items: tuple[Any, ...], target: Any) -> None:
     (target.update if isinstance(target, set) else target.extend)(items)
 
 
+def replace_pairs(pairs: dict[Any, Any], target: dict[Any, Any]) -> None:
+    """Give a dict these pairs in this order, past a subclass's own methods."""
+    kind = OrderedDict if isinstance(target, OrderedDict) else dict
+    kind.clear(target)
+    for key, value in pairs.items():
+        kind.__setitem__(target, key, value)
+
+
+def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A call for its effect."""
+    function(*args, **kwargs)
+
+
 def dict_value(target: dict[Any, Any], index: int) -> Any:
     """The value under the index-th key."""
     return list(target.values())[index]
+
+
+def free_variable(function: Any, name: str) -> Any:
+    """The content of a closure cell of a function or method."""
+    function = getattr(function, "__func__", function)
+    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
 HELPERS: dict[str, Callable[..., Any]] = {
@@ -139,6 +158,6 @@ HELPERS: dict[str, Callable[..., Any]] = {
     for function in (
         new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
-        set_item, delete_item, replace_items, dict_value,
+        set_item, delete_item, replace_items, replace_pairs, call_with, dict_value, free_variable,
     )
 }  # fmt: skip

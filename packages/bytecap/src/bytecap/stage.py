@@ -24,7 +24,7 @@ from bytecap.values.base import Value
 from bytecap.values.functions import FunctionValue
 from bytecap.values.objects import ExceptionValue
 from bytecap.values.sequences import Lazy
-from stagewire.capture import Capture, Cell, Code, Guard, HandleSource, Local
+from stagewire.capture import Capture, Cell, Code, Guard, Local
 
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
@@ -82,7 +82,7 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
         graph=tracer.graph.finish(list(emitter.outputs)),
         guards=guards,
         state=state,
-        portable=not any(isinstance(item.source, HandleSource) for item in inputs),
+        portable=not tracer.places.held,
     )
     examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
     return CaptureResult(

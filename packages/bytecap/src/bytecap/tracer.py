@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
-import sys
 import types
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt
+from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
@@ -27,7 +28,7 @@ from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 from bytecap.wrapping import wrap_object
-from stagewire.capture import Attribute, Global, HandleSource, InputRole, Item, Source
+from stagewire.capture import Attribute, Builtin, Global, HandleSource, InputRole, Item, Source
 from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class Tracer:
         self.graph = GraphBuilder()
         self.names = Names()
         self.guards = GuardSet(self.names)
+        self.places = Places(self.names)
         self.mode = AbstractMode()
         self.frames: list[Frame] = []
+        self.frame_globals: DictValue | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.tensors: dict[int, TensorValue] = {}
@@ -156,15 +159,7 @@ class Tracer:
         """Where a class attribute is read; None for library classes, which are taken to stay as they are."""
         if is_exempt(owner.__module__):
             return None
-        return Attribute(self.handle(owner), name)
-
-    def handle(self, real: Any) -> HandleSource:
-        """A source for an object that is known by identity."""
-        return HandleSource(self.names.of(real))
-
-    def wrap_function_of(self, function: Any, owner: type | None, name: str) -> Value:
-        """The function inside a staticmethod or classmethod of `owner`."""
-        return self.wrap(function, None)
+        return Attribute(self.places.of(owner), name)
 
     def globals_of(self, function: types.FunctionType) -> DictValue:
         """The module-level names that a function reads."""
@@ -185,22 +180,23 @@ class Tracer:
         module = names.get("__name__")
         if is_exempt(module):
             return DictValue(real=names)
-        registered = sys.modules.get(str(module))
-        if getattr(registered, "__dict__", None) is names:
-            return DictValue(
-                real=names,
-                source=Attribute(self.handle(registered), "__dict__"),
-                item_source=lambda key, index: Global(key, module),
-            )
-        base = self.handle(names)
+        base = self.places.of(names)
+        if not isinstance(base, HandleSource):
+            return DictValue(real=names, source=base, item_source=lambda key, index: Global(key, module))
         return DictValue(real=names, source=base, item_source=lambda key, index: Item(base, key))
 
     def set_frame_globals(self, names: dict[str, Any]) -> DictValue:
         """The shadow of the captured frame's own globals."""
-        base = self.handle(names)
+        base = self.places.of(names)
         shadow = DictValue(real=names, source=base, item_source=lambda key, index: Global(key))
-        self._dicts[id(names)] = shadow
+        self._dicts[id(names)] = self.frame_globals = shadow
         return shadow
+
+    def builtin(self, name: str) -> Value:
+        """A builtin, which no global of the captured frame hides."""
+        real = getattr(builtins, name)
+        self.guards.identity(Builtin(name), real, self.line())
+        return self.wrap(real, None)
 
     def cell(self, real: types.CellType, source: Source | None) -> CellValue:
         """The shadow of an outside cell; one per cell."""
@@ -223,7 +219,7 @@ class Tracer:
         type_ = tensor_type(real)
         role: InputRole = "constant"
         if source is None:
-            source = self.handle(real)
+            source = self.places.handle(real)
         else:
             role = _role(real, source)
             self.guards.tensor(source, type_, real, self.line())

@@ -14,6 +14,7 @@ import torch
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.errors import UnsupportedValue
+from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
@@ -117,6 +118,12 @@ def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
     return ListValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
 
 
+def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is not None:
+        raise UnsupportedValue("a deque from outside the frame")
+    return _list(tracer, real, source)
+
+
 def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None and not _is_registry(source):
         tracer.guards.type_is(source, type(real), tracer.line())
@@ -181,7 +188,7 @@ def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
 def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.identity(source, real, tracer.line())
-    own = None if source is None else tracer.handle(real)
+    own = None if source is None or is_exempt(real.__globals__.get("__name__")) else source
     names = real.__code__.co_freevars
     cells = tuple(
         tracer.cell(cell, None if own is None else Cell(name, own))
@@ -350,7 +357,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     tuple: _tuple,
     torch.Size: _tuple,
     list: _list,
-    deque: _list,
+    deque: _deque,
     **dict.fromkeys(DICT_TYPES, _dict),
     set: _set,
     frozenset: _set,

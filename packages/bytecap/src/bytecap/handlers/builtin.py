@@ -243,7 +243,15 @@ def _globals(tracer: Tracer) -> Value:
 
 
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    raise UnsupportedCall("print() in captured code")
+    """Printed after the graph, in order; the texts are those of this moment."""
+    from bytecap.effects import CallEffect
+    from bytecap.handlers.classes import CLASSES
+
+    if not is_none(kwargs.get("file", NONE)):
+        raise UnsupportedCall("print() to a file in captured code")
+    texts = [CLASSES[str](tracer, arg) for arg in args]
+    tracer.effects.append(CallEffect(print, texts, kwargs))
+    return NONE
 
 
 def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:

@@ -13,13 +13,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import UnsupportedCall
 from bytecap.operations import as_int, binary, collect, is_none, iterate_host, next_value, truth
 from bytecap.signals import End
 from bytecap.values.base import Value
+from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DictValue, SetValue
-from bytecap.values.objects import ObjectValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, TupleValue
 
 if TYPE_CHECKING:
@@ -166,9 +168,19 @@ def _dataclass_replace(tracer: Tracer, value: Value, **changes: Value) -> Value:
     return tracer.wrap(cls, None).call(tracer, [], changes)
 
 
-def _nothing(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    """A call whose only effect is a message: said once at capture time, or not at all."""
-    return NONE
+def _message(function: Callable[..., Any]) -> Callable[..., Value]:
+    """A call whose only effect is a message, made after the graph."""
+
+    def later(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        from bytecap.effects import CallEffect
+
+        for value in (*args, *kwargs.values()):
+            if not isinstance(value, (Constant, ClassValue, ExceptionValue)) and value is not args[0]:
+                raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
+        tracer.effects.append(CallEffect(function, list(args), kwargs))
+        return NONE
+
+    return later
 
 
 def _context_get(tracer: Tracer, variable: Value, default: Value | None = None) -> Value:
@@ -184,10 +196,10 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     itertools.starmap: _starmap, itertools.takewhile: _takewhile, itertools.dropwhile: _dropwhile,
     itertools.accumulate: _accumulate, itertools.zip_longest: _zip_longest, functools.reduce: _reduce,
     copy.copy: _copy, dataclasses.fields: _fields, dataclasses.is_dataclass: _is_dataclass,
-    dataclasses.replace: _dataclass_replace, warnings.warn: _nothing,
+    dataclasses.replace: _dataclass_replace, warnings.warn: _message(warnings.warn),
     contextvars.ContextVar.get: _context_get,
     os.environ.get: lambda tracer, key, default=NONE: Constant(os.environ.get(key.concrete(), default.concrete())),
 } | {
-    getattr(logging.Logger, name): _nothing
+    getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
     for name in ("debug", "info", "warning", "error", "exception", "critical", "log", "warn")
 }  # fmt: skip

@@ -9,7 +9,7 @@ from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
-from bytecap.values.objects import ExceptionValue
+from bytecap.values.objects import ExceptionValue, TracebackValue
 from bytecap.values.sequences import TupleValue
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _with_except_start(frame: Frame, instruction: Instruction) -> None:
     raised = frame.stack[-1]
     leave = frame.stack[-4]
     cls = frame.tracer.wrap(raised.python_type(), None)
-    frame.push(leave.call(frame.tracer, [cls, raised, NONE], {}))
+    frame.push(leave.call(frame.tracer, [cls, raised, TracebackValue()], {}))
 
 
 def _refuse(what: str) -> Any:

@@ -69,12 +69,16 @@ def _delete_deref(frame: Frame, instruction: Instruction) -> None:
 
 def read_global(frame: Frame, name: str) -> Any:
     """A module-level name, else a builtin."""
-    found = frame.globals.lookup(frame.tracer, Constant(name))
+    tracer, names = frame.tracer, frame.globals
+    is_own = names is tracer.frame_globals and names.real is not None
+    if is_own and name not in names.real and name not in names.written and hasattr(builtins, name):
+        return tracer.builtin(name)
+    found = names.lookup(tracer, Constant(name))
     if found is not None:
         return found
     if not hasattr(builtins, name):
-        raise frame.tracer.raises(NameError, f"name '{name}' is not defined")
-    return frame.tracer.wrap(getattr(builtins, name), None)
+        raise tracer.raises(NameError, f"name '{name}' is not defined")
+    return tracer.wrap(getattr(builtins, name), None)
 
 
 def _load_global(frame: Frame, instruction: Instruction) -> None:

@@ -28,7 +28,7 @@ class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
     __slots__ = (
-        "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "written",
+        "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "reordered", "written",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,8 @@ class DictValue(Value):
         self.written: dict[Hashable, bool] = {}
         self.listed = real is None
         self.mutated = False
+        # An outside dict in which a key left its place (deleted and stored again, moved to an end).
+        self.reordered = False
         self.owner: Value | None = None
 
     def python_type(self) -> type:
@@ -146,6 +148,9 @@ class DictValue(Value):
         old = self.new.get(code)
         self.new[code] = (old[0] if old else key, value)
         if self.real is not None:
+            if old is None and code in self.written:
+                self.list_keys(tracer)
+                self.reordered = True
             self.written[code] = True
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:

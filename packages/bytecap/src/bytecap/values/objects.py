@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
@@ -178,6 +179,15 @@ class ObjectValue(Value):
         emitter.pop()
 
 
+class TracebackValue(Value):
+    """The traceback of an exception of the evaluated program: it is there, and nothing more is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return TracebackType
+
+
 class ExceptionValue(ObjectValue):
     """An exception instance; `args` as given to the constructor."""
 
@@ -197,7 +207,7 @@ class ExceptionValue(ObjectValue):
             case "value" if issubclass(self.cls, StopIteration):
                 return self.arguments[0] if self.arguments else Constant(None)
             case "__traceback__":
-                return Constant(None)
+                return TracebackValue()
             case "__cause__" | "__context__":
                 return self.cause
         return super().get_attribute(tracer, name)

@@ -1,0 +1,10 @@
+"""For tests of the evaluator: CPython itself as the oracle, and generated programs.
+
+    check(function, make_arguments)     plain and captured runs give the same outcome
+    outcome ::= result | exception, arguments as the call left them, printed text
+"""
+
+from bytecap.testing.comparison import differences
+from bytecap.testing.oracle import Outcome, Report, check, observe
+
+__all__ = ["Outcome", "Report", "check", "differences", "observe"]
