@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from primops.errors import Decline
 from primops.prims import RECORDS
 from primops.prims.record import Kind, Record
 from stagewire.expr import Dim, Expr
@@ -83,7 +84,12 @@ class Builder:
         return self.results[0]  # type: ignore[return-value]
 
     def apply(self, record: Record, arguments: tuple[Any, ...]) -> Any:
-        """The value of a prim (a tuple for prims with several results)."""
+        """The value of a prim (a tuple for prims with several results). Raises `Decline` for a dtype it does not take."""
+        allowed = _ALLOWED.get(record.name)
+        if allowed is not None:
+            for x in arguments:
+                if type(x) is Value and x.type.dtype not in allowed:
+                    raise Decline(f"{record.name} of {x.type.dtype}")
         if record.name in _NESTED:
             types = record.rule(*map(type_of, arguments))
         else:
@@ -222,6 +228,7 @@ _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
 }
 _ENCODERS = {r.name: tuple(_KIND_ENCODERS[p.kind] for p in r.parameters) for r in RECORDS.values()}
 _TARGETS = {name: f"prims.{name}" for name in RECORDS}
+_ALLOWED = {r.name: c.dtypes for r in RECORDS.values() for c in r.constraints if c.dtypes is not None}
 _NESTED = frozenset(r.name for r in RECORDS.values() if any(p.kind in ("tensors", "indices") for p in r.parameters))
 
 

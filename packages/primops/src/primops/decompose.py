@@ -62,7 +62,7 @@ def _values(args: Any) -> list[Value]:
 
 
 def _is_empty(results: tuple[ValueType, ...]) -> bool:
-    return bool(results) and all([type(t) is TensorType and 0 in t.shape for t in results])
+    return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
 
 
 def _refuse_dtypes(p: Builder, operands: list[Value]) -> None:

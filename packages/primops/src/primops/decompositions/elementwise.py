@@ -8,7 +8,7 @@ from typing import Any
 from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table, broadcast, convert, filled, is_float, operand, opmath
 from primops.errors import Decline
-from primops.prims.layouts import FLOATS
+from primops.prims.layouts import FLOATS, HALVES
 from primops.promotion import result_type
 
 
@@ -87,8 +87,15 @@ def rsub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
 
 
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
+    if rounding_mode == "trunc" and p.out.dtype in HALVES:
+        return pointwise(p, _half_quotient, x, y)
     prim = {None: "div", "floor": "floor_div", "trunc": "trunc_div"}[rounding_mode]
     return pointwise(p, lambda p, x, y: getattr(p, prim)(x, y), x, y)
+
+
+def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
+    """Eager rounds the quotient to the half dtype before it truncates."""
+    return p.trunc(convert(p, convert(p, p.div(x, y), p.out.dtype), "float32"))
 
 
 def pow_scalar(p: Builder, x: Value, exponent: Any) -> Value:

@@ -182,7 +182,7 @@ def nll_loss(
     chosen = reshape(p, p.gather(x, dim, safe), target.shape)
     weights = _weights(p, weight, safe_target, valid, inner)
     loss = p.where(valid, p.neg(p.mul(chosen, weights)), 0.0)
-    if reduction == NONE:
+    if reduction == NONE and x.rank > 1:
         return convert(p, loss, out), p.full(p.results[1].shape, 0.0, p.results[1].dtype)  # type: ignore[union-attr]
     dims = tuple(range(loss.rank))
     total = p.sum(loss, dims) if dims else loss

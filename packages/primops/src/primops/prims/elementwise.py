@@ -76,7 +76,7 @@ def _dtype_in(allowed: frozenset[str], label: str, text: str, refused: tuple[str
                 return f"{x.dtype} is not one of {', '.join(sorted(allowed))}"
         return None
 
-    return Constraint(label, text, check, refused)
+    return Constraint(label, text, check, refused, allowed)
 
 
 def _where_condition(cond: TensorType, a: Any, b: Any) -> str | None:

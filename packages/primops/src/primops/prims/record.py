@@ -49,12 +49,14 @@ class Constraint:
     """One labelled condition on the arguments; `check` returns what is wrong, or None.
 
     `refused` is an example the constraint refuses: (prim name, arguments as types and literals).
+    `dtypes`: for a constraint on the dtype of the operands, those that it allows.
     """
 
     label: str
     text: str
     check: Check
     refused: tuple[str, tuple[Any, ...]]
+    dtypes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,11 @@ def _one_dim(x: TensorType, dim: int | None) -> str | None:
 
 
 R1 = Constraint("R1", "dims are distinct dimensions of the operand.", lambda x, dims, *_: distinct_dims(x, dims), ("sum", (_X, (0, 0))))  # fmt: skip
-R2 = Constraint("R2", "The operand is an integer or float; the result has its dtype.", _numbers, ("sum", (_B, (0,))))
-R3 = Constraint("R3", "The operand is bool.", _bools, ("any", (_X, (0,))))
-R4 = Constraint("R4", "The operand is a float.", _floats, ("var_mean", (tensor("int64", (2,)), (0,), 1)))
+R2 = Constraint(
+    "R2", "The operand is an integer or float; the result has its dtype.", _numbers, ("sum", (_B, (0,))), NUMBERS
+)
+R3 = Constraint("R3", "The operand is bool.", _bools, ("any", (_X, (0,))), frozenset({"bool"}))
+R4 = Constraint("R4", "The operand is a float.", _floats, ("var_mean", (tensor("int64", (2,)), (0,), 1)), FLOATS)
 R5 = Constraint("R5", "No reduced dimension is empty (unless the result is).", _nonempty, ("amax", (tensor("float32", (0,)), (0,))))  # fmt: skip
 R6 = Constraint("R6", "dim is a dimension of the operand (or None for all, flattened).", _one_dim, ("argmax", (_X, 2)))
 

@@ -1,0 +1,234 @@
+"""torch's own operator samples (OpInfo) as an outside oracle for decompositions.
+
+Each sample runs in eager; every ATen call that it reaches, forward and backward, and that has a decomposition is
+computed by the decomposition too and compared. Needs the `testing` extra.
+
+    python -m primops.testing.opinfo [NAME ...] [--dtype float32] [--samples 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from primops.aten import tensor_type
+from primops.compute import compute
+from primops.decompositions import TABLE
+from primops.errors import Decline
+from primops.meanings import NAMES
+from stagewire.types import NoneType, TensorType, ValueType
+
+TOLERANCE = {"float64": 1e-7, "float32": 3e-5, "float16": 2e-3, "bfloat16": 2e-2}
+"""Relative, and absolute against the greatest element of the result."""
+
+UNDEFINED = ("aten.empty", "aten.new_empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty_strided",
+             "aten.empty_permuted")  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """What was seen of one ATen op: calls compared, equal in every bit, declined; faults as text."""
+
+    compared: int = 0
+    bitwise: int = 0
+    declined: int = 0
+    worst: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+
+class Compare(TorchDispatchMode):
+    """Computes each decomposable call a second time by its decomposition; `outcomes` by target, `externs` seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outcomes: dict[str, Outcome] = {}
+        self.externs: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        target = str(func)
+        function = TABLE.get(target)
+        if function is None:
+            self.externs.add(target)
+            return func(*args, **kwargs)
+        state = torch.get_rng_state()
+        result = func(*args, **kwargs)
+        after = torch.get_rng_state()
+        if not target.startswith(UNDEFINED) and comparable((args, kwargs, result)):
+            torch.set_rng_state(state)
+            outcome = self.outcomes.setdefault(target, Outcome())
+            compare_call(outcome, function, target, args, kwargs, result)
+            torch.set_rng_state(after)
+        return result
+
+
+def comparable(values: Any) -> bool:
+    """Only dense tensors of dtypes that documents have."""
+    tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+    return all(
+        type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided and x.dtype in NAMES
+        and not x.is_quantized and not x.is_conj() and not x.is_neg() and not x._is_zerotensor()
+        for x in tensors
+    )  # fmt: skip
+
+
+def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs: Any, result: Any) -> None:
+    """Compute one call by its decomposition and note how it compares with `result`."""
+    expected = list(result) if isinstance(result, (tuple, list)) else [result]
+    types: tuple[ValueType, ...] = tuple(NoneType() if x is None else tensor_type(x) for x in expected)
+    try:
+        given = compute(function, target, plain(args), plain(kwargs), types)
+    except Decline:
+        outcome.declined += 1
+        return
+    except Exception as error:
+        outcome.faults.append(f"{type(error).__name__}: {error}; {describe(args, kwargs)}")
+        return
+    outcome.compared += 1
+    outcome.bitwise += all(
+        b is None or (a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num()))  # type: ignore[union-attr]
+        for a, b in zip(given, expected, strict=True)
+    )
+    floor = 1e-2 * max(1.0, greatest_operand((args, kwargs)))
+    for position, (a, b) in enumerate(zip(given, expected, strict=True)):
+        fault = difference(a, b, outcome, floor)
+        if fault is not None:
+            outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
+
+
+def plain(values: Any) -> Any:
+    """Arguments as graph data would have them: no wrappers, lists as tuples."""
+    if isinstance(values, dict):
+        return {key: plain(value) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return tuple(plain(value) for value in values)
+    return values.detach() if isinstance(values, torch.Tensor) else values
+
+
+def greatest_operand(values: Any) -> float:
+    """The greatest finite magnitude among the operands: sums cancel to zero only up to their rounding."""
+    tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel()]
+    return max((x.detach().abs().double().nan_to_num(0, 0, 0).max().item() for x in tensors), default=0.0)
+
+
+def difference(a: torch.Tensor | None, b: torch.Tensor | None, outcome: Outcome, floor: float = 1e-3) -> str | None:
+    """Why `a` is not `b`, within the dtype's tolerance; None if it is."""
+    if b is None or a is None:
+        return None if a is b else f"{a} instead of {b}"
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{tensor_type(a)} instead of {tensor_type(b)}"
+    if not b.dtype.is_floating_point:
+        return None if torch.equal(a, b) else f"{a.flatten()[:8].tolist()} instead of {b.flatten()[:8].tolist()}"
+    wide_a, wide_b = a.double(), b.double()
+    if not torch.equal(wide_a.isnan(), wide_b.isnan()):
+        return f"nan elsewhere: {a.flatten()[:8].tolist()} instead of {b.flatten()[:8].tolist()}"
+    finite = wide_b.isfinite() & wide_a.isfinite()
+    if not torch.equal(wide_a[~finite].nan_to_num(), wide_b[~finite].nan_to_num()):
+        return "inf elsewhere"
+    error = (wide_a - wide_b)[finite].abs()
+    scale = wide_b[finite].abs()
+    greatest = scale.max().item() if scale.numel() else 0.0
+    tolerance = TOLERANCE[NAMES[b.dtype]]
+    relative = (error / (scale + 0.1 * greatest + floor)).max().item() if error.numel() else 0.0
+    outcome.worst = max(outcome.worst, relative)
+    return f"off by {relative:.2e} relative" if relative > tolerance else None
+
+
+def describe(args: Any, kwargs: Any) -> str:
+    """A call's arguments on one line, tensors as types."""
+
+    def show(x: Any) -> str:
+        if isinstance(x, torch.Tensor):
+            t = tensor_type(x)
+            return f"{t.dtype}{list(t.shape)}" + ("" if x.is_contiguous() else f"/{t.stride}")
+        if isinstance(x, (list, tuple)):
+            return f"[{', '.join(map(show, x))}]"
+        return repr(x)
+
+    return ", ".join([*map(show, args), *(f"{k}={show(v)}" for k, v in kwargs.items())])
+
+
+def op_infos(names: Iterable[str] = ()) -> list[Any]:
+    """torch's OpInfos, all or by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    wanted = set(names)
+    return [info for info in op_db if not wanted or info.name in wanted]
+
+
+def run_samples(mode: Compare, info: Any, dtype: torch.dtype, samples: int, backward: bool = True) -> Iterator[str]:
+    """Run some samples of an OpInfo under `mode`; yields why a sample could not run in eager itself."""
+    gradient = backward and info.supports_autograd and dtype in info.supported_backward_dtypes("cpu")
+    try:
+        # drawn at a step, so that rare cases at the end of the list have their turn
+        drawn = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=gradient), 40))
+    except Exception as error:
+        yield f"{info.name}: no samples: {error}"
+        return
+    step = max(1, len(drawn) // samples)
+    for sample in drawn[::step][:samples]:
+        try:
+            with mode:
+                result = info(sample.input, *sample.args, **sample.kwargs)
+                if gradient:
+                    _backward(result)
+        except Exception as error:
+            yield f"{info.name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def _backward(result: Any) -> None:
+    roots = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
+    if roots:
+        torch.autograd.backward(roots, [_tangent(r) for r in roots])
+
+
+def _tangent(root: torch.Tensor) -> torch.Tensor:
+    """Between a half and one and a half, nowhere equal: neither zero nor a constant that cancels."""
+    steps = torch.arange(root.numel(), dtype=torch.float64) * 0.6180339887498949
+    return (steps.frac() + 0.5).reshape(root.shape).to(root.dtype)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m primops.testing.opinfo", description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--dtype", action="append", default=[])
+    parser.add_argument("--samples", type=int, default=5)
+    parser.add_argument("--externs", action="store_true", help="list the ATen ops that have no decomposition")
+    given = parser.parse_args(arguments)
+    dtypes = [getattr(torch, name) for name in given.dtype or ["float32", "bfloat16", "int64", "bool"]]
+    mode = Compare()
+    skipped: list[str] = []
+    for info in op_infos(given.names):
+        for dtype in dtypes:
+            if dtype in info.supported_dtypes("cpu"):
+                torch.manual_seed(0)
+                skipped += run_samples(mode, info, dtype, given.samples)
+    faults = 0
+    for target, outcome in sorted(mode.outcomes.items()):
+        faults += len(outcome.faults)
+        if outcome.faults:
+            print(f"{target}: {len(outcome.faults)} of {outcome.compared} wrong")
+            for fault in outcome.faults[:3]:
+                print(f"    {fault}")
+    print(f"{len(mode.outcomes)} ops compared, {faults} faults; {len(skipped)} samples failed in eager")
+    print(f"externs: {len(mode.externs)}")
+    if given.externs:
+        print("\n".join(sorted(mode.externs)))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    sys.exit(main())
+
+__all__ = ["Compare", "Outcome", "TensorType", "compare_call", "op_infos", "run_samples"]
