@@ -15,30 +15,21 @@ L9 targets of externs are qualified names
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stagewire.graph import references
 from stagewire.loop import (
-    AxisAtom,
     Buffer,
     Extern,
-    FloorDivAtom,
     Free,
-    Index,
     Kernel,
-    Load,
     Loop,
     LoopGraph,
-    ModAtom,
-    Step,
     Store,
-    Term,
 )
-from stagewire.types import ITEM_SIZE, numel
 from stagewire.verify.bindings import QUALIFIED, Direction, check_binding, symbols_of_binding
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.kernels import check_kernel, section_axes
-from stagewire.verify.ranges import axes_of
+from stagewire.verify.kernels import check_kernel
+from stagewire.verify.reuse import check_reuse
+from stagewire.verify.traffic import Traffic, accesses, owner_of, reads_and_writes
 from stagewire.verify.types import Symbols, check_arg, check_type
 
 
@@ -64,7 +55,8 @@ def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     yield from _check_buffers(graph, buffers, symbols, path)
     yield from _check_inputs(graph, buffers, path)
-    unknown = tuple(_check_declared(graph, buffers, path))
+    traffic = tuple(reads_and_writes(step) for step in graph.steps)
+    unknown = tuple(_check_declared(graph, buffers, traffic, path))
     yield from unknown
     for position, step in enumerate(graph.steps):
         where = (*path, "steps", position)
@@ -79,8 +71,8 @@ def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
             case Free():
                 continue
     if not unknown:
-        yield from _check_order(graph, buffers, path)
-        yield from _check_reuse(graph, buffers, path)
+        yield from _check_order(graph, buffers, traffic, path)
+        yield from check_reuse(graph, buffers, traffic, path)
 
 
 def _check_buffers(graph: LoopGraph, buffers: dict[str, Buffer], symbols: Symbols, path: Path) -> Faults:
@@ -112,30 +104,8 @@ def _check_inputs(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> F
         yield Fault("L2", f"two kernels are called {name!r}", (*path, "steps", kernels[number][0]))
 
 
-def accesses(kernel: Kernel) -> Iterator[tuple[int, int, Load | Store]]:
-    """Section, position and statement of every load and store."""
-    for position, section in enumerate(kernel.sections):
-        for number, statement in enumerate(section.statements):
-            if isinstance(statement, Load | Store):
-                yield position, number, statement
-
-
-def reads_and_writes(step: Step) -> tuple[set[str], set[str]]:
-    """Names of the buffers that a step reads and writes."""
-    match step:
-        case Kernel():
-            reads = {s.buffer for _, _, s in accesses(step) if isinstance(s, Load) or s.mode != "set"}
-            return reads, {s.buffer for _, _, s in accesses(step) if isinstance(s, Store)}
-        case Extern():
-            names = {name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)}
-            return names, {name for name in step.results if name}
-        case Free():
-            return set(), set()
-
-
-def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Faults:
-    for position, step in enumerate(graph.steps):
-        reads, writes = reads_and_writes(step)
+def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
+    for position, (step, (reads, writes)) in enumerate(zip(graph.steps, traffic, strict=True)):
         names = {step.buffer} if isinstance(step, Free) else reads | writes
         for name in sorted(names - buffers.keys()):
             yield Fault("L3", f"there is no buffer %{name}", (*path, "steps", position))
@@ -148,11 +118,7 @@ def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) ->
             yield Fault("L3", f"there is no buffer %{buffer.reuse}", (*path, "buffers", position))
 
 
-def _owner(name: str, buffers: dict[str, Buffer]) -> str:
-    return buffers[name].base or name
-
-
-def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Faults:
+def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
     """L4 to L7."""
     written = set(graph.inputs)
     made: set[str] = set()
@@ -164,26 +130,26 @@ def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Fa
                 yield Fault("L7", f"%{step.buffer} is freed twice", where)
             freed.add(step.buffer)
             continue
-        reads, writes = reads_and_writes(step)
+        reads, writes = traffic[position]
         for name in sorted(reads | writes):
-            if name in freed or _owner(name, buffers) in freed:
+            if name in freed or owner_of(name, buffers) in freed:
                 yield Fault("L7", f"%{name} is used after it was freed", where)
         if isinstance(step, Kernel):
             yield from _check_kernel_order(step, written, buffers, where)
         else:
             for name in sorted(reads):
-                if _owner(name, buffers) not in written:
+                if owner_of(name, buffers) not in written:
                     yield Fault("L5", f"%{name} is read before anything writes it", where)
             for name in sorted(writes):
                 if buffers[name].role != "extern" or name in made:
                     yield Fault("L6", f"an extern makes %{name}, a buffer of role {buffers[name].role!r}", where)
                 made.add(name)
-        written |= {_owner(name, buffers) for name in writes}
+        written |= {owner_of(name, buffers) for name in writes}
     for output in graph.outputs:
         for name in references(output):
-            if name in freed or _owner(name, buffers) in freed:
+            if name in freed or owner_of(name, buffers) in freed:
                 yield Fault("L7", f"the output %{name} was freed", (*path, "outputs"))
-            if _owner(name, buffers) not in written:
+            if owner_of(name, buffers) not in written:
                 yield Fault("L5", f"nothing writes the output %{name}", (*path, "outputs"))
 
 
@@ -191,7 +157,7 @@ def _check_kernel_order(kernel: Kernel, written: set[str], buffers: dict[str, Bu
     """L4 and L5 inside one kernel."""
     stored = dict.fromkeys(written, -1)
     for position, number, statement in accesses(kernel):
-        owner = _owner(statement.buffer, buffers)
+        owner = owner_of(statement.buffer, buffers)
         where = (*path, "sections", position, "statements", number)
         if isinstance(statement, Store):
             if buffers[owner].role == "input":
@@ -199,79 +165,3 @@ def _check_kernel_order(kernel: Kernel, written: set[str], buffers: dict[str, Bu
             stored.setdefault(owner, position)
         elif stored.get(owner, position) >= position:
             yield Fault("L5", f"%{statement.buffer} is read before anything writes it", where)
-
-
-def _check_reuse(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Faults:
-    """L8."""
-    outputs = {_owner(name, buffers) for output in graph.outputs for name in references(output)}
-    taken: set[str] = set()
-    for position, buffer in enumerate(graph.buffers):
-        if buffer.reuse is None:
-            continue
-        where = (*path, "buffers", position)
-        old = buffers[buffer.reuse]
-        size, old_size = _bytes(buffer), _bytes(old)
-        if size != old_size:
-            yield Fault("L8", f"%{buffer.name} has {size} bytes, %{old.name} has {old_size}", where)
-        if old.role in ("input", "view") or old.name in outputs or old.name in taken:
-            yield Fault("L8", f"%{old.name} is an input, a view, an output, or taken by another", where)
-        taken.add(old.name)
-        yield from _check_dead(graph, buffers, buffer, old, where)
-
-
-def _bytes(buffer: Buffer) -> object:
-    size = numel(buffer.type.shape)
-    return size * ITEM_SIZE[buffer.type.dtype]
-
-
-def _check_dead(graph: LoopGraph, buffers: dict[str, Buffer], new: Buffer, old: Buffer, path: Path) -> Faults:
-    begun = False
-    for step in graph.steps:
-        reads, writes = reads_and_writes(step)
-        uses_old = any(_owner(name, buffers) == old.name for name in reads | writes)
-        first = not begun and any(_owner(name, buffers) == new.name for name in writes)
-        if uses_old and begun:
-            yield Fault("L8", f"%{old.name} is used after %{new.name} took its memory", path)
-            return
-        if uses_old and first and not (isinstance(step, Kernel) and _same_place(step, old, new)):
-            yield Fault("L8", f"%{old.name} is read in place of %{new.name} at another index", path)
-            return
-        begun = begun or first
-
-
-def _same_place(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
-    """True where every point loads `old` only at the index at which it stores `new`, not after, in equal items."""
-    places: set[Index] = set()
-    loads: list[tuple[int, int]] = []
-    stores: list[tuple[int, int]] = []
-    for position, number, statement in accesses(kernel):
-        if statement.buffer not in (old.name, new.name):
-            continue
-        if isinstance(statement, Store) and statement.buffer == old.name:
-            return False
-        if isinstance(statement, Store):
-            stores.append((position, number))
-        elif statement.buffer == old.name:
-            loads.append((position, number))
-        places.add(_renamed(statement.index, section_axes(kernel, kernel.sections[position])))
-    if len(places) != 1 or not loads or not stores or max(loads) > min(stores):
-        return False
-    outer = {axis.name for axis in kernel.axes if axis.size != 1}
-    same_item = ITEM_SIZE[old.type.dtype] == ITEM_SIZE[new.type.dtype]
-    return same_item and outer <= set(axes_of(next(iter(places))))
-
-
-def _renamed(index: Index, names: dict[str, str]) -> Index:
-    """The index with its axes renamed and its terms in a canonical order."""
-    terms: list[Term] = []
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(name):
-                terms.append(Term(term.coefficient, AxisAtom(names.get(name, name))))
-            case FloorDivAtom(numerator, divisor):
-                terms.append(Term(term.coefficient, FloorDivAtom(_renamed(numerator, names), divisor)))
-            case ModAtom(numerator, divisor):
-                terms.append(Term(term.coefficient, ModAtom(_renamed(numerator, names), divisor)))
-            case _:
-                terms.append(term)
-    return Index(index.constant, tuple(sorted(terms, key=repr)))

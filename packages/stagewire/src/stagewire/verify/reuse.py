@@ -1,0 +1,103 @@
+"""L8: a buffer takes over the memory of one that is dead. The constraint is spelt out in `loops`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stagewire.graph import references
+from stagewire.loop import AxisAtom, Buffer, FloorDivAtom, Index, Kernel, LoopGraph, ModAtom, Store, Term
+from stagewire.types import ITEM_SIZE, numel
+from stagewire.verify.fault import Fault, Faults, Path
+from stagewire.verify.kernels import section_axes
+from stagewire.verify.ranges import axes_of
+from stagewire.verify.traffic import Traffic, accesses, owner_of
+
+
+class _Uses(NamedTuple):
+    """Positions of steps by buffer, views counted as their base: the first that writes it, the last that uses it."""
+
+    first_write: dict[str, int]
+    last: dict[str, int]
+
+
+def _uses(traffic: tuple[Traffic, ...], buffers: dict[str, Buffer]) -> _Uses:
+    found = _Uses({}, {})
+    for position, (reads, writes) in enumerate(traffic):
+        for name in writes:
+            found.first_write.setdefault(owner_of(name, buffers), position)
+        for name in reads | writes:
+            found.last[owner_of(name, buffers)] = position
+    return found
+
+
+def check_reuse(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
+    """L8."""
+    uses = _uses(traffic, buffers)
+    outputs = {owner_of(name, buffers) for output in graph.outputs for name in references(output)}
+    taken: set[str] = set()
+    for position, buffer in enumerate(graph.buffers):
+        if buffer.reuse is None:
+            continue
+        where = (*path, "buffers", position)
+        old = buffers[buffer.reuse]
+        size, old_size = _bytes(buffer), _bytes(old)
+        if size != old_size:
+            yield Fault("L8", f"%{buffer.name} has {size} bytes, %{old.name} has {old_size}", where)
+        if old.role in ("input", "view") or old.name in outputs or old.name in taken:
+            yield Fault("L8", f"%{old.name} is an input, a view, an output, or taken by another", where)
+        taken.add(old.name)
+        yield from _check_dead(graph, uses, buffer, old, where)
+
+
+def _bytes(buffer: Buffer) -> object:
+    size = numel(buffer.type.shape)
+    return size * ITEM_SIZE[buffer.type.dtype]
+
+
+def _check_dead(graph: LoopGraph, uses: _Uses, new: Buffer, old: Buffer, path: Path) -> Faults:
+    first, last = uses.first_write.get(new.name), uses.last.get(old.name, -1)
+    if first is None or last < first:
+        return
+    step = graph.steps[first]
+    if last > first:
+        yield Fault("L8", f"%{old.name} is used after %{new.name} took its memory", path)
+    elif not (isinstance(step, Kernel) and _same_place(step, old, new)):
+        yield Fault("L8", f"%{old.name} is read in place of %{new.name} at another index", path)
+
+
+def _same_place(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
+    """True where every point loads `old` only at the index at which it stores `new`, not after, in equal items."""
+    places: set[Index] = set()
+    loads: list[tuple[int, int]] = []
+    stores: list[tuple[int, int]] = []
+    for position, number, statement in accesses(kernel):
+        if statement.buffer not in (old.name, new.name):
+            continue
+        if isinstance(statement, Store) and statement.buffer == old.name:
+            return False
+        if isinstance(statement, Store):
+            stores.append((position, number))
+        elif statement.buffer == old.name:
+            loads.append((position, number))
+        places.add(_renamed(statement.index, section_axes(kernel, kernel.sections[position])))
+    if len(places) != 1 or not loads or not stores or max(loads) > min(stores):
+        return False
+    outer = {axis.name for axis in kernel.axes if axis.size != 1}
+    same_item = ITEM_SIZE[old.type.dtype] == ITEM_SIZE[new.type.dtype]
+    return same_item and outer <= set(axes_of(next(iter(places))))
+
+
+def _renamed(index: Index, names: dict[str, str]) -> Index:
+    """The index with its axes renamed and its terms in a canonical order."""
+    terms: list[Term] = []
+    for term in index.terms:
+        match term.atom:
+            case AxisAtom(name):
+                terms.append(Term(term.coefficient, AxisAtom(names.get(name, name))))
+            case FloorDivAtom(numerator, divisor):
+                terms.append(Term(term.coefficient, FloorDivAtom(_renamed(numerator, names), divisor)))
+            case ModAtom(numerator, divisor):
+                terms.append(Term(term.coefficient, ModAtom(_renamed(numerator, names), divisor)))
+            case _:
+                terms.append(term)
+    return Index(index.constant, tuple(sorted(terms, key=repr)))

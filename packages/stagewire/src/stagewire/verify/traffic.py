@@ -1,0 +1,37 @@
+"""Which buffers the steps of a loop graph read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stagewire.graph import references
+from stagewire.loop import Buffer, Extern, Free, Kernel, Load, Step, Store
+
+Traffic = tuple[set[str], set[str]]
+"""Names of the buffers that a step reads, and of those that it writes."""
+
+
+def accesses(kernel: Kernel) -> Iterator[tuple[int, int, Load | Store]]:
+    """Section, position and statement of every load and store."""
+    for position, section in enumerate(kernel.sections):
+        for number, statement in enumerate(section.statements):
+            if isinstance(statement, Load | Store):
+                yield position, number, statement
+
+
+def reads_and_writes(step: Step) -> Traffic:
+    """Names of the buffers that a step reads and writes."""
+    match step:
+        case Kernel():
+            reads = {s.buffer for _, _, s in accesses(step) if isinstance(s, Load) or s.mode != "set"}
+            return reads, {s.buffer for _, _, s in accesses(step) if isinstance(s, Store)}
+        case Extern():
+            names = {name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)}
+            return names, {name for name in step.results if name}
+        case Free():
+            return set(), set()
+
+
+def owner_of(name: str, buffers: dict[str, Buffer]) -> str:
+    """The buffer whose memory this one uses."""
+    return buffers[name].base or name
