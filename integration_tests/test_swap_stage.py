@@ -32,10 +32,17 @@ def assert_trains_like_eager(stages: dict[str, Any]) -> None:
 
 
 def test_a_partitioner_that_saves_everything() -> None:
-    from aotgrad import Options
-    from aotgrad.stage import AotGrad
+    from aotgrad import AotGrad, Joint, Options, Partition
 
-    assert_trains_like_eager({"aotgrad": Configured(AotGrad(), Options(partitioner="save_everything"))})
+    seen: list[tuple[str, ...]] = []
+
+    def save_everything(joint: Joint) -> Partition:
+        forward = {value.name for node in joint.graph.nodes if node.phase == "forward" for value in node.results}
+        seen.append(tuple(sorted(forward | {value.name for value in joint.primal_values})))
+        return Partition(seen[-1])
+
+    assert_trains_like_eager({"aotgrad": Configured(AotGrad(), Options(partitioner=save_everything))})
+    assert len(seen) == 1
 
 
 @dataclasses.dataclass(frozen=True)
