@@ -117,7 +117,7 @@ extern PyMethodDef code_methods[];
 
 /* guard_program.c */
 int guard_program_init(PyObject *module);
-/* 1: holds, 0: does not, -1: error set (only a guard written in Python can raise) */
-int guard_program_check(PyObject *program, const Scope *scope);
+/* 1: holds, 0: does not. *inputs, if wanted, gets a tuple of the program's inputs when it holds. */
+int guard_program_check(PyObject *program, const Scope *scope, PyObject **inputs);
 
 #endif

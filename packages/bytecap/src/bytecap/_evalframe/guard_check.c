@@ -2,7 +2,7 @@
 #include "guards.h"
 
 const char *const check_names[CHECK_KINDS] = {
-    "type_is", "identity", "equals", "length", "keys", "has_key", "lacks_key",
+    "type_is", "identity", "function", "equals", "length", "keys", "has_key", "lacks_key",
     "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "symbol", "state",
 };
 
@@ -187,6 +187,39 @@ has_attribute(Check *check, PyObject *base)
     return fetch_may_hide(base, check->argument) ? -1 : 0;
 }
 
+/* ---- functions ------------------------------------------------------------------------- */
+
+/* `expected` is (function, code, defaults or None, keyword defaults or None, a copy of these or
+ * None): the very function, with the code and the very default values that were inlined. */
+static int
+is_same_function(PyObject *value, PyObject *expected)
+{
+    if (value != PyTuple_GET_ITEM(expected, 0)) {
+        return 0;
+    }
+    PyFunctionObject *function = (PyFunctionObject *)value;
+    PyObject *defaults = function->func_defaults, *keywords = function->func_kwdefaults;
+    if (function->func_code != PyTuple_GET_ITEM(expected, 1) ||
+        (defaults != NULL ? defaults : Py_None) != PyTuple_GET_ITEM(expected, 2) ||
+        (keywords != NULL ? keywords : Py_None) != PyTuple_GET_ITEM(expected, 3)) {
+        return 0;
+    }
+    if (keywords == NULL || !PyDict_Check(keywords)) {
+        return keywords == NULL;
+    }
+    PyObject *copy = PyTuple_GET_ITEM(expected, 4), *key_a, *key_b, *a, *b;
+    Py_ssize_t at_a = 0, at_b = 0;
+    if (PyDict_GET_SIZE(keywords) != PyDict_GET_SIZE(copy)) {
+        return 0;
+    }
+    while (PyDict_Next(keywords, &at_a, &key_a, &a) && PyDict_Next(copy, &at_b, &key_b, &b)) {
+        if (key_a != key_b || a != b) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* ---- symbols --------------------------------------------------------------------------- */
 
 static int
@@ -216,6 +249,8 @@ check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
         return (PyObject *)Py_TYPE(value) == check->argument;
     case CHECK_IDENTITY:
         return value == check->argument;
+    case CHECK_FUNCTION:
+        return is_same_function(value, check->argument);
     case CHECK_EQUALS:
         return literals_equal(value, check->argument);
     case CHECK_LENGTH:

@@ -37,6 +37,12 @@ dict_get(PyObject *dict, PyObject *key)
     return value;
 }
 
+PyObject *
+fetch_dict_item(PyObject *dict, PyObject *key)
+{
+    return dict_get(dict, key);
+}
+
 static PyObject *
 dict_get_memo(PyObject *dict, PyObject *key, Memo *memo)
 {

@@ -4,9 +4,10 @@
  *   node     ::= fetch check*           one Python value, read once for all guards that use it
  *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
  *              | type_of | object | frame
- *   check    ::= type_is | identity | equals | length | keys | has_key | lacks_key
+ *   check    ::= type_is | identity | function | equals | length | keys | has_key | lacks_key
  *              | has_attribute | lacks_attribute | tensor | same | not_same | symbol | state
  *   relation ::= postfix expression over size symbols, right while it is not zero
+ *   replay   ::= step*                  what of a run that held has to be looked at again
  *
  * Rule for side effects: no user code runs. A value that only user code could give (a property, a
  * __getattr__ other than nn.Module's, a __getitem__ or __len__ written in Python, a foreign
@@ -62,6 +63,7 @@ typedef struct {
     int guard;          /* which guard to blame when the value is missing */
     Memo memo;
     int first_check, check_count;
+    int is_volatile;    /* its dict changes between runs that hold: see guard_replay.c */
 } Node;
 
 /* Reads the node's value out of its parent's. 1: found; 0: missing. No error is left set.
@@ -71,6 +73,8 @@ int fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **valu
 int fetch_attribute(PyObject *base, PyObject *name, PyObject **value, int *owned, int *stable);
 int fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *base,
                              PyObject **value, int *owned);
+/* The value under a key, borrowed, or NULL; no error is left set. */
+PyObject *fetch_dict_item(PyObject *dict, PyObject *key);
 /* Could user code give an attribute that fetch_attribute calls missing? */
 int fetch_may_hide(PyObject *base, PyObject *name);
 void fetch_set_module_type(PyObject *getattr_function);
@@ -97,6 +101,7 @@ typedef struct {
     char *bound;
 } Symbols;
 
+int tensor_reads_raw(void); /* at offsets: no Python object is made or called */
 int tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols);
 int tensor_init(PyObject *module);
 
@@ -118,7 +123,7 @@ void *torch_symbol(const char *name);
 /* ---- checks ---------------------------------------------------------------------------- */
 
 typedef enum {
-    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS, CHECK_HAS_KEY,
+    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_FUNCTION, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS, CHECK_HAS_KEY,
     CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
     CHECK_NOT_SAME, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
 } CheckKind;
@@ -138,5 +143,84 @@ typedef struct {
 
 /* `values` are the nodes' values so far (for same and not_same). */
 int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols);
+
+/* ---- relations ------------------------------------------------------------------------- */
+
+typedef enum {
+    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_POW, OP_MIN, OP_MAX,
+    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_KINDS
+} OpKind;
+typedef struct {
+    OpKind kind;
+    int64_t operand;
+} Op;
+
+typedef struct {
+    Op *ops;
+    int count;
+    int guard;
+} Relation;
+
+int relation_parse(PyObject *item, Py_ssize_t symbol_count, Relation *relation);
+/* Overflow, division by zero and unbound symbols fail. */
+int relation_holds(const Relation *relation, const Symbols *symbols);
+
+/* ---- programs -------------------------------------------------------------------------- */
+
+typedef struct Replay Replay;
+
+typedef struct {
+    PyObject_HEAD
+    int node_count, check_count, relation_count, input_count;
+    Py_ssize_t symbol_count;
+    Node *nodes;
+    Check *checks;
+    Relation *relations;
+    int *inputs;      /* nodes whose values the replacement code takes */
+    Replay *replay;   /* NULL: nothing recorded */
+    int replaying;    /* runs of the recording in progress: it must stay */
+    int stale_node;   /* whose dict made the recording stale, or -1 */
+    int wait, failures; /* runs until the next recording; recordings that served badly */
+    Py_ssize_t replays; /* runs that the recording answered */
+    PyObject *spec;   /* the data it was built from: holds every object the program refers to */
+    PyObject *guards; /* what the caller wants to find again when a guard fails */
+} GuardProgram;
+
+typedef struct {
+    int guard;        /* -1: all hold */
+    PyObject *value;  /* new reference to what was found, or NULL when it was missing */
+} Failure;
+
+/* Values and symbols of one run. */
+#define STACK_VALUES 128
+#define STACK_SYMBOLS 32
+
+typedef struct {
+    PyObject **values; /* new references; the first `count` are set */
+    int count;
+    uint64_t id;       /* no two runs share one; guarded by the GIL */
+    Symbols symbols;
+    PyObject *value_space[STACK_VALUES];
+    int64_t symbol_space[STACK_SYMBOLS];
+    char bound_space[STACK_SYMBOLS];
+    void *heap;
+} Run;
+
+int run_begin(Run *run, size_t values, size_t symbols); /* 0: no memory */
+void run_end(Run *run);
+
+int guard_kind_of(PyObject *name, const char *const *names, int count);
+int guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *relations,
+                        PyObject *inputs);
+void guard_program_free_parts(GuardProgram *self);
+
+/* 1 or 0; *failure (if wanted) says why not, *inputs (if wanted) gets a tuple when it holds. */
+int guard_program_run(GuardProgram *program, const Scope *scope, Failure *failure,
+                      PyObject **inputs);
+
+/* 1: everything holds as when it was recorded. 0: not known. */
+int replay_holds(GuardProgram *program, const Scope *scope, PyObject **inputs);
+void replay_record(GuardProgram *program, const Run *run); /* of a run that held */
+void replay_free(Replay *replay);
 
 #endif

@@ -275,7 +275,7 @@ guard_holds(PyObject *guard, Frame *frame, PyCodeObject *code)
         .builtins = frame->f_builtins,
         .code = code,
     };
-    return guard_program_check(guard, &scope);
+    return guard_program_check(guard, &scope, NULL);
 }
 
 /* The entry whose guard holds (a new reference), or NULL; *failed tells an error from a miss. */

@@ -230,6 +230,13 @@ matches_by_attributes(const TensorSpec *spec, PyObject *tensor, Symbols *symbols
 }
 
 int
+tensor_reads_raw(void)
+{
+    return layout == LAYOUT_OFFSETS && tensor_functions.requires_grad != NULL &&
+           tensor_functions.is_leaf != NULL;
+}
+
+int
 tensor_matches(const TensorSpec *spec, PyObject *value, Symbols *symbols)
 {
     if (Py_TYPE(value) != spec->type) {

@@ -1,0 +1,244 @@
+/* Guard programs from Python data: tuples of nodes, checks and relations. */
+#include "guards.h"
+
+int torch_state_parse(PyObject *tuple, TorchState *state);
+TensorSpec *tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count);
+
+int
+guard_kind_of(PyObject *name, const char *const *names, int count)
+{
+    for (int i = 0; PyUnicode_Check(name) && i < count; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, names[i]) == 0) {
+            return i;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "unknown operation %R in a guard program", name);
+    return -1;
+}
+
+static int
+is_function_state(PyObject *tuple)
+{
+    return PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) == 5 &&
+           PyFunction_Check(PyTuple_GET_ITEM(tuple, 0)) &&
+           (PyTuple_GET_ITEM(tuple, 3) == Py_None || PyDict_Check(PyTuple_GET_ITEM(tuple, 4)));
+}
+
+static int
+parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
+{
+    PyObject *kind;
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "OOi", &kind, &check->argument, &check->guard)) {
+        return -1;
+    }
+    int code = guard_kind_of(kind, check_names, CHECK_KINDS);
+    if (code < 0) {
+        return -1;
+    }
+    check->as.number = 0;
+    check->kind = (CheckKind)code;
+    switch (check->kind) {
+    case CHECK_LENGTH:
+    case CHECK_SAME:
+    case CHECK_NOT_SAME:
+    case CHECK_SYMBOL:
+        check->as.number = PyLong_AsSsize_t(check->argument);
+        break;
+    case CHECK_TENSOR:
+        check->as.tensor = tensor_spec_parse(check->argument, self->symbol_count);
+        return check->as.tensor == NULL ? -1 : 0;
+    case CHECK_STATE:
+        check->as.state = PyMem_Calloc(1, sizeof(TorchState));
+        return check->as.state == NULL ? -1 : torch_state_parse(check->argument, check->as.state);
+    case CHECK_KEYS:
+        check->as.memo = PyMem_Calloc(1, sizeof(Memo));
+        return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
+    case CHECK_FUNCTION:
+        return is_function_state(check->argument) ? 0 : -1;
+    case CHECK_HAS_ATTRIBUTE:
+    case CHECK_LACKS_ATTRIBUTE:
+        return PyUnicode_Check(check->argument) ? 0 : -1;
+    default:
+        return 0;
+    }
+    if (check->as.number == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    Py_ssize_t bound = check->kind == CHECK_SYMBOL ? self->symbol_count
+                       : check->kind == CHECK_LENGTH ? PY_SSIZE_T_MAX : node;
+    return check->as.number >= 0 && check->as.number < bound ? 0 : -1;
+}
+
+static int
+parse_local(PyObject *argument, Node *node)
+{
+    return PyArg_ParseTuple(argument, "Ui", &node->name, &node->slot) ? 0 : -1;
+}
+
+static int
+parse_named(PyObject *argument, Node *node) /* (name, dict or None) */
+{
+    if (!PyArg_ParseTuple(argument, "UO", &node->name, &node->object)) {
+        return -1;
+    }
+    if (node->object == Py_None) {
+        node->object = NULL;
+    }
+    return node->object == NULL || PyDict_Check(node->object) ? 0 : -1;
+}
+
+static int
+parse_fetch(PyObject *argument, Node *node)
+{
+    switch (node->kind) {
+    case FETCH_LOCAL:
+        return parse_local(argument, node);
+    case FETCH_GLOBAL:
+    case FETCH_BUILTIN:
+        return parse_named(argument, node);
+    case FETCH_CELL:
+    case FETCH_ATTRIBUTE:
+        node->name = argument;
+        return PyUnicode_Check(argument) ? 0 : -1;
+    case FETCH_ITEM:
+        node->name = argument;
+        node->is_index = PyLong_Check(argument);
+        if (node->is_index) {
+            int overflow = 0;
+            node->index = (Py_ssize_t)PyLong_AsLongAndOverflow(argument, &overflow);
+            node->is_index = overflow == 0;
+        }
+        return 0;
+    case FETCH_DICT_KEY:
+    case FETCH_DICT_VALUE:
+        node->index = PyLong_AsSsize_t(argument);
+        return PyErr_Occurred() ? -1 : 0;
+    case FETCH_OBJECT:
+        node->object = argument;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int
+fetch_needs_parent(FetchKind kind)
+{
+    return kind == FETCH_ATTRIBUTE || kind == FETCH_ITEM || kind == FETCH_DICT_KEY ||
+           kind == FETCH_DICT_VALUE || kind == FETCH_TYPE_OF;
+}
+
+/* (parent, fetch, argument, checks, guard) */
+static int
+parse_node(GuardProgram *self, PyObject *item, int index, int *next_check)
+{
+    Node *node = &self->nodes[index];
+    PyObject *kind, *argument, *checks;
+    if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "iOOO!i", &node->parent, &kind, &argument,
+                                                  &PyTuple_Type, &checks, &node->guard)) {
+        return -1;
+    }
+    int code = guard_kind_of(kind, fetch_names, FETCH_KINDS);
+    if (code < 0) {
+        return -1;
+    }
+    node->kind = (FetchKind)code;
+    if (node->parent < -1 || node->parent >= index ||
+        (node->parent < 0 && fetch_needs_parent(node->kind)) || parse_fetch(argument, node) < 0) {
+        return -1;
+    }
+    if (node->kind == FETCH_ATTRIBUTE && self->nodes[node->parent].group == NULL) {
+        Group *group = PyMem_Calloc(1, sizeof(Group));
+        self->nodes[node->parent].group = group;
+        if (group == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    node->first_check = *next_check;
+    node->check_count = (int)PyTuple_GET_SIZE(checks);
+    for (int i = 0; i < node->check_count; i++) {
+        /* same and not_same may name this node's predecessors only */
+        if (parse_check(self, PyTuple_GET_ITEM(checks, i), &self->checks[(*next_check)++],
+                        index) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void
+guard_program_free_parts(GuardProgram *self)
+{
+    for (int i = 0; self->checks != NULL && i < self->check_count; i++) {
+        CheckKind kind = self->checks[i].kind;
+        if (kind == CHECK_TENSOR || kind == CHECK_STATE || kind == CHECK_KEYS) {
+            PyMem_Free(self->checks[i].as.memo); /* the union's pointers are freed alike */
+        }
+    }
+    for (int i = 0; self->relations != NULL && i < self->relation_count; i++) {
+        PyMem_Free(self->relations[i].ops);
+    }
+    for (int i = 0; self->nodes != NULL && i < self->node_count; i++) {
+        PyMem_Free(self->nodes[i].group);
+    }
+    replay_free(self->replay);
+    PyMem_Free(self->nodes);
+    PyMem_Free(self->checks);
+    PyMem_Free(self->relations);
+    PyMem_Free(self->inputs);
+    self->replay = NULL;
+    self->inputs = NULL;
+    self->nodes = NULL;
+    self->checks = NULL;
+    self->relations = NULL;
+}
+
+static int
+count_checks(PyObject *nodes)
+{
+    Py_ssize_t total = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes); i++) {
+        PyObject *node = PyTuple_GET_ITEM(nodes, i);
+        if (PyTuple_Check(node) && PyTuple_GET_SIZE(node) == 5 &&
+            PyTuple_Check(PyTuple_GET_ITEM(node, 3))) {
+            total += PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 3));
+        }
+    }
+    return (int)total;
+}
+
+int
+guard_program_build(GuardProgram *self, PyObject *nodes, PyObject *relations, PyObject *inputs)
+{
+    self->input_count = (int)PyTuple_GET_SIZE(inputs);
+    self->node_count = (int)PyTuple_GET_SIZE(nodes);
+    self->relation_count = (int)PyTuple_GET_SIZE(relations);
+    self->check_count = count_checks(nodes);
+    self->nodes = PyMem_Calloc((size_t)self->node_count + 1, sizeof(Node));
+    self->checks = PyMem_Calloc((size_t)self->check_count + 1, sizeof(Check));
+    self->relations = PyMem_Calloc((size_t)self->relation_count + 1, sizeof(Relation));
+    self->inputs = PyMem_Calloc((size_t)self->input_count + 1, sizeof(int));
+    if (self->inputs == NULL || self->nodes == NULL || self->checks == NULL || self->relations == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int next_check = 0, failed = 0;
+    for (int i = 0; !failed && i < self->node_count; i++) {
+        failed = parse_node(self, PyTuple_GET_ITEM(nodes, i), i, &next_check) < 0;
+    }
+    for (int i = 0; !failed && i < self->relation_count; i++) {
+        failed = relation_parse(PyTuple_GET_ITEM(relations, i), self->symbol_count,
+                                &self->relations[i]) < 0;
+    }
+    for (int i = 0; !failed && i < self->input_count; i++) {
+        long node = PyLong_AsLong(PyTuple_GET_ITEM(inputs, i));
+        failed = node < 0 || node >= self->node_count;
+        self->inputs[i] = (int)node;
+    }
+    if (failed && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "malformed guard program");
+    }
+    return failed ? -1 : 0;
+}
