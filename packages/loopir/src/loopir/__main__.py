@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from stagewire.codec import load, save
-from stagewire.errors import StageError
-from stagewire.prim import Prim
-
 from loopir.pipeline import UNFUSED
 from loopir.show import show
 from loopir.stage import LoopIR, Options
+from stagewire.codec import load, save
+from stagewire.errors import StageError
+from stagewire.prim import Prim
 
 
 def main(arguments: list[str] | None = None) -> int:

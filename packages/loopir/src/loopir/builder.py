@@ -18,22 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
-
-from stagewire.expr import Dim
-from stagewire.graph import NonFinite, Ref, SourceLine
-from stagewire.loop import Axis, Index, Operand, ReduceKind
-from stagewire.types import DType, TensorType
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from loopir import index as ix
 from loopir.emitter import Emitter, Typed
 from loopir.errors import MalformedNest
 from loopir.nest import Names, Nest
 from loopir.ops import OPS, loop_op
+from stagewire.expr import Dim
+from stagewire.graph import NonFinite, Ref, SourceLine
+from stagewire.loop import Axis, Index, Operand, ReduceKind
+from stagewire.types import DType, TensorType
 
 Literal = bool | int | float | NonFinite
 Scalar = Typed | Literal
 Coordinate = Index | Typed | int
+Place = Callable[[tuple[Index, ...], ix.Sizes], tuple[Index, ...]]
+NO_VIEWS: Mapping[str, View] = MappingProxyType({})
+
+
+class View(NamedTuple):
+    """A name that stands for elements of `source`: where `place(coordinates, sizes of the axes)` says."""
+
+    source: str
+    place: Place
 
 
 class Recorder:
@@ -42,9 +51,10 @@ class Recorder:
     `types` gives the dtype and rank of every buffer that is touched.
     """
 
-    def __init__(self, emitter: Emitter, types: Mapping[str, TensorType]) -> None:
+    def __init__(self, emitter: Emitter, types: Mapping[str, TensorType], views: Mapping[str, View] = NO_VIEWS) -> None:
         self.emitter = emitter
         self.types = types
+        self.views = views
 
     def __getattr__(self, op: str) -> Callable[..., Typed]:
         if op.startswith("__"):
@@ -83,7 +93,11 @@ class Recorder:
              other: Literal = 0) -> Typed:  # fmt: skip
         """The element of `buffer` at `coordinates` (one a dimension), or `other` where the mask is false."""
         where = mask.operand if isinstance(mask, Typed) else mask
-        return self.emitter.read(buffer, self._point(buffer, coordinates), self.types[buffer].dtype, where, other)
+        place = self._point(buffer, coordinates)
+        while buffer in self.views:
+            view = self.views[buffer]
+            buffer, place = view.source, view.place(place, self.emitter.sizes)
+        return self.emitter.read(buffer, place, self.types[buffer].dtype, where, other)
 
     def store(self, buffer: str, coordinates: tuple[Coordinate, ...], value: Scalar, mode: str = "set",
               mask: Typed | None = None) -> None:  # fmt: skip
@@ -113,7 +127,10 @@ class Recorder:
         rank = len(self.types[buffer].shape)
         if len(coordinates) != rank:
             raise MalformedNest(f"{buffer} has {rank} dimensions, {len(coordinates)} coordinates were given")
-        return tuple(as_index(c) for c in coordinates)
+        for c in coordinates:
+            if c.__class__ is not Index:
+                return tuple([as_index(c) for c in coordinates])
+        return coordinates  # type: ignore[return-value]
 
 
 def as_index(coordinate: Coordinate) -> Index:
@@ -139,15 +156,24 @@ def record(
     names: Names | None = None,
     origins: tuple[str, ...] = (),
     line: SourceLine | None = None,
+    views: Mapping[str, View] = NO_VIEWS,
 ) -> Nest:
     """Run `body(ops, *indices)` once over parallel axes of `shape` and freeze what it did; axes of size 1 are 0."""
     names = names or Names()
-    axes = tuple(Axis(names("a"), size) for size in shape if size != 1)
-    rest = iter(axes)
-    indices = tuple(ix.axis(next(rest).name) if size != 1 else ix.ZERO for size in shape)
-    emitter = Emitter(names, {axis.name: axis.size for axis in axes})
-    body(Recorder(emitter, types), *indices)
-    return Nest(name, axes, emitter.finish(), origins, line)
+    axes: list[Axis] = []
+    indices: list[Index] = []
+    sizes: dict[str, Dim] = {}
+    for size in shape:
+        if size == 1:
+            indices.append(ix.ZERO)
+        else:
+            axis = names("a")
+            sizes[axis] = size
+            axes.append(Axis(axis, size))
+            indices.append(ix.axis(axis))
+    emitter = Emitter(names, sizes)
+    body(Recorder(emitter, types, views), *indices)
+    return Nest(name, tuple(axes), emitter.finish(), origins, line)
 
 
 def known_ops() -> tuple[str, ...]:

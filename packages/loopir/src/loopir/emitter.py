@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind
-from stagewire.types import DType
-
 from loopir.fold import fold
 from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, loop_op
+from stagewire.expr import Dim
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind
+from stagewire.types import DType
 
 RESULT_COUNT: dict[str, int] = {"welford": 3}
 
@@ -22,6 +22,11 @@ class Typed(msgspec.Struct, frozen=True, gc=False):
     dtype: DType
 
 
+def literal_key(literal: Operand) -> tuple[type, str]:
+    """What tells literals apart: 1, 1.0 and True, and 0.0 and -0.0 are not the same."""
+    return literal.__class__, repr(literal)
+
+
 class Emitter:
     """Blocks under construction.
 
@@ -29,9 +34,11 @@ class Emitter:
     excepted) only inside. Equal statements in sight of each other are emitted once.
     """
 
-    def __init__(self, names: Names, sizes: dict[str, object] | None = None) -> None:
+    __slots__ = ("_axes", "_inner", "_outer", "_reduced", "_statements", "blocks", "names", "sizes")
+
+    def __init__(self, names: Names, sizes: dict[str, Dim] | None = None) -> None:
         self.names = names
-        self.sizes = dict(sizes or {})
+        self.sizes: dict[str, Dim] = {} if sizes is None else sizes
         self.blocks: list[Block] = []
         self._axes: tuple[Axis, ...] = ()
         self._statements: list[Statement] = []
@@ -58,13 +65,13 @@ class Emitter:
         """One element of a buffer; a mask that is literally true is no mask, false is `other`."""
         if mask is False:
             return Typed(other, dtype)
-        mask = mask if isinstance(mask, Ref) else None
-        key = (buffer, coordinates, mask, type(other), other)
+        mask = mask if mask.__class__ is Ref else None
+        key: object = (buffer, coordinates) if mask is None else (buffer, coordinates, mask, literal_key(other))
         found = self._find(key)
         if found is None:
             name = self.names("v")
             found = self._keep(key, Typed(Ref(name), dtype))
-            self._statements.append(Read(name, buffer, coordinates, dtype, mask, other if mask else 0))
+            self._statements.append(Read(name, buffer, coordinates, dtype, mask, other if mask else 0))  # type: ignore[arg-type]
         return found
 
     def write(self, buffer: str, coordinates: tuple[Index, ...], value: Operand, mode: str = "set",
@@ -75,25 +82,29 @@ class Emitter:
     def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
         """op(operands). The dtype follows from the op; casts pass theirs."""
         row = loop_op(op)
-        typed = next((o for o in operands[1 if op == "where" else 0 :] if isinstance(o.operand, Ref)), operands[-1])
+        typed = operands[-1]
+        for operand in operands[1:] if op == "where" else operands:
+            if operand.operand.__class__ is Ref:
+                typed = operand
+                break
         if row.result == "bool":
             dtype = "bool"
         elif dtype is None:
             dtype = typed.dtype
-        values = tuple(o.operand for o in operands)
+        values = tuple([o.operand for o in operands])
         folded = fold(op, values, dtype, typed.dtype)
         if folded is not None:
             return Typed(folded, dtype)
-        if op != "convert" and not any(isinstance(v, Ref) for v in values):
+        if typed.operand.__class__ is not Ref and op not in ("convert", "where"):
             values = (self._constant(operands[0]), *values[1:])
         return self.raw_compute(op, values, dtype)
 
     def raw_compute(self, op: str, operands: tuple[Operand, ...], dtype: DType) -> Typed:
         """Emit without folding (shared with an equal statement in sight)."""
-        if op in COMMUTATIVE and isinstance(operands[0], Ref) and isinstance(operands[1], Ref):
-            key = (op, frozenset((operands[0].name, operands[1].name)), dtype)
-        else:
-            key = (op, tuple((type(o), o) for o in operands), dtype)
+        parts = [o.name if o.__class__ is Ref else literal_key(o) for o in operands]  # type: ignore[union-attr]
+        if op in COMMUTATIVE and parts[0].__class__ is str and parts[1].__class__ is str:
+            parts.sort()  # type: ignore[type-var]
+        key = (op, dtype, *parts)
         found = self._find(key)
         if found is None:
             name = self.names("v")
@@ -115,7 +126,7 @@ class Emitter:
 
     def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
         """Combine over the axes of the open block; the results are values of the outer point."""
-        key = (reduction, type(operand), operand, dtype)
+        key = (reduction, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
         found = self._reduced.get(key)
         if found is None:
             found = tuple(self.names("v") for _ in range(RESULT_COUNT.get(reduction, 1)))
@@ -147,5 +158,3 @@ class Emitter:
         self._statements = []
         self._inner = {}
         self._reduced = {}
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 
 from stagewire.graph import NonFinite, Ref
 from stagewire.loop import Operand
@@ -71,28 +72,71 @@ def fold(op: str, operands: tuple[Operand, ...], dtype: DType, source: DType | N
 
     `source` is the dtype of the first operand that is a value.
     """
-    match op, operands:
-        case "convert", (a,):
-            if not isinstance(a, Ref):
-                return None if isinstance(a, NonFinite) and dtype not in FLOATS else round_literal(a, dtype)
-            return a if source == dtype else None
-        case "where", (bool(condition), a, b):
-            return a if condition else b
-        case "where", (_, a, b) if a == b and isinstance(a, Ref):
-            return a
-        case "mul", (a, 1) | (1, a) if isinstance(a, Ref) and dtype != "bool":
-            return a
-        case "div", (a, 1) if isinstance(a, Ref):
-            return a
-        case "sub", (a, 0) if isinstance(a, Ref) and not _is_negative_zero(operands[1]):
-            return a
-        case "add", (a, 0) | (0, a) if isinstance(a, Ref) and dtype in INT_BITS:
-            return a
-        case "logical_and", (a, True) | (True, a) if source == "bool" and isinstance(a, Ref):
-            return a
-        case "logical_or", (a, False) | (False, a) if source == "bool" and isinstance(a, Ref):
-            return a
-    return None
+    rule = RULES.get(op)
+    return None if rule is None else rule(operands, dtype, source)
+
+
+Rule = Callable[[tuple[Operand, ...], DType, "DType | None"], "Operand | None"]
+
+
+def _fold_convert(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    (a,) = operands
+    if isinstance(a, Ref):
+        return a if source == dtype else None
+    return None if isinstance(a, NonFinite) and dtype not in FLOATS else round_literal(a, dtype)
+
+
+def _fold_where(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    condition, a, b = operands
+    if isinstance(condition, bool):
+        return a if condition else b
+    return a if isinstance(a, Ref) and a == b else None
+
+
+def _fold_mul(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    return _other(operands, 1) if dtype != "bool" else None
+
+
+def _fold_div(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    a, b = operands
+    return a if isinstance(a, Ref) and b == 1 else None
+
+
+def _fold_sub(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    a, b = operands
+    return a if isinstance(a, Ref) and b == 0 and not _is_negative_zero(b) else None
+
+
+def _fold_add(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    return _other(operands, 0) if dtype in INT_BITS else None
+
+
+def _fold_and(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    return _other(operands, True) if source == "bool" else None
+
+
+def _fold_or(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    return _other(operands, False) if source == "bool" else None
+
+
+def _other(operands: tuple[Operand, ...], neutral: int) -> Operand | None:
+    """The operand beside a neutral literal."""
+    a, b = operands
+    if b == neutral and isinstance(a, Ref):
+        return a
+    return b if a == neutral and isinstance(b, Ref) else None
+
+
+RULES: dict[str, Rule] = {
+    "convert": _fold_convert,
+    "where": _fold_where,
+    "mul": _fold_mul,
+    "div": _fold_div,
+    "sub": _fold_sub,
+    "add": _fold_add,
+    "logical_and": _fold_and,
+    "logical_or": _fold_or,
+}
 
 
 def _is_negative_zero(operand: Operand) -> bool:

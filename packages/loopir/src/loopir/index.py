@@ -13,13 +13,14 @@ a symbolic size is carried along and simplifies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from stagewire.expr import Dim
 from stagewire.loop import Atom, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
 
 ZERO = Index()
 Sizes = Mapping[str, Dim]
+_NAMED = frozenset({AxisAtom, ValueAtom})
 
 
 def constant(value: Dim) -> Index:
@@ -57,7 +58,7 @@ def scale(a: Index, factor: Dim) -> Index:
         return a
     if factor == 0:
         return ZERO
-    return Index(a.constant * factor, tuple(Term(t.coefficient * factor, t.atom) for t in a.terms))
+    return Index(a.constant * factor, tuple([Term(t.coefficient * factor, t.atom) for t in a.terms]))
 
 
 def total(parts: Iterable[Index]) -> Index:
@@ -72,7 +73,15 @@ def total(parts: Iterable[Index]) -> Index:
 
 def linear(coordinates: Sequence[Index], stride: Sequence[Dim], offset: Dim = 0) -> Index:
     """The element at `coordinates` under `stride`."""
-    return total([constant(offset), *(scale(c, s) for c, s in zip(coordinates, stride, strict=True))])
+    terms: list[Term] = []
+    for coordinate, step in zip(coordinates, stride, strict=True):
+        if coordinate.constant != 0:
+            offset = offset + coordinate.constant * step
+        if step == 1:
+            terms.extend(coordinate.terms)
+        elif step != 0:
+            terms.extend([Term(t.coefficient * step, t.atom) for t in coordinate.terms])
+    return _recombine(_canonical(offset, terms))
 
 
 def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:
@@ -123,29 +132,36 @@ def delinear(position: Index, shape: Sequence[Dim], sizes: Sizes) -> tuple[Index
 
 def substitute(a: Index, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
     """Replace axes and values by indices; `sizes` are those of the axes in the replacements."""
-    if not a.terms:
+    terms = a.terms
+    if not mapping or not terms or not _mentions(terms, mapping):
         return a
-    parts = [constant(a.constant)] if a.constant != 0 else []
-    for term in a.terms:
+    parts = [Index(a.constant)] if a.constant != 0 else []
+    for term in terms:
         parts.append(scale(_substitute_atom(term.atom, mapping, sizes), term.coefficient))
     return parts[0] if len(parts) == 1 else total(parts)
 
 
+def _mentions(terms: tuple[Term, ...], names: Container[str]) -> bool:
+    """Whether any atom, nested ones too, has one of the names."""
+    for term in terms:
+        atom = term.atom
+        if atom.__class__ in _NAMED:
+            if atom.name in names:  # type: ignore[union-attr]
+                return True
+        elif _mentions(atom.numerator.terms, names):  # type: ignore[union-attr]
+            return True
+    return False
+
+
 def rename(a: Index, names: Mapping[str, str]) -> Index:
     """The same index over other names of axes and values (terms keep their order)."""
-    return Index(a.constant, tuple(Term(t.coefficient, _rename_atom(t.atom, names)) for t in a.terms))
+    return Index(a.constant, tuple([Term(t.coefficient, _rename_atom(t.atom, names)) for t in a.terms]))
 
 
 def _rename_atom(atom: Atom, names: Mapping[str, str]) -> Atom:
-    match atom:
-        case AxisAtom(name):
-            return AxisAtom(names.get(name, name))
-        case ValueAtom(name):
-            return ValueAtom(names.get(name, name))
-        case FloorDivAtom(numerator, divisor):
-            return FloorDivAtom(rename(numerator, names), divisor)
-        case ModAtom(numerator, divisor):
-            return ModAtom(rename(numerator, names), divisor)
+    if atom.__class__ in _NAMED:
+        return atom.__class__(names.get(atom.name, atom.name))  # type: ignore[union-attr,call-arg,return-value]
+    return atom.__class__(rename(atom.numerator, names), atom.divisor)  # type: ignore[union-attr,call-arg,return-value]
 
 
 def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
@@ -164,10 +180,10 @@ def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
 
 def single_axis(a: Index) -> str | None:
     """The axis that `a` is exactly, or None."""
-    if a.constant == 0 and len(a.terms) == 1:
+    if len(a.terms) == 1 and a.constant == 0:
         term = a.terms[0]
-        if term.coefficient == 1 and isinstance(term.atom, AxisAtom):
-            return term.atom.name
+        if term.atom.__class__ is AxisAtom and term.coefficient == 1:
+            return term.atom.name  # type: ignore[union-attr]
     return None
 
 
@@ -181,12 +197,39 @@ def atoms_of(a: Index) -> Iterator[Atom]:
 
 def axes_of(a: Index) -> set[str]:
     """The names of the axes that `a` depends on directly."""
-    return {atom.name for atom in atoms_of(a) if isinstance(atom, AxisAtom)}
+    found: set[str] = set()
+    _collect(a.terms, AxisAtom, found)
+    return found
 
 
 def values_of(a: Index) -> set[str]:
     """The names of the SSA values that `a` depends on."""
-    return {atom.name for atom in atoms_of(a) if isinstance(atom, ValueAtom)}
+    found: set[str] = set()
+    _collect(a.terms, ValueAtom, found)
+    return found
+
+
+def add_values(a: Index, found: set[str]) -> None:
+    """Put the names of the SSA values that `a` depends on into `found`."""
+    _collect(a.terms, ValueAtom, found)
+
+
+def has_values(a: Index) -> bool:
+    """Whether `a` depends on an SSA value."""
+    for term in a.terms:
+        kind = term.atom.__class__
+        if kind is ValueAtom or (kind is not AxisAtom and has_values(term.atom.numerator)):  # type: ignore[union-attr]
+            return True
+    return False
+
+
+def _collect(terms: tuple[Term, ...], kind: type, found: set[str]) -> None:
+    for term in terms:
+        atom = term.atom
+        if atom.__class__ is kind:
+            found.add(atom.name)  # type: ignore[union-attr]
+        elif atom.__class__ not in _NAMED:
+            _collect(atom.numerator.terms, kind, found)  # type: ignore[union-attr]
 
 
 def str_index(a: Index) -> str:
@@ -216,29 +259,35 @@ def _bracket(a: Index) -> str:
 
 
 def _key(atom: Atom) -> tuple[object, ...]:
-    match atom:
-        case AxisAtom(name):
-            return (0, len(name), name)
-        case ValueAtom(name):
-            return (1, len(name), name)
-        case FloorDivAtom():
-            return (2, 0, str_index(Index(0, (Term(1, atom),))))
-    return (3, 0, str_index(Index(0, (Term(1, atom),))))
+    kind = atom.__class__
+    if kind in _NAMED:
+        name = atom.name  # type: ignore[union-attr]
+        return (0 if kind is AxisAtom else 1, len(name), name)
+    return (2 if kind is FloorDivAtom else 3, 0, str_index(Index(0, (Term(1, atom),))))
 
 
-def _canonical(offset: Dim, terms: Iterable[Term]) -> Index:
+def _canonical(offset: Dim, terms: Sequence[Term]) -> Index:
+    if len(terms) < 2:
+        return Index(offset, tuple(terms))
     merged: dict[Atom, Dim] = {}
     for term in terms:
-        merged[term.atom] = merged[term.atom] + term.coefficient if term.atom in merged else term.coefficient
-    kept = [Term(c, atom) for atom, c in merged.items() if c != 0]
-    if len(kept) > 1:
-        kept.sort(key=lambda term: _key(term.atom))
+        atom = term.atom
+        merged[atom] = merged[atom] + term.coefficient if atom in merged else term.coefficient
+    if len(merged) == len(terms):
+        kept = list(terms)
+    else:
+        kept = [Term(c, atom) for atom, c in merged.items() if c != 0]
+    kept.sort(key=_term_key)
     return Index(offset, tuple(kept))
+
+
+def _term_key(term: Term) -> tuple[object, ...]:
+    return _key(term.atom)
 
 
 def _recombine(a: Index) -> Index:
     """k*m*(n//m) + k*(n%m) is k*n."""
-    if sum(isinstance(t.atom, ModAtom | FloorDivAtom) for t in a.terms) < 2:
+    if len(a.terms) < 2 or all(t.atom.__class__ in _NAMED for t in a.terms):
         return a
     coefficients = {t.atom: t.coefficient for t in a.terms}
     for term in a.terms:
@@ -300,14 +349,13 @@ def _floor_div_atom(rest: Index, divisor: Dim, sizes: Sizes) -> Index:
 
 
 def _substitute_atom(atom: Atom, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
-    match atom:
-        case AxisAtom(name) | ValueAtom(name):
-            found = mapping.get(name)
-            return found if found is not None else Index(0, (Term(1, atom),))
-        case FloorDivAtom(numerator, divisor):
-            return floor_div(substitute(numerator, mapping, sizes), divisor, sizes)
-        case ModAtom(numerator, divisor):
-            return mod(substitute(numerator, mapping, sizes), divisor, sizes)
+    if atom.__class__ in _NAMED:
+        found = mapping.get(atom.name)  # type: ignore[union-attr]
+        return found if found is not None else Index(0, (Term(1, atom),))
+    numerator = substitute(atom.numerator, mapping, sizes)  # type: ignore[union-attr]
+    if atom.__class__ is FloorDivAtom:
+        return floor_div(numerator, atom.divisor, sizes)
+    return mod(numerator, atom.divisor, sizes)  # type: ignore[union-attr]
 
 
 def _atom_range(atom: Atom, sizes: Sizes) -> tuple[int, int] | None:

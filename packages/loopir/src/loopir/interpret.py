@@ -13,6 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from loopir import numpy_ops
+from loopir.errors import NotInterpretable
+from loopir.memory import Memory, decode, encode
+from loopir.numpy_ops import Array
+from loopir.ops import OPS
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple
 from stagewire.loop import (
@@ -35,12 +40,6 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
-
-from loopir import numpy_ops
-from loopir.errors import NotInterpretable
-from loopir.memory import Memory, decode, encode
-from loopir.numpy_ops import Array
-from loopir.ops import OPS
 
 Externs = Mapping[str, Callable[..., object]]
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from loopir.errors import NotInterpretable
+from loopir.numpy_ops import Array, held_type, rounded
 from stagewire.expr import evaluate
 from stagewire.loop import Buffer
 from stagewire.types import ITEM_SIZE, TensorType
-
-from loopir.errors import NotInterpretable
-from loopir.numpy_ops import Array, held_type, rounded
 
 POISON = 0x5A
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from loopir.index import add_values
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref, SourceLine, references
 from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce
@@ -103,23 +104,25 @@ def statements_of(nest: Nest) -> Iterator[Statement]:
 
 def reads_of(item: Item) -> Iterator[str]:
     """Names of the buffers that an item reads, with repetitions."""
-    if isinstance(item, Extern):
+    if item.__class__ is Extern:
         for arg in (*item.args, *item.kwargs.values()):
             yield from references(arg)
         return
-    for statement in statements_of(item):
-        if isinstance(statement, Read):
-            yield statement.buffer
+    for block in item.blocks:
+        for statement in block.statements:
+            if statement.__class__ is Read:
+                yield statement.buffer  # type: ignore[union-attr]
 
 
 def writes_of(item: Item) -> Iterator[str]:
     """Names of the buffers that an item writes, with repetitions."""
-    if isinstance(item, Extern):
-        yield from (name for name in item.results if name)
+    if item.__class__ is Extern:
+        yield from [name for name in item.results if name]  # type: ignore[union-attr]
         return
-    for statement in statements_of(item):
-        if isinstance(statement, Write):
-            yield statement.buffer
+    for block in item.blocks:
+        for statement in block.statements:
+            if statement.__class__ is Write:
+                yield statement.buffer  # type: ignore[union-attr]
 
 
 def axis_sizes(nest: Nest) -> dict[str, Dim]:
@@ -145,6 +148,35 @@ def result_names(statement: Statement) -> tuple[str, ...]:
             return results
         case _:
             return (statement.result,)
+
+
+def used_values(statement: Statement) -> set[str]:
+    """The SSA values that a statement uses."""
+    used: set[str] = set()
+    add_used_values(statement, used)
+    return used
+
+
+def add_used_values(statement: Statement, used: set[str]) -> None:
+    """Put the SSA values that a statement uses into `used`."""
+    kind = statement.__class__
+    if kind is Compute:
+        for operand in statement.operands:  # type: ignore[union-attr]
+            if operand.__class__ is Ref:
+                used.add(operand.name)  # type: ignore[union-attr]
+    elif kind is Read or kind is Write:
+        for coordinate in statement.coordinates:  # type: ignore[union-attr]
+            if coordinate.terms:
+                add_values(coordinate, used)
+        mask = statement.mask  # type: ignore[union-attr]
+        if mask is not None:
+            used.add(mask.name)
+        if kind is Write and statement.value.__class__ is Ref:  # type: ignore[union-attr]
+            used.add(statement.value.name)  # type: ignore[union-attr]
+    elif kind is IndexValue:
+        add_values(statement.index, used)  # type: ignore[union-attr]
+    elif kind is Reduce and statement.operand.__class__ is Ref:  # type: ignore[union-attr]
+        used.add(statement.operand.name)  # type: ignore[union-attr]
 
 
 def is_reduction(nest: Nest) -> bool:

@@ -119,7 +119,22 @@ OPS: dict[str, LoopOp] = _table(
 )  # fmt: skip
 
 COMMUTATIVE: frozenset[str] = frozenset(
-    "add mul maximum minimum fmax fmin eq ne logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor".split()
+    [
+        "add",
+        "mul",
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "eq",
+        "ne",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    ]
 )
 
 

@@ -1,18 +1,15 @@
 """The passes, in order. A stage option replaces the list; each pass can be left out.
 
-    lower          one nest a prim
-    PASSES         schedule to schedule: what is computed where, in which layout
-    freeze         coordinates become offsets
-    KERNEL_PASSES  loop graph to loop graph: loop order, axes, memory
+lower          one nest a prim
+PASSES         schedule to schedule: what is computed where, in which layout
+freeze         coordinates become offsets
+KERNEL_PASSES  loop graph to loop graph: loop order, axes, memory
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
-
-from stagewire.graph import Graph
-from stagewire.loop import LoopGraph
 
 from loopir.freeze import freeze
 from loopir.lowering import lower_graph
@@ -28,6 +25,8 @@ from loopir.passes.plan_memory import PlanMemory
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
+from stagewire.graph import Graph
+from stagewire.loop import LoopGraph
 
 
 class SchedulePass(Protocol):
@@ -47,7 +46,6 @@ class KernelPass(Protocol):
 
 
 PASSES: tuple[SchedulePass, ...] = (
-    RemoveDead(),
     InlinePointwise(),
     RemoveDead(),
     ChooseLayouts(),

@@ -1,16 +1,17 @@
 """Loop documents as text, one line a statement.
 
-    buffer x input f32[4, 8] stride (8, 1)
-    kernel0 (i0: 4)                       # softmax
-      section (r0: 8)
-        v0 = load x[8*i0 + r0] float32
-        v1 = reduce max v0 float32
+buffer x input f32[4, 8] stride (8, 1)
+kernel0 (i0: 4)                       # softmax
+  section (r0: 8)
+    v0 = load x[8*i0 + r0] float32
+    v1 = reduce max v0 float32
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from loopir.index import str_index
 from stagewire.graph import (
     Arg,
     DeviceArg,
@@ -40,8 +41,6 @@ from stagewire.loop import (
     Step,
     Store,
 )
-
-from loopir.index import str_index
 
 
 def show(document: Loop | LoopGraph) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
 from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
 from stagewire.loop import Loop
 from stagewire.prim import Prim
-
-from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stagewire.graph import Graph, Node
-from stagewire.loop import Extern
-from stagewire.types import TensorType
-
+from loopir.effects import is_ordered
 from loopir.errors import UnsupportedPrim
 from loopir.lowering import create, indexing, pointwise, reduction, scan, shape
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.nest import Schedule
+from stagewire.graph import Graph, Node, Ref, references
+from stagewire.loop import Extern
+from stagewire.types import TensorType
 
 Lower = Callable[[Lowering, Call], None]
 
@@ -38,8 +38,11 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
         if not isinstance(value.type, TensorType):
             raise UnsupportedPrim(f"graph input {value.name} is no tensor", fix="Symbolic sizes come with part 5.")
         lowering.declare(value.name, value.type, "input")
-    for node in graph.nodes:
+    for node in live_nodes(graph):
         lower_node(lowering, node)
+    for arg in graph.outputs:
+        for name in references(arg):
+            lowering.materialise(name)
     return Schedule(
         buffers=lowering.buffers,
         inputs=tuple(value.name for value in graph.inputs),
@@ -48,6 +51,23 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
         fresh=lowering.names.count,
         private=private,
     )
+
+
+def live_nodes(graph: Graph) -> list[Node]:
+    """The nodes that an output or an ordered extern needs, in order."""
+    live = {name for arg in graph.outputs for name in references(arg)}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any([value.name in live for value in node.results]) or is_ordered(node.target):
+            for arg in node.args:
+                if arg.__class__ is Ref:
+                    live.add(arg.name)  # type: ignore[union-attr]
+                else:
+                    live.update(references(arg))
+            for arg in node.kwargs.values():
+                live.update(references(arg))
+            kept.append(node)
+    return kept[::-1]
 
 
 def lower_node(lowering: Lowering, node: Node) -> None:

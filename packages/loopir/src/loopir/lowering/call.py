@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from loopir.errors import UnsupportedPrim
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Node, NonFinite, Ref, Tuple, Value
 from stagewire.types import TensorType
-
-from loopir.errors import UnsupportedPrim
 
 Number = bool | int | float | NonFinite
 

@@ -1,65 +1,109 @@
-"""What a lowering may do: define a buffer by a function of its index, or by a recorded nest."""
+"""What a lowering may do: define a buffer by a function of its index, by a recorded nest, or as a view of another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from loopir.builder import Place, Recorder, Scalar, View, record
+from loopir.lowering.call import Call
+from loopir.nest import Item, Names, reads_of
 from stagewire.expr import Dim
+from stagewire.graph import SourceLine
 from stagewire.loop import Buffer, Extern, Index
 from stagewire.types import TensorType
-
-from loopir.builder import Recorder, Scalar, record
-from loopir.lowering.call import Call
-from loopir.nest import Item, Names
 
 PointFunction = Callable[..., Scalar]
 
 
 class Lowering:
-    """The items and buffers of a schedule under construction; alive during one `lower_graph` only."""
+    """The items and buffers of a schedule under construction; alive during one `lower_graph` only.
+
+    A view costs nothing: whoever loads it loads its source at the place that the view says. Only an extern or an
+    output needs it as a buffer (`materialise`).
+    """
 
     def __init__(self) -> None:
         self.names = Names()
         self.types: dict[str, TensorType] = {}
         self.buffers: dict[str, Buffer] = {}
         self.items: list[Item] = []
+        self.views: dict[str, View] = {}
+        self.lines: dict[str, SourceLine | None] = {}
 
     def declare(self, name: str, type: TensorType, role: str = "kernel") -> None:
         """A new buffer."""
         self.types[name] = type
         self.buffers[name] = Buffer(name, type, role)  # type: ignore[arg-type]
 
+    def view(self, call: Call, source: str, place: Place) -> None:
+        """Define the call's result: element at `indices` is that of `source` at `place(indices, sizes of axes)`."""
+        name = call.result.name
+        self.types[name] = call.type
+        self.views[name] = View(source, place)
+        self.lines[name] = call.node.line
+
+    def materialise(self, name: str) -> None:
+        """Make sure that `name` is a buffer: a view is copied (where it is a window, a pass makes the copy none)."""
+        if name in self.buffers or name not in self.views:
+            return
+        type = self.types[name]
+        self.declare(name, type)
+
+        def body(ops: Recorder, *indices: Index) -> None:
+            ops.store(name, indices, ops.load(name, *indices))
+
+        self.items.append(
+            record(
+                name,
+                self.types,
+                type.shape,
+                body,
+                names=self.names,
+                origins=(name,),
+                line=self.lines[name],
+                views=self.views,
+            )  # fmt: skip
+        )
+
     def pointwise(self, call: Call, function: PointFunction) -> None:
         """Define the call's result: element at `indices` is `function(ops, *indices)`."""
         name = call.result.name
         self.declare(name, call.type)
-        self.fill(call, name, call.type.shape, function)
 
-    def fill(
-        self,
-        call: Call,
-        buffer: str,
-        shape: tuple[Dim, ...],
-        function: PointFunction,
-        offset: tuple[Dim, ...] | None = None,
-    ) -> None:
+        def body(ops: Recorder, *indices: Index) -> None:
+            ops.store(name, indices, function(ops, *indices))
+
+        self.nest(call, call.type.shape, body)
+
+    def fill(self, call: Call, buffer: str, shape: tuple[Dim, ...], function: PointFunction,
+             offset: tuple[Dim, ...]) -> None:  # fmt: skip
         """Write a window of `shape` at `offset` of a declared buffer."""
 
         def body(ops: Recorder, *indices: Index) -> None:
-            place = indices if offset is None else tuple(
-                Index(i.constant + o, i.terms) for i, o in zip(indices, offset, strict=True)
-            )  # fmt: skip
+            place = tuple(Index(i.constant + o, i.terms) for i, o in zip(indices, offset, strict=True))
             ops.store(buffer, place, function(ops, *indices))
 
         self.nest(call, shape, body)
 
     def nest(self, call: Call, shape: tuple[Dim, ...], body: Callable[..., None]) -> None:
         """Record a nest over parallel axes of `shape`."""
-        origins = tuple(value.name for value in call.node.results)
+        results = call.node.results
+        origins = (results[0].name,) if len(results) == 1 else tuple([value.name for value in results])
         self.items.append(
-            record(origins[0], self.types, shape, body, names=self.names, origins=origins, line=call.node.line)
+            record(
+                origins[0],
+                self.types,
+                shape,
+                body,
+                names=self.names,
+                origins=origins,
+                line=call.node.line,
+                views=self.views,
+            )  # fmt: skip
         )
 
     def extern(self, step: Extern) -> None:
         """Append a call of ATen."""
+        for name in reads_of(step):
+            self.materialise(name)
         self.items.append(step)

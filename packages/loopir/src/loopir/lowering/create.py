@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stagewire.loop import Index
-
 from loopir import index as ix
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.fold import INT_BITS, round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.loop import Index
 
 
 def lower_full(lowering: Lowering, call: Call) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from stagewire.expr import Dim
-from stagewire.graph import Arg, Ref
-from stagewire.loop import Index
-from stagewire.types import TensorType
-
 from loopir.builder import Recorder, Scalar, as_index
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.expr import Dim
+from stagewire.graph import Arg, Ref
+from stagewire.loop import Index
+from stagewire.types import TensorType
 
 
 def position(ops: Recorder, buffer: str, at: tuple[Index, ...], size: Dim) -> Index:

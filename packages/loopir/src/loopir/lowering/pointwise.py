@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from stagewire.graph import DTypeArg, NonFinite, Ref
-from stagewire.loop import Index
-from stagewire.types import ITEM_SIZE, DType
-
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.fold import FLOATS
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.ops import OPS
+from stagewire.graph import DTypeArg, NonFinite, Ref
+from stagewire.loop import Index
+from stagewire.types import ITEM_SIZE, DType
 
 CASTS = ("convert", "bitcast", "wrap_index")
 PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from stagewire.loop import Index
-from stagewire.types import DType, TensorType
-
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.loop import Index
+from stagewire.types import DType, TensorType
 
 KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
 WIDER: dict[str, DType] = {"float16": "float32", "bfloat16": "float32"}
@@ -120,7 +119,7 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
     lowering.nest(call, call.type.shape, body)
 
 
-TABLE = {name: (("x", "dims"), lower_fold) for name in KINDS} | {
+TABLE = dict.fromkeys(KINDS, (("x", "dims"), lower_fold)) | {
     "argmax": (("x", "dim"), lower_arg),
     "argmin": (("x", "dim"), lower_arg),
     "var_mean": (("x", "dims", "correction"), lower_var_mean),

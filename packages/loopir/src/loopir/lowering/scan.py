@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewire.graph import DTypeArg, Ref
-from stagewire.loop import Extern
-
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.graph import DTypeArg, Ref
+from stagewire.loop import Extern
 
 
 def lower_scan(lowering: Lowering, call: Call) -> None:

@@ -1,11 +1,6 @@
-"""Views and shape prims: index arithmetic only. Each reads its operand once, at a computed coordinate."""
+"""Views and shape prims: index arithmetic only. A view says where in its operand each of its elements lies."""
 
 from __future__ import annotations
-
-from stagewire.expr import Dim
-from stagewire.graph import NonFinite
-from stagewire.loop import Index
-from stagewire.types import contiguous_stride
 
 from loopir import index as ix
 from loopir.builder import Recorder
@@ -13,36 +8,33 @@ from loopir.emitter import Typed
 from loopir.fold import round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.expr import Dim
+from stagewire.graph import NonFinite
+from stagewire.loop import Index
+from stagewire.types import contiguous_stride
 
 
 def lower_broadcast_in_dim(lowering: Lowering, call: Call) -> None:
     """Operand dimension k lies along result dimension broadcast_dimensions[k]; size 1 is repeated."""
     buffer, type = call.tensor("x")
     places = call.axes("broadcast_dimensions", len(call.type.shape))
-    lowering.pointwise(
-        call,
-        lambda ops, *i: ops.load(
-            buffer, *(ix.ZERO if size == 1 else i[d] for size, d in zip(type.shape, places, strict=True))
-        ),
-    )
+    sources = [None if size == 1 else d for size, d in zip(type.shape, places, strict=True)]
+    lowering.view(call, buffer, lambda i, _: tuple([ix.ZERO if d is None else i[d] for d in sources]))
 
 
 def lower_permute(lowering: Lowering, call: Call) -> None:
     """result dimension k is operand dimension dims[k]."""
     buffer, type = call.tensor("x")
     dims = call.axes("dims", len(type.shape))
-    lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *(i[dims.index(d)] for d in range(len(dims)))))
+    sources = [dims.index(d) for d in range(len(dims))]
+    lowering.view(call, buffer, lambda i, _: tuple([i[d] for d in sources]))
 
 
 def lower_reshape(lowering: Lowering, call: Call) -> None:
     """The same elements in row-major order."""
     buffer, type = call.tensor("x")
-    shape = call.type.shape
-
-    def point(ops: Recorder, *i: Index) -> Typed:
-        return ops.load(buffer, *reshape_index(i, shape, type.shape, ops.emitter.sizes))  # type: ignore[arg-type]
-
-    lowering.pointwise(call, point)
+    shape, target = call.type.shape, type.shape
+    lowering.view(call, buffer, lambda i, sizes: reshape_index(i, shape, target, sizes))
 
 
 def reshape_index(
@@ -85,11 +77,8 @@ def lower_slice(lowering: Lowering, call: Call) -> None:
     """result[i] = x[start + i*step]."""
     buffer, _ = call.tensor("x")
     start, step = call.dims("start"), call.dims("step")
-    lowering.pointwise(
-        call,
-        lambda ops, *i: ops.load(
-            buffer, *(ix.shift(ix.scale(k, s), o) for k, o, s in zip(i, start, step, strict=True))
-        ),
+    lowering.view(
+        call, buffer, lambda i, _: tuple([ix.shift(ix.scale(k, s), o) for k, o, s in zip(i, start, step, strict=True)])
     )
 
 
@@ -97,12 +86,11 @@ def lower_flip(lowering: Lowering, call: Call) -> None:
     """result[i] = x[size - 1 - i] along dims."""
     buffer, type = call.tensor("x")
     dims = call.axes("dims", len(type.shape))
-    lowering.pointwise(
-        call,
-        lambda ops, *i: ops.load(
-            buffer, *(ix.shift(ix.scale(k, -1), type.shape[d] - 1) if d in dims else k for d, k in enumerate(i))
-        ),
-    )
+    ends = [size - 1 if d in dims else None for d, size in enumerate(type.shape)]
+    lowering.view(
+        call, buffer,
+        lambda i, _: tuple([k if e is None else ix.shift(ix.scale(k, -1), e) for k, e in zip(i, ends, strict=True)]),
+    )  # fmt: skip
 
 
 def lower_cat(lowering: Lowering, call: Call) -> None:
@@ -157,13 +145,8 @@ def both(ops: Recorder, a: Typed | bool, b: Typed) -> Typed:
 def lower_as_strided(lowering: Lowering, call: Call) -> None:
     """result[i] = element offset + i . stride of x in row-major order."""
     buffer, type = call.tensor("x")
-    stride, (offset,) = call.dims("stride"), call.dims("offset")
-
-    def point(ops: Recorder, *i: Index) -> Typed:
-        position = ix.linear(i, stride, offset)
-        return ops.load(buffer, *ix.delinear(position, type.shape, ops.emitter.sizes))  # type: ignore[arg-type]
-
-    lowering.pointwise(call, point)
+    stride, (offset,), shape = call.dims("stride"), call.dims("offset"), type.shape
+    lowering.view(call, buffer, lambda i, sizes: ix.delinear(ix.linear(i, stride, offset), shape, sizes))
 
 
 def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
@@ -195,7 +178,7 @@ def lower_slice_scatter(lowering: Lowering, call: Call) -> None:
 def lower_clone(lowering: Lowering, call: Call) -> None:
     """The identity; the result's type says which layout is wanted."""
     buffer, _ = call.tensor("x")
-    lowering.pointwise(call, lambda ops, *i: ops.load(buffer, *i))
+    lowering.view(call, buffer, lambda i, _: i)
 
 
 TABLE = {

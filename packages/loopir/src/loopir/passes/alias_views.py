@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopir import index as ix
+from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, writes_of
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
 from stagewire.types import ITEM_SIZE, TensorType, numel
-
-from loopir import index as ix
-from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, writes_of
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stagewire.loop import Buffer, Extern
-from stagewire.types import TensorType
-
 from loopir import index as ix
 from loopir.layout import densified, repeated_dims
 from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
 from loopir.rewrite import substitute_axes
+from stagewire.loop import Buffer, Extern
+from stagewire.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,7 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
     shape = tuple(1 if d in repeated else size for d, size in enumerate(buffer.type.shape))
     type = TensorType(buffer.type.dtype, shape, buffer.type.stride, device=buffer.type.device)
     buffers[base] = Buffer(base, densified_like(type), "kernel")
-    stride = tuple(
-        0 if d in repeated else step for d, step in enumerate(buffers[base].type.stride)
-    )
+    stride = tuple(0 if d in repeated else step for d, step in enumerate(buffers[base].type.stride))
     if stride != buffer.type.stride:
         stride = buffer.type.stride
         buffers[base] = Buffer(base, msgspec.structs.replace(type, stride=_positive(stride)), "kernel")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stagewire.loop import Axis, AxisAtom, Compute, Extern, Index, Term
-from stagewire.types import DType
-
-from loopir.index import values_of
+from loopir.index import has_values
 from loopir.nest import Nest, Read, Schedule, Statement, Write
 from loopir.ops import OPS
+from stagewire.loop import Axis, AxisAtom, Compute, Extern
+from stagewire.types import DType
 
 
 class Piece(NamedTuple):
@@ -75,13 +74,18 @@ def _piece(nest: Nest) -> Piece | None:
     places: list[Axis | None] = []
     offsets: list[int] = []
     for coordinate in write.coordinates:
-        match coordinate:
-            case Index(offset, ()) if isinstance(offset, int):
-                places.append(None)
-            case Index(offset, (Term(1, AxisAtom(name)),)) if isinstance(offset, int) and name in axes:
-                places.append(axes.pop(name))
-            case _:
+        offset, terms = coordinate.constant, coordinate.terms
+        if not isinstance(offset, int) or len(terms) > 1:
+            return None
+        axis = None
+        if terms:
+            atom = terms[0].atom
+            if atom.__class__ is not AxisAtom or terms[0].coefficient != 1:
                 return None
+            axis = axes.pop(atom.name, None)  # type: ignore[union-attr]
+            if axis is None:
+                return None
+        places.append(axis)
         offsets.append(offset)
     return None if axes else Piece(statements[:-1], write, tuple(places), tuple(offsets))
 
@@ -92,6 +96,6 @@ def cost_of(statements: tuple[Statement, ...]) -> int:
     for statement in statements:
         if isinstance(statement, Compute):
             cost += OPS[statement.op].cost
-        elif isinstance(statement, Read) and any(values_of(c) for c in statement.coordinates if c.terms):
+        elif isinstance(statement, Read) and any([has_values(c) for c in statement.coordinates]):
             cost += 3
     return cost

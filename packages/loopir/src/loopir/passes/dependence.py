@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from stagewire.loop import Extern
-
 from loopir.effects import is_ordered
 from loopir.errors import DependenceCycle
 from loopir.nest import Schedule, reads_of, writes_of
+from stagewire.loop import Extern
 
 
 class Dependences:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
-
 from loopir import index as ix
 from loopir.builder import as_index
-from loopir.emitter import Emitter, Typed
-from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes
+from loopir.emitter import Emitter, Typed, literal_key
+from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes, reads_of
 from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
 
 Mask = Typed | None
 
@@ -28,6 +27,8 @@ class Expander:
 
     def nest(self, nest: Nest) -> Nest:
         """The expanded nest, over the same axes."""
+        if self.virtual and self.virtual.keys().isdisjoint(reads_of(nest)):
+            return nest
         self.emitter = Emitter(self.names, dict(axis_sizes(nest)))
         values: dict[str, Typed] = {}
         for block in nest.blocks:
@@ -37,53 +38,60 @@ class Expander:
                 self._statement(statement, values, {}, None)
         return Nest(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
 
-    def _statement(
-        self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask
-    ) -> None:
-        match statement:
-            case Read(result, _, coordinates, _, _, _):
-                place = self._place(coordinates, values, axes)
-                values[result] = self._read(statement, place, values, mask)
-            case Compute(result, op, operands, dtype):
-                values[result] = self._compute(op, operands, dtype, values)
-            case IndexValue(result, index, dtype):
-                values[result] = self.emitter.index_value(self._place((index,), values, axes)[0], dtype)
-            case Reduce(results, reduction, operand, dtype):
-                operand = self._value(operand, values)
-                values.update(zip(results, self.emitter.reduce(reduction, operand, dtype), strict=True))
-            case Write(buffer, coordinates, value, mode, write_mask):
-                kept = self._value(write_mask, values) if write_mask else True
-                if kept is not False:
-                    place = self._place(coordinates, values, axes)
-                    guard = kept if isinstance(kept, Ref) else None
-                    self.emitter.write(buffer, place, self._value(value, values), mode, guard)
+    def _statement(self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask) -> None:
+        kind = statement.__class__
+        if kind is Compute:
+            values[statement.result] = self._compute(statement, values)  # type: ignore[union-attr]
+        elif kind is Read:
+            values[statement.result] = self._read(statement, values, axes, mask)  # type: ignore[arg-type,union-attr]
+        elif kind is Write:
+            self._write(statement, values, axes)  # type: ignore[arg-type]
+        elif kind is IndexValue:
+            place = self._place((statement.index,), values, axes)  # type: ignore[union-attr]
+            values[statement.result] = self.emitter.index_value(place[0], statement.dtype)  # type: ignore[union-attr]
+        elif kind is Reduce:
+            operand = self._value(statement.operand, values)  # type: ignore[union-attr]
+            found = self.emitter.reduce(statement.reduction, operand, statement.dtype)  # type: ignore[union-attr]
+            values.update(zip(statement.results, found, strict=True))  # type: ignore[union-attr]
+
+    def _write(self, write: Write, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> None:
+        kept = self._value(write.mask, values) if write.mask else True
+        if kept is not False:
+            place = self._place(write.coordinates, values, axes)
+            guard = kept if isinstance(kept, Ref) else None
+            self.emitter.write(write.buffer, place, self._value(write.value, values), write.mode, guard)
 
     def _value(self, operand: Operand, values: Mapping[str, Typed]) -> Operand:
         return values[operand.name].operand if isinstance(operand, Ref) else operand
 
-    def _compute(self, op: str, operands: tuple[Operand, ...], dtype: str, values: Mapping[str, Typed]) -> Typed:
-        sources = [values[o.name].dtype for o in operands if isinstance(o, Ref)]
-        if op == "where":
-            literal = dtype
-        else:
-            literal = sources[0] if sources else dtype
-        typed = [values[o.name] if isinstance(o, Ref) else Typed(o, literal) for o in operands]  # type: ignore[arg-type]
-        given = dtype if OPS[op].result == "given" else None
-        return self.emitter.compute(op, *typed, dtype=given)  # type: ignore[arg-type]
+    def _compute(self, statement: Compute, values: Mapping[str, Typed]) -> Typed:
+        op, operands, dtype = statement.op, statement.operands, statement.dtype
+        literal = dtype
+        if op != "where":
+            for operand in operands:
+                if operand.__class__ is Ref:
+                    literal = values[operand.name].dtype  # type: ignore[union-attr]
+                    break
+        typed = [values[o.name] if o.__class__ is Ref else Typed(o, literal) for o in operands]  # type: ignore[union-attr]
+        return self.emitter.compute(op, *typed, dtype=dtype if OPS[op].result == "given" else None)
 
     def _place(
         self, coordinates: tuple[Index, ...], values: Mapping[str, Typed], axes: Mapping[str, Index]
     ) -> tuple[Index, ...]:
-        result = []
         for coordinate in coordinates:
-            if coordinate.terms:
-                used = ix.values_of(coordinate)
-                mapping = {**axes, **{name: as_index(values[name]) for name in used}} if used else axes
-                coordinate = ix.substitute(coordinate, mapping, self.emitter.sizes)  # type: ignore[arg-type]
-            result.append(coordinate)
-        return tuple(result)
+            if coordinate.terms and (axes or ix.has_values(coordinate)):
+                break
+        else:
+            return coordinates
+        return tuple([self._index(c, values, axes) if c.terms else c for c in coordinates])
 
-    def _read(self, read: Read, place: tuple[Index, ...], values: Mapping[str, Typed], mask: Mask) -> Typed:
+    def _index(self, index: Index, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> Index:
+        if ix.has_values(index):
+            axes = {**axes, **{name: as_index(values[name]) for name in ix.values_of(index)}}
+        return ix.substitute(index, axes, self.emitter.sizes)
+
+    def _read(self, read: Read, values: Mapping[str, Typed], axes: Mapping[str, Index], mask: Mask) -> Typed:
+        place = self._place(read.coordinates, values, axes)
         own = values[read.mask.name] if read.mask else None
         if own is not None and own.operand is False:
             return Typed(read.other, read.dtype)
@@ -116,7 +124,7 @@ class Expander:
         if definition is None:
             guard = mask.operand if mask is not None else None
             return self.emitter.read(buffer, place, dtype, guard, other)  # type: ignore[arg-type]
-        key = (buffer, place, mask, type(other), other)
+        key = (buffer, place) if mask is None else (buffer, place, mask, literal_key(other))
         found = self.done.get(key)
         if found is None:
             found = self._defined(definition, place, mask, other)
@@ -152,11 +160,11 @@ class Expander:
         return values[stored.name] if isinstance(stored, Ref) else Typed(stored, dtype)  # type: ignore[arg-type]
 
     def _axes(self, piece: Piece, place: tuple[Index, ...]) -> dict[str, Index]:
-        return {
-            axis.name: ix.shift(index, -offset)
-            for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True)
-            if axis is not None
-        }
+        found: dict[str, Index] = {}
+        for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True):
+            if axis is not None:
+                found[axis.name] = ix.shift(index, -offset)
+        return found
 
     def _inside(self, piece: Piece, place: tuple[Index, ...]) -> Typed | bool:
         """Whether a point lies in the piece: statically, or as a mask."""

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from stagewire.expr import Dim
-from stagewire.loop import Decision
-from stagewire.types import ITEM_SIZE, numel
-
 from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import Limits, merge
+from stagewire.expr import Dim
+from stagewire.loop import Decision
+from stagewire.types import ITEM_SIZE, numel
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,7 @@ class _Fusion:
         if isinstance(merged, str):
             self._refuse(partner, current, merged)
             return None
-        self.decisions.append(
-            Decision("fused", (a.name, b.name), _kind(a, b), merged.bytes_saved)
-        )
+        self.decisions.append(Decision("fused", (a.name, b.name), _kind(a, b), merged.bytes_saved))
         self.dependences.merge(first, second)
         self.items[first] = merged.nest
         self.changed.add(first)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stagewire.expr import Dim
-from stagewire.loop import Decision, Extern
-from stagewire.types import ITEM_SIZE, numel
-
 from loopir.nest import Item, Names, Nest, Read, Schedule, output_names, reads_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
+from stagewire.expr import Dim
+from stagewire.loop import Decision, Extern
+from stagewire.types import ITEM_SIZE, numel
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from loopir import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import AxisAtom, Index, IndexValue, Kernel, Load, Section, Statement, Store
-
-from loopir import index as ix
 
 
 def indices_of(section: Section) -> Iterator[Index]:

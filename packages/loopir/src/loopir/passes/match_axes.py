@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from stagewire.expr import Dim
-from stagewire.loop import Axis, AxisAtom, Index
-
 from loopir import index as ix
 from loopir.nest import Names
+from stagewire.expr import Dim
+from stagewire.loop import Axis, AxisAtom, Index
 
 Digit = tuple[str, int]
 
@@ -92,9 +91,10 @@ class Correspondence:
             return not a.terms and not b.terms
         digits_a, digits_b = _digits(a, self.left.sizes), _digits(b, self.right.sizes)
         if digits_a is None or digits_b is None or digits_a[0] != digits_b[0]:
-            return all(x in self.bound for x in ix.axes_of(b)) and ix.substitute(
-                b, {x: ix.axis(self.bound[x]) for x in ix.axes_of(b)}, self.left.sizes
-            ) == a
+            return (
+                all(x in self.bound for x in ix.axes_of(b))
+                and ix.substitute(b, {x: ix.axis(self.bound[x]) for x in ix.axes_of(b)}, self.left.sizes) == a
+            )
         return self._walk(digits_a[1], digits_b[1])
 
     def _walk(self, a: list[Digit], b: list[Digit]) -> bool:

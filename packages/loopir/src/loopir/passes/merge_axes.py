@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stagewire.expr import Dim
-from stagewire.loop import Axis, Index, Kernel, LoopGraph, Section
-
 from loopir import index as ix
 from loopir.passes.kernel_indices import change_indices, coefficients, indices_of
+from stagewire.expr import Dim
+from stagewire.loop import Axis, Index, Kernel, LoopGraph, Section
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,9 @@ def _merge(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple
             continue
         one = Axis(fast.name, slow.size * fast.size)
         axes = (*axes[:number], one, *axes[number + 2 :])
-        sections = tuple(Section(s.axes, change_indices(s, lambda i, gone=slow.name: _without(i, gone))) for s in sections)
+        sections = tuple(
+            Section(s.axes, change_indices(s, lambda i, gone=slow.name: _without(i, gone))) for s in sections
+        )
         for plain, _ in facts:
             plain.pop(slow.name, None)
     return axes, sections

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from loopir import index as ix
+from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, statements_of, used_values
+from loopir.passes.match_axes import Correspondence, Side
+from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Index, Operand, Reduce
 from stagewire.types import ITEM_SIZE, TensorType, numel
-
-from loopir import index as ix
-from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, statements_of
-from loopir.passes.match_axes import Correspondence, Side
-from loopir.passes.remove_dead import used_values
-from loopir.rewrite import replace_values, substitute_axes
 
 
 class Limits(NamedTuple):
@@ -35,7 +33,7 @@ class Merged(NamedTuple):
 
 def merge(first: Nest, second: Nest, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
     """`first` and then `second` as one kernel, or why that is not possible."""
-    refusal = _too_large(first, second, limits)
+    refusal = _too_large(first, second, limits) or _mixes_atomics(first, second, types)
     if refusal:
         return refusal
     writes = {s.buffer: s for s in statements_of(first) if isinstance(s, Write)}
@@ -66,6 +64,19 @@ def _too_large(first: Nest, second: Nest, limits: Limits) -> str | None:
     return f"{len(buffers)} buffers are more than {limits.buffers}" if len(buffers) > limits.buffers else None
 
 
+def _mixes_atomics(first: Nest, second: Nest, types: Mapping[str, TensorType]) -> str | None:
+    """On a CPU atomics are not free: a loop that accumulates at random places is shared out by columns, alone."""
+    accumulated = [_accumulated(nest) for nest in (first, second)]
+    on_cpu = any(types[name].device.startswith("cpu") for names in accumulated for name in names)
+    if on_cpu and bool(accumulated[0]) != bool(accumulated[1]):
+        return "accumulates at indirect places, and would keep the other from running in parallel"
+    return None
+
+
+def _accumulated(nest: Nest) -> list[str]:
+    return [s.buffer for block in nest.blocks for s in block.statements if isinstance(s, Write) and s.mode != "set"]
+
+
 def _vertical(first: Nest, second: Nest, writes: Mapping[str, Write], names: Names) -> Correspondence | str:
     """Every element that `second` reads from `first` must be read at the point that wrote it."""
     match = Correspondence(Side(dict(axis_sizes(first))), Side(dict(axis_sizes(second))), names)
@@ -89,7 +100,7 @@ def _vertical(first: Nest, second: Nest, writes: Mapping[str, Write], names: Nam
 
 
 def _is_indirect(coordinates: tuple[Index, ...]) -> bool:
-    return any(ix.values_of(c) for c in coordinates if c.terms)
+    return any([ix.has_values(c) for c in coordinates])
 
 
 def _horizontal(
@@ -244,8 +255,8 @@ class _Blocks:
         if found is None:
             return False
         home, write = found
-        visible = home == number or not self.axes[home] or (
-            isinstance(write.value, Ref) and self._is_outer(write.value.name)
+        visible = (
+            home == number or not self.axes[home] or (isinstance(write.value, Ref) and self._is_outer(write.value.name))
         )
         if not visible or write.coordinates != read.coordinates or read.mask is not None:
             return False

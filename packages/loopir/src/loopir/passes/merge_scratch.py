@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stagewire.graph import references
-from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Section, Statement, Step, Store
-
 from loopir.index import axes_of
 from loopir.nest import reads_of
+from stagewire.graph import references
+from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,7 @@ def _scratch(kernel: Kernel, number: int, users: dict[str, set[int]]) -> list[st
     return [name for name in dict.fromkeys(stored) if users[name] == {number}]
 
 
-def _host(
-    kernel: Kernel, buffers: dict[str, Buffer], users: dict[str, set[int]], number: int, old: str
-) -> str | None:
+def _host(kernel: Kernel, buffers: dict[str, Buffer], users: dict[str, set[int]], number: int, old: str) -> str | None:
     """A buffer of the same type whose one store is at the same index, in or after the section that loads `old` last."""
     accesses = list(_accesses(kernel, old))
     store = accesses[0][2]

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopir.passes.kernel_indices import coefficients
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Reduce, Section, Store
-
-from loopir.passes.kernel_indices import coefficients
 
 Strides = dict[str, Dim]
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from stagewire.graph import Ref
-from stagewire.loop import Compute, Decision, IndexValue, Reduce
-
 from loopir.index import axes_of, values_of
 from loopir.nest import (
     Block,
@@ -22,12 +19,14 @@ from loopir.nest import (
     output_names,
     reads_of,
     result_names,
+    used_values,
     writes_of,
 )
 from loopir.ops import OPS
 from loopir.passes.expand import Expander
-from loopir.passes.remove_dead import used_values
 from loopir.rewrite import replace_values
+from stagewire.graph import Ref
+from stagewire.loop import Compute, Decision, IndexValue, Reduce
 
 
 @dataclass(frozen=True)
@@ -171,4 +170,3 @@ def _named(statement: Statement, copies: dict[str, Ref]) -> Statement:
     """The statement under the new name of its result."""
     assert isinstance(statement, Read | Compute | IndexValue)
     return msgspec.structs.replace(statement, result=copies[statement.result].name)
-

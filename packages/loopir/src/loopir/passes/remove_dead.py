@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagewire.graph import Ref
-from stagewire.loop import Compute, Extern, IndexValue, Reduce
-from stagewire.types import numel
-
 from loopir.effects import is_ordered
-from loopir.index import values_of
 from loopir.nest import (
     Block,
     Item,
@@ -18,11 +13,12 @@ from loopir.nest import (
     Schedule,
     Statement,
     Write,
+    add_used_values,
     output_names,
     reads_of,
-    result_names,
     writes_of,
 )
+from stagewire.loop import Extern, Reduce
 
 
 @dataclass(frozen=True)
@@ -69,49 +65,40 @@ def _make_live(name: str, live: set[str], schedule: Schedule) -> None:
 
 def trim(nest: Nest, live: set[str], schedule: Schedule) -> Nest | None:
     """The nest without writes to dead buffers; None if nothing is left."""
-    if any(axis.size == 0 for axis in nest.axes):
+    if any([axis.size == 0 for axis in nest.axes]):
         return None
     needed: set[str] = set()
     blocks: list[Block] = []
+    changed = False
     for block in reversed(nest.blocks):
-        if any(axis.size == 0 for axis in block.axes) and not any(isinstance(s, Reduce) for s in block.statements):
+        if any([axis.size == 0 for axis in block.axes]) and not any(isinstance(s, Reduce) for s in block.statements):
+            changed = True
             continue
         kept: list[Statement] = []
         for statement in reversed(block.statements):
-            if isinstance(statement, Write):
-                alive = statement.buffer in live and numel(schedule.buffers[statement.buffer].type.shape) != 0
-            else:
-                alive = any(name in needed for name in result_names(statement))
-            if alive:
-                needed.update(used_values(statement))
+            if _is_needed(statement, needed, live, schedule):
+                add_used_values(statement, needed)
                 kept.append(statement)
         # a block that reads what the nest wrote into a buffer keeps that write alive
         for statement in kept:
-            if isinstance(statement, Read):
-                live.add(statement.buffer)
-        if kept:
-            blocks.append(Block(block.axes, tuple(reversed(kept))))
+            if statement.__class__ is Read:
+                live.add(statement.buffer)  # type: ignore[union-attr]
+        if len(kept) == len(block.statements):
+            blocks.append(block)
+        else:
+            changed = True
+            if kept:
+                blocks.append(Block(block.axes, tuple(kept[::-1])))
     if not blocks:
         return None
-    return Nest(nest.name, nest.axes, tuple(reversed(blocks)), nest.origins, nest.line)
+    return Nest(nest.name, nest.axes, tuple(blocks[::-1]), nest.origins, nest.line) if changed else nest
 
 
-def used_values(statement: Statement) -> set[str]:
-    """The SSA values that a statement uses."""
-    used: set[str] = set()
-    match statement:
-        case Read(coordinates=coordinates, mask=mask):
-            for c in coordinates:
-                used |= values_of(c) if c.terms else set()
-            used |= {mask.name} if mask else set()
-        case Write(coordinates=coordinates, value=value, mask=mask):
-            for c in coordinates:
-                used |= values_of(c) if c.terms else set()
-            used |= {ref.name for ref in (value, mask) if isinstance(ref, Ref)}
-        case Compute(operands=operands):
-            used = {operand.name for operand in operands if isinstance(operand, Ref)}
-        case IndexValue(index=index):
-            used = values_of(index)
-        case Reduce(operand=operand):
-            used = {operand.name} if isinstance(operand, Ref) else set()
-    return used
+def _is_needed(statement: Statement, needed: set[str], live: set[str], schedule: Schedule) -> bool:
+    kind = statement.__class__
+    if kind is Write:
+        buffer = statement.buffer  # type: ignore[union-attr]
+        return buffer in live and 0 not in schedule.buffers[buffer].type.shape
+    if kind is Reduce:
+        return not needed.isdisjoint(statement.results)  # type: ignore[union-attr]
+    return statement.result in needed  # type: ignore[union-attr]

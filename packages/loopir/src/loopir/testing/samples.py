@@ -9,16 +9,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from loopir import index as ix
+from loopir.builder import Recorder, as_index, record
+from loopir.freeze import freeze
+from loopir.nest import Item, Names, Schedule
 from stagewire.codec import save
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Extern, Index, Loop
 from stagewire.types import DType, TensorType, contiguous
-
-from loopir import index as ix
-from loopir.builder import Recorder, as_index, record
-from loopir.freeze import freeze
-from loopir.nest import Item, Names, Schedule
 
 
 def pointwise_chain() -> Loop:
@@ -48,7 +47,9 @@ def softmax() -> Loop:
             ops.store("y", (i, j), ops.div(ops.exp(ops.sub(ops.load("x", i, j), top)), total))
 
     return document(
-        {"x": _f32(16, 100)}, {"y": _f32(16, 100)}, lambda names, types: [record("softmax", types, (16,), body, names=names)]
+        {"x": _f32(16, 100)},
+        {"y": _f32(16, 100)},
+        lambda names, types: [record("softmax", types, (16,), body, names=names)],
     )
 
 
@@ -66,7 +67,9 @@ def softmax_through_memory() -> Loop:
             ops.store("y", (i, j), ops.div(ops.load("y", i, j), total))
 
     return document(
-        {"x": _f32(16, 100)}, {"y": _f32(16, 100)}, lambda names, types: [record("softmax", types, (16,), body, names=names)]
+        {"x": _f32(16, 100)},
+        {"y": _f32(16, 100)},
+        lambda names, types: [record("softmax", types, (16,), body, names=names)],
     )
 
 
@@ -96,7 +99,9 @@ def column_sum() -> Loop:
             total = ops.reduce("sum", ops.load("g", i, j))
         ops.store("s", (j,), total)
 
-    return document({"g": _f32(200, 70)}, {"s": _f32(70)}, lambda names, types: [record("sum", types, (70,), body, names=names)])
+    return document(
+        {"g": _f32(200, 70)}, {"s": _f32(70)}, lambda names, types: [record("sum", types, (70,), body, names=names)]
+    )
 
 
 def embedding() -> Loop:
@@ -152,7 +157,9 @@ def full_reduction() -> Loop:
             total = ops.reduce("sum", ops.load("x", i, j))
         ops.store("m", (), ops.div(total, 9900.0))
 
-    return document({"x": _f32(90, 110)}, {"m": _f32()}, lambda names, types: [record("mean", types, (), body, names=names)])
+    return document(
+        {"x": _f32(90, 110)}, {"m": _f32()}, lambda names, types: [record("mean", types, (), body, names=names)]
+    )
 
 
 def argmax() -> Loop:
@@ -241,7 +248,11 @@ def document(
     """A forward-only document around the items that `build` records."""
     temporaries = temporaries or {}
     types = {**inputs, **outputs, **{name: type for name, (type, _) in temporaries.items()}}
-    roles = {**{n: "input" for n in inputs}, **{n: "kernel" for n in outputs}, **{n: r for n, (_, r) in temporaries.items()}}
+    roles = {
+        **dict.fromkeys(inputs, "input"),
+        **dict.fromkeys(outputs, "kernel"),
+        **{n: r for n, (_, r) in temporaries.items()},
+    }
     names = Names()
     items = build(names, types)
     schedule = Schedule(
