@@ -83,6 +83,8 @@ def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) 
         "    saved = ctx.saved_tensors",
     ]
     tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
+    if binding.gradient_tangents:
+        lines.append(f"    arrived = ({', '.join(f'{name} is not None' for name in tangents)})")
     for tangent, name in zip(binding.tangents, tangents, strict=True):
         names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
@@ -97,6 +99,12 @@ def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) 
         "    else:",
         f"        found = run_backward({given})",
     ]
+    if binding.gradient_tangents:
+        names["sources"] = binding.gradient_tangents
+        lines += [
+            "    if not all(arrived):",
+            "        found = [g if any([arrived[i] for i in s]) else None for g, s in zip(found, sources)]",
+        ]
     order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
     return [*lines, f"    return ({''.join(f'{text}, ' for text in order)})"]
 

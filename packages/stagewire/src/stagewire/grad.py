@@ -113,6 +113,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     symbols: tuple[Symbol, ...] = ()
     constants: tuple[BoundConstant, ...] = ()
     joint_saved: tuple[int, ...] = ()  # forward results (random values) that the joint graph takes as inputs
+    # Per backward result: the tangents it depends on; it is no gradient at all when none of them arrived. Empty: all.
+    gradient_tangents: tuple[tuple[int, ...], ...] = ()
 
 
 class BoundConstant(msgspec.Struct, frozen=True):

@@ -57,12 +57,30 @@ def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Gr
         binding=replace(
             joint.binding, saved=slots, input_gradients=tuple(gradients[: len(joint.binding.inputs)]),
             joint_saved=joint_slots,
+            gradient_tangents=_gradient_tangents(joint, ends),
         ),
         forward=forward,
         backward=backward,
         joint=_whole(joint, random, values, ends) if keep_joint else None,
         partition=_report(joint, needs, saved, recomputed, values),
     )  # fmt: skip
+
+
+def _gradient_tangents(joint: Joint, ends: tuple[Ref, ...]) -> tuple[tuple[int, ...], ...]:
+    """For each gradient the tangents that it depends on; nothing where every gradient depends on all."""
+    count = len(joint.tangent_values)
+    masks = {value.name: 1 << number for number, value in enumerate(joint.tangent_values)}
+    for node in joint.graph.nodes if count > 1 else ():
+        if node.phase == "backward":
+            mask = 0
+            for name in operands(node):
+                mask |= masks.get(name, 0)
+            for value in node.results:
+                masks[value.name] = mask
+    found = [masks.get(ref.name, 0) for ref in ends]
+    if count < 2 or all(mask == (1 << count) - 1 for mask in found):
+        return ()
+    return tuple(tuple(number for number in range(count) if mask >> number & 1) for mask in found)
 
 
 def _live(graph: Graph) -> Graph:

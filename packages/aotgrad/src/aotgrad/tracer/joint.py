@@ -13,7 +13,7 @@ import torch
 from absint import Meta, from_wire, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
-from aotgrad.errors import BackwardFailed, BadCapture, NoFunctionalForm
+from aotgrad.errors import BackwardFailed, BadCapture, MetadataMutation, NoFunctionalForm
 from aotgrad.joint import Joint
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -38,7 +38,11 @@ def trace(capture: Capture, *, training: bool = True) -> Joint:
     mode = TraceMode()
     with _quiet_collector(), ExitStack() as stack:
         stack.callback(mode.release)
+        # The frame that is compiled may stand in any of these; the trace follows the capture instead.
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(_autocast(None))
         stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled and training))
+        stack.enter_context(_default_dtype(getattr(torch, capture.state.default_dtype)))
         if any(node.target.endswith(".lstm") for node in capture.graph.nodes):
             stack.enter_context(_without_onednn())
         stack.enter_context(mode)
@@ -81,16 +85,32 @@ def _trace(mode: TraceMode, capture: Capture) -> Joint:
     plan = plan_outputs(mode, inputs, outputs)
     recorder.phase = "backward"
     tangents, gradients = _backward(mode, inputs, plan)
-    _refuse_backward_writes(mode, inputs)
+    _refuse_writes(capture, inputs)
     return _joint(mode, capture, inputs, plan, tangents, gradients)
 
 
 @contextmanager
-def _autocast(state: GlobalState) -> Iterator[None]:
+def _autocast(state: GlobalState | None) -> Iterator[None]:
+    """Autocast as in `state`, or off."""
+    wanted = dict(state.autocast) if state is not None else {}
     with ExitStack() as stack:
-        for device, dtype in state.autocast:
-            stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype), cache_enabled=False))
+        for device in sorted({"cpu", "cuda", *wanted}):
+            if device in wanted:
+                dtype = getattr(torch, wanted[device])
+                stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=False))
+            elif torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
         yield
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _placeholder(mode: TraceMode, capture: Capture, index: int, given: Input) -> Placeholder:
@@ -164,10 +184,13 @@ def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
     return start
 
 
-def _refuse_backward_writes(mode: TraceMode, inputs: list[Placeholder]) -> None:
-    for index, given in enumerate(inputs):
+def _refuse_writes(capture: Capture, inputs: list[Placeholder]) -> None:
+    """Changes of inputs that no binding can make afterwards."""
+    for bound, given in zip(capture.inputs, inputs, strict=True):
         if given.leaf.memory.written_in_backward:
-            raise NoFunctionalForm(f"the backward writes into input {index}")
+            raise NoFunctionalForm(f"the backward writes into the input {bound.value.name}")
+        if given.leaf.requires_grad and given.leaf.is_leaf and not bound.value.type.requires_grad:
+            raise MetadataMutation(f"the program makes the input {bound.value.name} require grad")
 
 
 def _joint(

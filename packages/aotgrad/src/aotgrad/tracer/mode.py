@@ -241,6 +241,8 @@ class TraceMode(AbstractMode):
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
         memory = tensor.memory
+        if has_internal_overlap(tensor.meta):
+            raise NoInverse(f"a write into {tensor.meta}, where several elements are one memory location")
         bases = [memory.value]
         for step in tensor.steps[:-1]:
             bases.append(self._apply(step, bases[-1], memory.shift))
@@ -326,6 +328,11 @@ class TraceMode(AbstractMode):
             memory.base = None
         self._lifted.clear()
         self._handlers.clear()
+
+
+def has_internal_overlap(meta: Meta) -> bool:
+    """Do several elements surely stand on one memory location (what eager refuses to write)."""
+    return any(n > 1 and s == 0 for n, s in zip(meta.shape, meta.stride, strict=True)) and 0 not in meta.shape
 
 
 def same_layout(first: Meta, second: Meta) -> bool:
