@@ -91,6 +91,19 @@ code_frame_size(PyCodeObject *code)
 #endif
 }
 
+/* The slot of a local variable that is no argument, or -1. */
+static inline int
+code_local_slot(PyCodeObject *code, const char *name)
+{
+    for (int slot = code_argument_slots(code); slot < code->co_nlocals; slot++) {
+        PyObject *local = PyTuple_GET_ITEM(code->co_localsplusnames, slot);
+        if (PyUnicode_CompareWithASCIIString(local, name) == 0) {
+            return slot;
+        }
+    }
+    return -1;
+}
+
 static inline PyObject *
 code_freevar_name(PyCodeObject *code, int index)
 {

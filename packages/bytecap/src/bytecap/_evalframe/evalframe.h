@@ -51,7 +51,11 @@ typedef struct {
     PyObject *code;    /* replacement */
     PyObject *payload; /* whatever the one who made the entry wants to find again */
     Py_ssize_t hits;
+    int inputs_slot;   /* of the replacement's local INPUTS_NAME, or -1 */
 } Entry;
+
+/* A local of the replacement code with this name gets the tuple of the guard program's inputs. */
+#define INPUTS_NAME ".inputs"
 
 typedef struct {
     PyObject_HEAD
@@ -78,6 +82,7 @@ typedef struct {
     Owner *owner; /* who captures in this thread now; NULL: nobody */
     int busy;     /* a callback or a Python guard is running */
     PyCodeObject *passing; /* replacement code that way B is just calling */
+    PyObject *inputs;      /* for its frame, or NULL */
     Frame *handed_on;      /* frame that was given to the hook that was here before ours */
     char *stack_limit; /* below this address the C stack is nearly used up */
 } ThreadScope;

@@ -184,7 +184,7 @@ collect_arguments(Frame *frame, PyCodeObject *code, CallArguments *call)
 
 /* Way B: call a function made from the replacement code. */
 static PyObject *
-call_replacement(Frame *frame, PyCodeObject *code)
+call_replacement(Frame *frame, PyCodeObject *code, PyObject *inputs)
 {
     PyObject *origin = frame_function(frame);
     PyObject *function = PyFunction_New((PyObject *)code, frame->f_globals);
@@ -197,8 +197,10 @@ call_replacement(Frame *frame, PyCodeObject *code)
     if ((closure == NULL || PyFunction_SetClosure(function, closure) == 0) &&
         collect_arguments(frame, frame_code(frame), &call) == 0) {
         thread_scope.passing = code; /* its frame comes by the hook once: do not ask again */
+        thread_scope.inputs = inputs;
         result = PyObject_Call(function, call.positional, call.keywords);
         thread_scope.passing = NULL;
+        thread_scope.inputs = NULL;
     }
     Py_XDECREF(call.positional);
     Py_XDECREF(call.keywords);
@@ -207,28 +209,46 @@ call_replacement(Frame *frame, PyCodeObject *code)
 }
 
 static PyObject *
-run_called(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry)
+run_called(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry, PyObject *inputs)
 {
     owner->called++;
-    PyObject *result = call_replacement(frame, (PyCodeObject *)entry->code);
+    hook_acquire(); /* even with nobody capturing: the replacement's frame takes its inputs there */
+    PyObject *result = call_replacement(frame, (PyCodeObject *)entry->code, inputs);
+    hook_release();
     return release_unrun(tstate, frame, result);
 }
 
+/* The frame that way B made. */
 static PyObject *
-run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry)
+run_passing(PyThreadState *tstate, Frame *frame, PyCodeObject *code)
+{
+    if (thread_scope.inputs != NULL) {
+        int slot = code_local_slot(code, INPUTS_NAME);
+        frame->localsplus[slot] = Py_NewRef(thread_scope.inputs);
+    }
+    thread_scope.passing = NULL;
+    thread_scope.inputs = NULL;
+    return run_default(tstate, frame, 0);
+}
+
+static PyObject *
+run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry, PyObject *inputs)
 {
     PyObject *result;
     owner->hits++;
     entry->hits++;
     Py_INCREF(entry); /* a reset may drop it while it runs */
     if (frame_swap_code(tstate, frame, (PyCodeObject *)entry->code)) {
+        if (inputs != NULL) {
+            frame->localsplus[entry->inputs_slot] = Py_NewRef(inputs);
+        }
         result = run_of_owner(tstate, frame, owner, run_default);
     } else if (owner->recursive) {
-        result = run_called(tstate, frame, owner, entry);
+        result = run_called(tstate, frame, owner, entry, inputs);
     } else {
         Owner *saved;
         scope_enter(NULL, &saved);
-        result = run_called(tstate, frame, owner, entry);
+        result = run_called(tstate, frame, owner, entry, inputs);
         scope_leave(saved);
     }
     Py_DECREF(entry);
@@ -258,9 +278,12 @@ call_python_guard(PyObject *guard, Frame *frame)
     return holds;
 }
 
+/* 1, 0 or -1; when it holds, *inputs is what the entry's code wants, or NULL. */
 static int
-guard_holds(PyObject *guard, Frame *frame, PyCodeObject *code)
+guard_holds(Entry *entry, Frame *frame, PyCodeObject *code, PyObject **inputs)
 {
+    PyObject *guard = entry->guard;
+    *inputs = NULL;
     if (guard == Py_None) {
         return 1;
     }
@@ -275,19 +298,19 @@ guard_holds(PyObject *guard, Frame *frame, PyCodeObject *code)
         .builtins = frame->f_builtins,
         .code = code,
     };
-    return guard_program_check(guard, &scope, NULL);
+    return guard_program_check(guard, &scope, entry->inputs_slot >= 0 ? inputs : NULL);
 }
 
 /* The entry whose guard holds (a new reference), or NULL; *failed tells an error from a miss. */
 static Entry *
-find_entry(Mark *mark, Frame *frame, PyCodeObject *code, int *failed)
+find_entry(Mark *mark, Frame *frame, PyCodeObject *code, PyObject **inputs, int *failed)
 {
     *failed = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
         Entry *entry = (Entry *)PyList_GET_ITEM(mark->entries, i);
         unsigned generation = mark->generation;
         Py_INCREF(entry);
-        int holds = guard_holds(entry->guard, frame, code);
+        int holds = guard_holds(entry, frame, code, inputs);
         if (holds > 0) {
             if (i > 0 && generation == mark->generation) {
                 mark_move_to_front(mark, i);
@@ -309,7 +332,8 @@ find_entry(Mark *mark, Frame *frame, PyCodeObject *code, int *failed)
 /* ---- the callback ---------------------------------------------------------------------- */
 
 static int
-accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObject *view)
+accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObject *view,
+             PyObject **inputs)
 {
     if (entry_check_layout(entry, code) < 0) {
         return -1;
@@ -318,7 +342,7 @@ accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObj
     if (mark == NULL || mark_insert(mark, entry) < 0) {
         return -1;
     }
-    int holds = guard_holds(entry->guard, frame, code);
+    int holds = guard_holds(entry, frame, code, inputs);
     if (holds == 0) { /* what it was made from does not pass its own guard: run plain */
         owner->rejected++;
         if (owner->report != Py_None) {
@@ -332,7 +356,7 @@ accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObj
 
 /* 1: *entry is to run; 0: run plain; -1: error set. */
 static int
-ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry)
+ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyObject **inputs)
 {
     PyObject *view = frame_view_new(frame);
     if (view == NULL) {
@@ -349,7 +373,7 @@ ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry)
     } else if (answer == Py_None) {
         verdict = 0;
     } else if (Py_TYPE(answer) == entry_type) {
-        verdict = accept_entry(owner, code, (Entry *)answer, frame, view);
+        verdict = accept_entry(owner, code, (Entry *)answer, frame, view, inputs);
     } else {
         PyErr_Format(PyExc_TypeError, "callback must return Entry or None, not %.100s",
                      Py_TYPE(answer)->tp_name);
@@ -369,12 +393,13 @@ static PyObject *
 eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *code, Mark *mark)
 {
     Entry *entry = NULL;
+    PyObject *inputs = NULL;
     int failed = 0;
     if (mark != NULL) {
-        entry = find_entry(mark, frame, code, &failed);
+        entry = find_entry(mark, frame, code, &inputs, &failed);
     }
     if (entry == NULL && !failed) {
-        int verdict = ask_callback(owner, frame, code, &entry);
+        int verdict = ask_callback(owner, frame, code, &entry, &inputs);
         if (verdict == 0) {
             return run_of_owner(tstate, frame, owner, run_plain);
         }
@@ -383,7 +408,8 @@ eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *cod
     if (failed) {
         return release_unrun(tstate, frame, NULL);
     }
-    PyObject *result = run_entry(tstate, frame, owner, entry);
+    PyObject *result = run_entry(tstate, frame, owner, entry, inputs);
+    Py_XDECREF(inputs);
     Py_DECREF(entry);
     return result;
 }
@@ -395,13 +421,16 @@ eval_hook(PyThreadState *tstate, Frame *frame, int throwflag)
         return run_default(tstate, frame, throwflag);
     }
     Owner *owner = thread_scope.owner;
-    if (owner == NULL || throwflag || !frame_is_fresh_function(frame)) {
+    if ((owner == NULL && thread_scope.passing == NULL) || throwflag ||
+        !frame_is_fresh_function(frame)) {
         return run_plain(tstate, frame, throwflag);
     }
     PyCodeObject *code = frame_code(frame);
     if (code == thread_scope.passing) {
-        thread_scope.passing = NULL;
-        return run_default(tstate, frame, 0);
+        return run_passing(tstate, frame, code);
+    }
+    if (owner == NULL) {
+        return run_plain(tstate, frame, throwflag);
     }
     CodeState *state = code_state_get(code);
     Mark *mark = NULL;

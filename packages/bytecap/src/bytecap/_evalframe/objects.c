@@ -150,6 +150,7 @@ entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
     Py_XSETREF(self->guard, Py_NewRef(guard));
     Py_XSETREF(self->code, Py_NewRef(code));
     Py_XSETREF(self->payload, Py_NewRef(payload));
+    self->inputs_slot = code_local_slot((PyCodeObject *)code, INPUTS_NAME);
     return 0;
 }
 
@@ -229,6 +230,8 @@ entry_check_layout(Entry *entry, PyCodeObject *original)
         fault = "is a generator or coroutine";
     } else if (code->co_nfreevars != original->co_nfreevars) {
         fault = "has other free variables";
+    } else if (entry->inputs_slot >= 0 && Py_TYPE(entry->guard) != guard_program_type) {
+        fault = "takes " INPUTS_NAME " without a GuardProgram, in another way";
     }
     for (int i = 0; fault == NULL && i < code->co_nfreevars; i++) {
         if (PyUnicode_Compare(code_freevar_name(code, i), code_freevar_name(original, i)) != 0) {

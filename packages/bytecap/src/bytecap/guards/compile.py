@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 
 import torch
 
@@ -39,13 +40,15 @@ def compile_guards(
     *,
     objects: Mapping[str, object] | None = None,
     symbols: Iterable[Symbol] = (),
+    inputs: Iterable[Source] = (),
     verify: bool = True,
 ) -> GuardProgram:
     """The program that says whether `guards` hold for a frame.
 
     `scope` is the frame that was captured (or a dict of locals); `objects` gives the objects that
     guards and `HandleSource` name, where the frame does not. `symbols` adds the sources and ranges
-    of size symbols. With `verify`, guards that are false for `scope` itself raise
+    of size symbols. The values at `inputs` are handed to the replacement code in a tuple, in this
+    order, when the guards hold (see `hook.INPUTS`). With `verify`, guards that are false for `scope` itself raise
     GuardDoesNotHold. `program.guards` holds the guards, in the order of failure indices.
 
     >>> from stagewire.capture import Equals, Local
@@ -58,7 +61,7 @@ def compile_guards(
         builder.add(guard)
     for symbol in symbols:
         builder.add_symbol(symbol)
-    program = builder.build()
+    program = builder.build(tuple(inputs))
     if verify and not program.check(scope):
         from bytecap.guards.explain import explain
 
@@ -187,7 +190,8 @@ class _Builder:
 
     # ---- checks -----------------------------------------------------------------------------
 
-    def build(self) -> GuardProgram:
+    def build(self, inputs: tuple[Source, ...]) -> GuardProgram:
+        input_nodes = tuple(self.node(source) for source in inputs)
         bare = tuple((n.parent, n.fetch, n.argument, (), n.guard) for n in self.nodes)
         self.live = GuardProgram(bare).values(self.scope, MISSING)
         for index, guard in enumerate(self.guards):
@@ -206,7 +210,9 @@ class _Builder:
             if isinstance(guard, capture.Relation)
         ]
         nodes = tuple((n.parent, n.fetch, n.argument, tuple(n.checks), n.guard) for n in self.nodes)
-        return GuardProgram(nodes, tuple(relations), len(self.symbols), tuple(self.guards))
+        return GuardProgram(
+            nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes
+        )
 
     def attach(self, index: int, guard: Guard) -> None:
         match guard:
@@ -228,7 +234,10 @@ class _Builder:
             case capture.TypeIs(name=name):
                 return "type_is", self.named_type(name, live, guard)
             case capture.IdentityIs(name=name):
-                return "identity", self.named_object(name, live, guard)
+                named = self.named_object(name, live, guard)
+                if isinstance(named, FunctionType):
+                    return "function", function_state(named)
+                return "identity", named
             case capture.Equals(value=value):
                 return "equals", to_python(value)
             case capture.LengthIs(length=length):
@@ -281,6 +290,16 @@ class _Builder:
             native.DTYPES_BY_NAME[expected.dtype],
             device,
         )
+
+
+def function_state(function: FunctionType) -> tuple[object, ...]:
+    """What calling `function` depends on besides its arguments, globals and cells.
+
+    (function, code, defaults, keyword defaults, a copy of these); each of the last three may be None.
+    """
+    keywords = function.__kwdefaults__
+    copy = None if keywords is None else dict(keywords)
+    return function, function.__code__, function.__defaults__, keywords, copy
 
 
 def _no_value(guard: Guard) -> str:

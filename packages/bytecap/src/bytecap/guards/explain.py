@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping
+from types import FunctionType
 
 import torch
 
@@ -28,6 +29,8 @@ def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> s
     if failure is None:
         return None
     index, found, value = failure
+    if index not in range(len(program.guards)):
+        return "an input is missing"
     guard = program.guards[index]
     if isinstance(guard, capture.Relation):
         sentence = f"{print_guard(guard)} does not hold any more"
@@ -36,7 +39,7 @@ def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> s
     elif not found:
         sentence = f"{_subject(guard)} is missing"
     else:
-        sentence = _explain_value(guard, value)
+        sentence = _explain_function(program, index, value) or _explain_value(guard, value)
     line = getattr(guard, "line", None)
     return sentence if line is None else f"{sentence} (read at {line.file}:{line.line})"
 
@@ -45,6 +48,24 @@ def _subject(guard: Guard) -> str:
     if isinstance(guard, capture.SameObject):
         return f"{print_source(guard.first)} or {print_source(guard.second)}"
     return print_source(guard.source)
+
+
+def _explain_function(program: GuardProgram, index: int, value: object) -> str | None:
+    """The same function with other code or other default values."""
+    guard = program.guards[index]
+    if not isinstance(guard, capture.IdentityIs) or not isinstance(value, FunctionType):
+        return None
+    states = (check[1] for node in program.spec[0] for check in node[3] if check[2] == index)
+    state = next(states, None)
+    if not isinstance(state, tuple) or state[0] is not value:
+        return None
+    where = print_source(guard.source)
+    if state[1] is not value.__code__:
+        return f"{where}.__code__ was replaced"
+    if state[2] is not value.__defaults__:
+        return f"{where}.__defaults__ was {_short(state[2])} and is {_short(value.__defaults__)}"
+    now = _short(value.__kwdefaults__)
+    return f"{where}.__kwdefaults__ was {_short(state[4])} and is {now}"
 
 
 def _explain_value(guard: Guard, value: object) -> str:
