@@ -5,7 +5,8 @@ L1 buffer names are unique; a view, and only a view, names a base, which has its
 L2 the inputs are the buffers of role "input", each once; kernel names are unique
 L3 steps and outputs name buffers that are declared
 L4 nothing is stored to an input, nor to a view of one
-L5 a buffer is written (by an earlier step, or an earlier section of the same kernel) before it is read
+L5 a buffer that has elements is written (by an earlier step, or an earlier section of the same kernel) before it is
+   read
 L6 an extern makes buffers of role "extern", each once
 L7 no use after `Free`, outputs included
 L8 a reused buffer has the same size in bytes, is neither input nor output nor reused twice, and is dead: not used
@@ -120,7 +121,7 @@ def _check_declared(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple
 
 def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Traffic, ...], path: Path) -> Faults:
     """L4 to L7."""
-    written = set(graph.inputs)
+    written = set(graph.inputs) | {buffer.name for buffer in graph.buffers if 0 in buffer.type.shape}
     made: set[str] = set()
     freed: set[str] = set()
     for position, step in enumerate(graph.steps):
@@ -140,7 +141,7 @@ def _check_order(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tr
             for name in sorted(reads):
                 if owner_of(name, buffers) not in written:
                     yield Fault("L5", f"%{name} is read before anything writes it", where)
-            for name in sorted(writes):
+            for name in filter(None, step.results):
                 if buffers[name].role != "extern" or name in made:
                     yield Fault("L6", f"an extern makes %{name}, a buffer of role {buffers[name].role!r}", where)
                 made.add(name)

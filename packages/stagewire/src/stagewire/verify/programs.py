@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
-from stagewire.types import ITEM_SIZE, TensorType, numel
+from stagewire.types import TensorType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_binding, symbols_of_binding
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.types import Symbols, check_arg, check_dim, check_type
+from stagewire.verify.types import Symbols, byte_size, check_arg, check_dim, check_type
 
 
 def check_program(document: Program) -> Faults:
@@ -127,7 +127,7 @@ def _check_reuse(type: TensorType, reuse: str, state: _State, path: Path) -> Fau
     old = state.alive.get(reuse)
     if old is None:
         return
-    size, old_size = numel(type.shape) * ITEM_SIZE[type.dtype], numel(old.shape) * ITEM_SIZE[old.dtype]
+    size, old_size = byte_size(type), byte_size(old)
     if size != old_size:
         yield Fault("R4", f"{size} bytes in place of the {old_size} of %{reuse}", path)
 

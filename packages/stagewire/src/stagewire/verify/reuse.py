@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from stagewire.graph import references
 from stagewire.loop import AxisAtom, Buffer, FloorDivAtom, Index, Kernel, LoopGraph, ModAtom, Store, Term
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import ITEM_SIZE
 from stagewire.verify.fault import Fault, Faults, Path
 from stagewire.verify.kernels import section_axes
 from stagewire.verify.ranges import axes_of
 from stagewire.verify.traffic import Traffic, accesses, owner_of
+from stagewire.verify.types import byte_size
 
 
 class _Uses(NamedTuple):
@@ -40,18 +41,13 @@ def check_reuse(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tra
             continue
         where = (*path, "buffers", position)
         old = buffers[buffer.reuse]
-        size, old_size = _bytes(buffer), _bytes(old)
+        size, old_size = byte_size(buffer.type), byte_size(old.type)
         if size != old_size:
             yield Fault("L8", f"%{buffer.name} has {size} bytes, %{old.name} has {old_size}", where)
         if old.role in ("input", "view") or old.name in outputs or old.name in taken:
             yield Fault("L8", f"%{old.name} is an input, a view, an output, or taken by another", where)
         taken.add(old.name)
         yield from _check_dead(graph, uses, buffer, old, where)
-
-
-def _bytes(buffer: Buffer) -> object:
-    size = numel(buffer.type.shape)
-    return size * ITEM_SIZE[buffer.type.dtype]
 
 
 def _check_dead(graph: LoopGraph, uses: _Uses, new: Buffer, old: Buffer, path: Path) -> Faults:

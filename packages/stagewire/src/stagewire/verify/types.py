@@ -13,7 +13,7 @@ from stagewire.errors import ExprError, ParseError
 from stagewire.expr import Dim, Expr, symbols_of
 from stagewire.graph import Arg, Complex, Dict, DTypeArg, List, Slice, Tuple
 from stagewire.scanner import Scanner
-from stagewire.types import DTYPES, TensorType, ValueType
+from stagewire.types import DTYPES, ITEM_SIZE, TensorType, ValueType, numel
 from stagewire.verify.fault import Fault, Faults, Path
 
 Symbols = frozenset[str] | None
@@ -29,6 +29,14 @@ def check_type(type: ValueType, symbols: Symbols, path: Path) -> Faults:
         if isinstance(dim, int) and dim < 0:
             yield Fault("T2", f"{dim} is negative", path)
         yield from check_dim(dim, symbols, path)
+
+
+def byte_size(type: TensorType) -> Dim | None:
+    """The bytes of all elements; None where a size has no meaning (T3 reports it)."""
+    try:
+        return numel(type.shape) * ITEM_SIZE[type.dtype]
+    except ExprError:
+        return None
 
 
 def check_dim(dim: Dim, symbols: Symbols, path: Path) -> Faults:
