@@ -74,7 +74,7 @@ class StagefoldBackend:
 
     def load(self, program: Program) -> Callee:
         """Compile (or fetch) the machine code of both directions and bind them."""
-        directory = self._cache.code_directory
+        directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
         loaded = load_unit(units, cache_dir=directory)
         backward = loaded[1] if program.backward is not None else None

@@ -22,7 +22,7 @@ import msgspec
 import torch
 
 from stagefold.errors import CacheWarning
-from stagewire.capture import Capture
+from stagewire.capture import Capture, Input, Local
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
@@ -42,7 +42,8 @@ def machine() -> str:
 
 def program_key(capture: Capture, pipeline: str) -> str:
     """The key of the program for `capture`: sources and guards do not count, types, roles and calls do."""
-    bare = msgspec.structs.replace(capture, guards=())
+    inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
+    bare = msgspec.structs.replace(capture, guards=(), inputs=inputs)
     text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -53,9 +54,19 @@ class Cache:
 
     directory: Path
 
-    @property
-    def code_directory(self) -> Path:
-        return self.directory / "code"
+    def code_directory(self) -> Path | None:
+        """Where machine code is kept; None (codegen then takes a temporary directory), with a warning, if it cannot be
+        written."""
+        directory = self.directory / "code"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if os.access(directory, os.W_OK):
+                return directory
+            reason = "no permission to write"
+        except OSError as error:
+            reason = str(error)
+        warnings.warn(f"stagefold keeps no machine code at {directory}: {reason}", CacheWarning, stacklevel=2)
+        return None
 
     def path(self, key: str) -> Path:
         return self.directory / "programs" / key[:2] / f"{key}.program"

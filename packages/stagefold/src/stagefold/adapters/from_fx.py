@@ -7,6 +7,7 @@ torch's capture hands to its backends do: types are read off it, nothing is run 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch.fx
 
 from absint.targets import target_name
 from absint.wire import to_arg
+from stagefold.adapters.fx import flatten_tensors
 from stagewire.capture import Capture, Code, GlobalState, Input, Local
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
@@ -89,6 +91,9 @@ class _Reader:
         if node.target is operator.getitem and isinstance(self.values.get(node.args[0]), tuple):  # type: ignore[arg-type]
             self.values[node] = self.values[node.args[0]][node.args[1]]  # type: ignore[index]
             return
+        if node.target is flatten_tensors:
+            self.values[node] = tuple(_references(self.values[node.args[0]]))  # type: ignore[index]
+            return
         returned = node.meta.get("example_value", node.meta.get("val", _MISSING))
         if returned is _MISSING:
             returned = None if str(node.target).endswith("_set_grad_enabled") else self.missing(node)
@@ -119,6 +124,15 @@ class _Reader:
 
 
 _MISSING = object()
+
+
+def _references(value: Any) -> Iterator[Ref]:
+    """The Refs of a nested structure, in order."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _references(item)
 
 
 def _has_effect(node: torch.fx.Node) -> bool:
