@@ -93,6 +93,10 @@ class Assembler:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
 
+    def call_with_tuple(self) -> None:
+        """Call what `push_callable` pushed with the items of the tuple on top."""
+        self.emit("CALL_FUNCTION_EX", 0)
+
     def call_top(self) -> None:
         """Call the callable on top without arguments."""
         self.emit("PUSH_NULL")

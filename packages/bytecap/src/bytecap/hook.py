@@ -41,9 +41,13 @@ from bytecap._evalframe import (
     hook_installed,
 )
 
+INPUTS = _evalframe.INPUTS
+"""The local of replacement code that gets the tuple of its guard program's inputs."""
+
 __all__ = [
     "Dispatcher",
     "Entry",
+    "INPUTS",
     "FrameView",
     "Owner",
     "active_owner",

@@ -120,7 +120,7 @@ class _Engine:
         start = time.perf_counter()
         try:
             result = capture(view, self.options)
-            guard = compile_guards(result.guards, view, objects=result.objects)
+            guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
         except CannotCapture as error:
             return self._refuse(view, error)
         except GuardError as error:

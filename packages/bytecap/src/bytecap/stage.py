@@ -13,18 +13,19 @@ from typing import Any
 
 import torch
 
-from bytecap.emit import Emitter, emit_epilogue, replacement_code
+from bytecap.emit import Emitter, emit_epilogue
 from bytecap.errors import CannotCapture, NoTensorWork, RaisedInCapture, UnsupportedFrame
 from bytecap.frame import Frame
 from bytecap.guarding import global_state
 from bytecap.options import Options
+from bytecap.replacement import replacement_code
 from bytecap.signals import NotConcrete, PythonRaise
 from bytecap.tracer import Tracer, capture_environment
 from bytecap.values.base import Value
 from bytecap.values.functions import FunctionValue
 from bytecap.values.objects import ExceptionValue
 from bytecap.values.sequences import Lazy
-from stagewire.capture import Capture, Cell, Code, Guard, Local
+from stagewire.capture import Capture, Cell, Code, Guard, Local, Source
 
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
@@ -50,11 +51,16 @@ class CaptureResult:
         return bool(self.capture.graph.nodes)
 
     def replacement(self, compiled: Callable[..., Any] | None) -> CodeType:
-        """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result."""
-        sources = [item.source for item in self.capture.inputs]
-        return replacement_code(
-            self.code, self.emitter, sources, compiled if self.has_graph else None
-        )
+        """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
+
+        The guard program that stands before it must hand over the values at `input_sources`.
+        """
+        return replacement_code(self.code, self.emitter, compiled if self.has_graph else None)
+
+    @property
+    def input_sources(self) -> tuple[Source, ...]:
+        """Where the graph's inputs are read; none when the graph is not called."""
+        return tuple(item.source for item in self.capture.inputs) if self.has_graph else ()
 
 
 def capture(view: Any, options: Options | None = None) -> CaptureResult:

@@ -30,6 +30,10 @@ PyInit__evalframe(void)
         Py_DECREF(module);
         return NULL;
     }
+    if (PyModule_AddStringConstant(module, "INPUTS", INPUTS_NAME) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
     only = Py_NewRef(module);
     return module;
 }

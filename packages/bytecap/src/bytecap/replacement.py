@@ -1,0 +1,36 @@
+"""The code that runs in a frame's place while its guards hold.
+
+    replacement ::= call of the compiled graph, rebuilt result, side effects, return
+
+The graph's inputs were read by the guard program already, in C: it hands them over as the tuple
+in the local `hook.INPUTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from bytecap.assembler import Assembler, assemble
+from bytecap.emit import Emitter
+from bytecap.hook import INPUTS
+
+
+def replacement_code(code: CodeType, emitter: Emitter, compiled: Callable[..., Any] | None) -> CodeType:
+    """Code with the arguments and free variables of `code`.
+
+    emitter: what follows the graph call. compiled: `compiled(*inputs) -> tuple of outputs`, or None for no call.
+    """
+    head = Assembler(code.co_firstlineno)
+    if compiled is not None:
+        head.push_callable(compiled)
+        head.load_local(INPUTS)
+        head.call_with_tuple()
+        if emitter.outputs:
+            head.unpack(len(emitter.outputs))
+            for name in emitter.outputs:
+                head.store_local(f".out_{name}")
+        else:
+            head.pop()
+    return assemble(code, head.instructions + emitter.instructions)
