@@ -16,6 +16,7 @@ from typing import Any
 
 import stagewire
 from stagefold.errors import BadOption, BadStage, UnknownStage
+from stagefold.fingerprint import fingerprint
 from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
 from stagewire.stage import Stage, discover
@@ -118,8 +119,9 @@ class Pipeline:
         return Pipeline(tuple(rows), options.verify)
 
     def describe(self) -> str:
-        """Names, versions and options: part of every cache key."""
-        return ";".join(f"{slot}={stage.name}@{stage.version}:{options!r}" for slot, stage, options in self.stages)
+        """Names, versions, code and options: part of every cache key."""
+        shared = f"stagewire={fingerprint('stagewire')};absint={fingerprint('absint')}"
+        return ";".join((shared, *(_describe(slot, stage, options) for slot, stage, options in self.stages)))
 
     @property
     def is_portable(self) -> bool:
@@ -173,6 +175,11 @@ class Pipeline:
         if observe is not None:
             observe(Event(slot, time.perf_counter() - start, produced))
         return produced
+
+
+def _describe(slot: str, stage: Stage, options: Any) -> str:
+    code = fingerprint(type(stage).__module__.partition(".")[0])
+    return f"{slot}={stage.name}@{stage.version}+{code}:{options!r}"
 
 
 def _stage_options(slot: str, stage: Stage, options: Options) -> Any:
