@@ -82,6 +82,10 @@ class CorruptCode(UserWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 
 
+class SlowExecutor(UserWarning):
+    """The native executor does not fit the running torch; programs run correctly, with more overhead a step."""
+
+
 class UnsupportedKernel(StageError):
     """A kernel that the Triton emitter has no form for; the message names the op, dtype or size."""
 

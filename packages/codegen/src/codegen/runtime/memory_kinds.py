@@ -1,0 +1,136 @@
+"""Where each buffer of a unit lives: the caller's memory, the arena, a tensor of its own, or a library's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from stagewire.graph import references
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
+from stagewire.types import ITEM_SIZE, TensorType
+
+from codegen.runtime.arena import Lifetime, place
+from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
+
+Kind = Literal["input", "arena", "fresh", "library"]
+
+
+class Home(NamedTuple):
+    """`root`: the buffer that first owned the memory; `kind`: how that one got it."""
+
+    root: str
+    kind: Kind
+
+
+class Homes(NamedTuple):
+    """For every buffer its home and type (None: unknown result of a call), where it is used, where its memory ends.
+
+    `handled`: buffers that calls or the caller need as tensors (the others are addresses for kernels).
+    `escaping`: roots of memory that may outlive the run: outputs, and what Python-level calls saw.
+    """
+
+    of: dict[str, Home]
+    types: dict[str, TensorType | None]
+    last_use: dict[str, int]
+    last_use_of_root: dict[str, int]
+    handled: frozenset[str]
+    escaping: frozenset[str]
+    offsets: dict[str, int]
+    arena_bytes: int
+
+
+def is_native(call: CallExtern) -> bool:
+    """Whether the native executor may make this call itself."""
+    return call.target in NATIVE and (call.target not in WRITES_ITS_RESULT or bool(call.result_types))
+
+
+def plan_memory(unit: Unit) -> Homes:
+    """Decide for every buffer of a unit without symbolic sizes."""
+    roots, types, first = _definitions(unit)
+    last = {name: position for position, one in enumerate(unit.instructions) for name in mentioned(one)}
+    end = len(unit.instructions)
+    outputs = {name for output in unit.outputs for name in references(output)}
+    last |= dict.fromkeys(outputs, end)
+    handled, seen = set(outputs), set(outputs)
+    for one in unit.instructions:
+        if isinstance(one, CallExtern):
+            names = {name for arg in (*one.args, *one.kwargs.values()) for name in references(arg)}
+            handled |= names | {name for name in one.results if name}
+            seen |= set() if is_native(one) else names
+    escaping = frozenset(roots[name] for name in seen)
+    of = {name: Home(root, _kind(root, unit, escaping)) for name, root in roots.items()}
+    last_of_root: dict[str, int] = {}
+    for name, home in of.items():
+        last_of_root[home.root] = max(last_of_root.get(home.root, 0), last.get(name, 0))
+    lifetimes = [
+        Lifetime(name, span(types[name]), first[name], last_of_root[name])
+        for name, home in of.items()
+        if home.kind == "arena" and home.root == name
+    ]
+    offsets, total = place(lifetimes)
+    return Homes(of, types, last, last_of_root, frozenset(handled), escaping, offsets, total)
+
+
+def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | None], dict[str, int]]:
+    """The root and type of every buffer, and the instruction that makes it."""
+    roots = {name: name for name in unit.inputs}
+    types: dict[str, TensorType | None] = dict(zip(unit.inputs, unit.input_types, strict=True))
+    first = dict.fromkeys(unit.inputs, 0)
+    for position, one in enumerate(unit.instructions):
+        for name, base, type_ in _made(one):
+            roots[name] = name if base is None else roots[base]
+            types[name] = type_
+            first[name] = position
+    return roots, types, first
+
+
+def _made(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:
+    match one:
+        case Allocate(buffer, type_, reuse):
+            yield buffer, reuse, type_
+        case MakeView(buffer, base, type_):
+            yield buffer, base, type_
+        case CallExtern(results=results, result_types=types):
+            for number, name in enumerate(results):
+                if name:
+                    yield name, None, types[number] if types else None
+
+
+def _kind(root: str, unit: Unit, escaping: frozenset[str]) -> Kind:
+    if root in unit.inputs:
+        return "input"
+    for one in unit.instructions:
+        if isinstance(one, Allocate) and one.buffer == root:
+            return "fresh" if root in escaping else "arena"
+        if isinstance(one, CallExtern) and root in one.results:
+            if one.target in WRITES_ITS_RESULT and is_native(one):
+                return "fresh" if root in escaping else "arena"
+            return "library"
+    raise AssertionError(root)
+
+
+def mentioned(one: Instruction) -> tuple[str, ...]:
+    """Buffers that an instruction makes or uses; a release is no use."""
+    match one:
+        case Allocate(buffer, _, reuse):
+            return (buffer,) if reuse is None else (buffer, reuse)
+        case MakeView(buffer, base):
+            return (buffer, base)
+        case Launch(_, buffers):
+            return buffers
+        case CallExtern(args=args, kwargs=kwargs, results=results):
+            used = tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
+            return (*used, *(name for name in results if name))
+        case Release():
+            return ()
+    raise AssertionError(one)
+
+
+def span(type_: TensorType | None) -> int:
+    """Bytes from the first element of a tensor to the end of its last."""
+    assert type_ is not None
+    shape: tuple[int, ...] = type_.shape  # type: ignore[assignment]
+    if 0 in shape:
+        return 0
+    reach = sum((size - 1) * step for size, step in zip(shape, type_.stride, strict=True))  # type: ignore[operator]
+    return int(1 + reach) * ITEM_SIZE[type_.dtype]

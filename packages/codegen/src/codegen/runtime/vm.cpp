@@ -1,0 +1,487 @@
+// The native executor: runs a unit's instructions in one call, through the C ABI of libtorch and the limited API of
+// CPython. No header of either is read; what is used is declared here, and libtorch's functions come in as addresses.
+//
+//   unit  ::= word*            words are 64-bit integers; see codegen/runtime/encode.py for each instruction
+//   slot  : one buffer. `data` is its address, `handle` an at::Tensor (an AtenTensorHandle), where it has one
+//   frame : slots and arena of one run in progress; frames are kept for the next run
+typedef long long i64;
+typedef unsigned char u8;
+typedef int i32;
+typedef struct Object Object;
+typedef void *Handle;
+
+extern "C" {
+Object *PyTuple_New(long);
+int PyTuple_SetItem(Object *, long, Object *);
+Object *PyTuple_GetItem(Object *, long);
+long PyTuple_Size(Object *);
+Object *PySequence_Tuple(Object *);
+Object *PyObject_CallObject(Object *, Object *);
+Object *PyObject_Type(Object *);
+int PyObject_IsInstance(Object *, Object *);
+void Py_IncRef(Object *);
+void Py_DecRef(Object *);
+Object *PyLong_FromLongLong(i64);
+Object *PyCapsule_New(void *, const char *, void (*)(Object *));
+void *PyCapsule_GetPointer(Object *, const char *);
+struct MethodDef { const char *name; Object *(*call)(Object *, Object *const *, long); int flags; const char *doc; };
+Object *PyCFunction_NewEx(MethodDef *, Object *, Object *);
+void *PyEval_SaveThread();
+void PyEval_RestoreThread(void *);
+void *malloc(unsigned long);
+void *calloc(unsigned long, unsigned long);
+int posix_memalign(void **, unsigned long, unsigned long);
+void free(void *);
+}
+
+typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
+
+struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
+  i32 (*empty_strided)(i64, const i64 *, const i64 *, i32, i32, i32, Handle *);
+  i32 (*from_blob)(void *, i64, const i64 *, const i64 *, i64, i32, i32, i32, Handle *);
+  i32 (*reinterpret)(Handle, i64, const i64 *, const i64 *, i64, Handle *);
+  i32 (*destroy)(Handle);
+  i32 (*data_ptr)(Handle, void **);
+  i32 (*offset)(Handle, i64 *);
+  i32 (*dim)(Handle, i64 *);
+  i32 (*dtype)(Handle, i32 *);
+  i32 (*sizes)(Handle, i64 **);
+  i32 (*strides)(Handle, i64 **);
+  i32 (*device)(Handle, i32 *);
+  i32 (*threads)(unsigned *);
+  Object *(*wrap)(Handle);
+  i32 (*mm)(Handle, Handle, Handle);
+  i32 (*bmm)(Handle, Handle, Handle);
+  i32 (*addmm)(Handle, Handle, Handle, Handle, double, double);
+  i32 (*baddbmm)(Handle, Handle, Handle, Handle, double, double);
+  i32 (*convolution)(Handle, Handle, Handle *, const i64 *, i64, const i64 *, i64, const i64 *, i64, i32, const i64 *,
+                     i64, i64, Handle *);
+  i32 (*convolution_backward)(Handle, Handle, Handle, const i64 **, i64, const i64 *, i64, const i64 *, i64, const i64 *,
+                              i64, i32, const i64 *, i64, i64, const i32 *, i64, Handle *, Handle *, Handle *);
+  i32 (*attention)(Handle, Handle, Handle, double, i32, Handle *, double *, Handle *, Handle *);
+  i32 (*attention_backward)(Handle, Handle, Handle, Handle, Handle, Handle, double, i32, Handle *, double *, Handle *,
+                            Handle *, Handle *);
+};
+
+enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
+          ATTENTION_BACKWARD };
+enum Owner { BORROWED, OWNED, PYTHON };
+
+struct Unit;
+struct Frame {
+  Frame *next;
+  void *arena;
+  void **data;
+  Handle *handle;
+  Object **object;
+  u8 *owner;
+  Handle *lasting;  // handles on the arena and on inputs' memory, made once and kept with the frame
+  void **seen;      // the address that a lasting window was made for
+};
+
+struct Unit {
+  const Torch *torch;
+  const i64 *words;
+  const i64 *types;      // dtype ndim offset size* stride*
+  i64 inputs, slots, outputs, arena_bytes, prepared, code_start, code_end, item_start, output_start;
+  Object *tensor, *parameter, *calls, *literals, *recover, *restride;
+  Object *keep;
+  Frame *frames;
+};
+
+static const i64 FIELD = 16;  // of the at::Tensor in a Python tensor, after the object's head; checked at load
+
+static inline Handle handle_of(Object *tensor) { return (char *)tensor + FIELD; }
+static inline const i64 *sizes_of(const i64 *type) { return type + 3; }
+static inline const i64 *strides_of(const i64 *type) { return type + 3 + type[1]; }
+static inline double as_double(i64 bits) { return __builtin_bit_cast(double, bits); }
+
+static bool matches(const Torch *t, Handle handle, const i64 *type) {
+  i64 ndim, *sizes, *strides;
+  i32 dtype, device;
+  if (t->dtype(handle, &dtype) || dtype != type[0] || t->dim(handle, &ndim) || ndim != type[1]) return false;
+  if (t->device(handle, &device) || device != 0 || t->sizes(handle, &sizes) || t->strides(handle, &strides)) return false;
+  const i64 *n = sizes_of(type), *s = strides_of(type);
+  bool same = true, empty = false;
+  for (i64 k = 0; k < ndim; k++) {
+    if (sizes[k] != n[k]) return false;
+    same &= n[k] <= 1 || strides[k] == s[k];
+    empty |= n[k] == 0;
+  }
+  return same || empty;
+}
+
+// ---- frames
+
+static void free_frame(const Unit *unit, Frame *frame) {
+  for (i64 k = 0; k < unit->slots; k++)
+    if (frame->lasting[k]) unit->torch->destroy(frame->lasting[k]);
+  free(frame->arena);
+  free(frame->data);
+  free(frame);
+}
+
+static Frame *new_frame(const Unit *unit) {
+  Frame *frame = (Frame *)calloc(1, sizeof(Frame));
+  i64 n = unit->slots;
+  void **block = frame ? (void **)calloc((unsigned long)(n * 6 + 1), sizeof(void *)) : nullptr;
+  if (!block) { free(frame); return nullptr; }
+  frame->data = block;
+  frame->handle = block + n;
+  frame->object = (Object **)(block + 2 * n);
+  frame->lasting = block + 3 * n;
+  frame->seen = block + 4 * n;
+  frame->owner = (u8 *)(block + 5 * n);
+  if (unit->arena_bytes && posix_memalign(&frame->arena, 4096, (unsigned long)unit->arena_bytes)) frame->arena = nullptr;
+  bool good = !unit->arena_bytes || frame->arena;
+  const i64 *w = unit->words + unit->item_start;  // slot, byte offset, type or -1
+  for (i64 k = 0; good && k < unit->prepared; k++, w += 3) {
+    frame->data[w[0]] = (char *)frame->arena + w[1];
+    if (w[2] < 0) continue;
+    const i64 *type = unit->types + w[2];
+    good = !unit->torch->from_blob(frame->data[w[0]], type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], 0, 0,
+                                   &frame->lasting[w[0]]);
+    frame->handle[w[0]] = frame->lasting[w[0]];
+  }
+  if (good) return frame;
+  free_frame(unit, frame);
+  return nullptr;
+}
+
+static inline void drop(const Unit *unit, Frame *frame, i64 slot) {
+  if (frame->owner[slot] == OWNED) unit->torch->destroy(frame->handle[slot]);
+  if (frame->owner[slot] == PYTHON) Py_DecRef(frame->object[slot]);
+  frame->owner[slot] = BORROWED;
+}
+
+// ---- one run
+
+struct Run {
+  const Unit *unit;
+  Frame *frame;
+  i64 status, threads;
+  void *unlocked;  // the thread state while the interpreter's lock is released
+};
+
+static void lock(Run *run) {
+  if (run->unlocked) PyEval_RestoreThread(run->unlocked);
+  run->unlocked = nullptr;
+}
+
+static void unlock(Run *run) { run->unlocked = PyEval_SaveThread(); }
+
+static bool own(Run *run, i64 slot, Handle handle) {
+  run->frame->handle[slot] = handle;
+  run->frame->owner[slot] = OWNED;
+  return !run->unit->torch->data_ptr(handle, &run->frame->data[slot]);
+}
+
+static Object *object_of(Run *run, i64 slot) {
+  Frame *frame = run->frame;
+  if (frame->object[slot]) { Py_IncRef(frame->object[slot]); return frame->object[slot]; }
+  return run->unit->torch->wrap(frame->handle[slot]);
+}
+
+static bool adopt(Run *run, i64 slot, Object *tensor) {  // takes the reference
+  const Unit *unit = run->unit;
+  int found = PyObject_IsInstance(tensor, unit->tensor);
+  if (found != 1) { Py_DecRef(tensor); return false; }
+  run->frame->object[slot] = tensor;
+  run->frame->owner[slot] = PYTHON;
+  run->frame->handle[slot] = handle_of(tensor);
+  return !unit->torch->data_ptr(run->frame->handle[slot], &run->frame->data[slot]);
+}
+
+static Object *call_with(Object *callable, Object *tensor, i64 number) {
+  Object *args = PyTuple_New(2);
+  PyTuple_SetItem(args, 0, tensor);
+  PyTuple_SetItem(args, 1, PyLong_FromLongLong(number));
+  Object *result = PyObject_CallObject(callable, args);
+  Py_DecRef(args);
+  return result;
+}
+
+// A library may give a result other strides than the program was written for: it is copied then.
+static bool settle(Run *run, i64 slot, i64 type) {
+  const Unit *unit = run->unit;
+  if (type < 0 || matches(unit->torch, run->frame->handle[slot], unit->types + type)) return true;
+  bool released = run->unlocked != nullptr;
+  lock(run);
+  Object *copy = call_with(unit->restride, object_of(run, slot), type);
+  if (copy) {
+    drop(run->unit, run->frame, slot);
+    run->frame->object[slot] = nullptr;
+  }
+  bool good = copy && adopt(run, slot, copy);
+  if (good && released) unlock(run);
+  return good;
+}
+
+static bool results(Run *run, const i64 *w, const Handle *handles, i64 count) {  // pairs slot, type; slot -1: not kept
+  bool good = true;
+  for (i64 k = 0; k < count; k++) {
+    if (!handles[k]) continue;
+    if (w[2 * k] < 0) run->unit->torch->destroy(handles[k]);
+    else good = own(run, w[2 * k], handles[k]) && settle(run, w[2 * k], w[2 * k + 1]) && good;
+  }
+  return good;
+}
+
+static bool call_python(Run *run, const i64 *w) {  // callable, arguments, results, slot*, (slot type)*
+  lock(run);
+  i64 count = w[1], expected = w[2];
+  Object *args = PyTuple_New(count);
+  for (i64 k = 0; k < count; k++) PyTuple_SetItem(args, k, object_of(run, w[3 + k]));
+  Object *given = PyObject_CallObject(PyTuple_GetItem(run->unit->calls, w[0]), args);
+  Py_DecRef(args);
+  if (!given) return false;
+  if (PyObject_IsInstance(given, run->unit->tensor) == 1) {
+    Object *one = PyTuple_New(1);
+    PyTuple_SetItem(one, 0, given);
+    given = one;
+  } else {
+    Object *many = PySequence_Tuple(given);
+    Py_DecRef(given);
+    if (!many) return false;
+    given = many;
+  }
+  bool good = PyTuple_Size(given) >= expected;
+  const i64 *to = w + 3 + count;
+  for (i64 k = 0; good && k < expected; k++) {
+    if (to[2 * k] < 0) continue;
+    Object *item = PyTuple_GetItem(given, k);
+    Py_IncRef(item);
+    good = adopt(run, to[2 * k], item) && settle(run, to[2 * k], to[2 * k + 1]);
+  }
+  Py_DecRef(given);
+  if (good) unlock(run);
+  return good;
+}
+
+// Another reading of the base's memory. mode 0: a tensor that shares the storage; 1: a tensor on the bare address, kept
+// with the frame (for memory that outlives the run); 2: the address alone, for kernels.
+static bool window(Run *run, const i64 *w) {  // slot, base, type, mode, bytes and elements from the base's first element
+  const Torch *t = run->unit->torch;
+  Frame *frame = run->frame;
+  const i64 *type = run->unit->types + w[2];
+  void *address = (char *)frame->data[w[1]] + w[4];
+  if (w[3] == 0) {
+    i64 offset;
+    Handle made;
+    if (t->offset(frame->handle[w[1]], &offset)) return false;
+    if (t->reinterpret(frame->handle[w[1]], type[1], sizes_of(type), strides_of(type), offset + w[5], &made)) return false;
+    return own(run, w[0], made);
+  }
+  frame->data[w[0]] = address;
+  if (w[3] == 2) return true;
+  if (!frame->lasting[w[0]] || frame->seen[w[0]] != address) {
+    if (frame->lasting[w[0]]) t->destroy(frame->lasting[w[0]]);
+    frame->lasting[w[0]] = nullptr;
+    if (t->from_blob(address, type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], 0, 0, &frame->lasting[w[0]]))
+      return false;
+    frame->seen[w[0]] = address;
+  }
+  frame->handle[w[0]] = frame->lasting[w[0]];
+  return true;
+}
+
+static bool convolution(Run *run, const i64 *w) {  // input weight bias d stride* padding* dilation* transposed extra* groups
+  Handle *h = run->frame->handle, made[1] = {nullptr};
+  i64 d = w[3];
+  const i64 *stride = w + 4, *padding = stride + d, *dilation = padding + d, *extra = dilation + d + 1;
+  Handle bias = w[2] < 0 ? nullptr : h[w[2]];
+  if (run->unit->torch->convolution(h[w[0]], h[w[1]], bias ? &bias : nullptr, stride, d, padding, d, dilation, d,
+                                    (i32)extra[-1], extra, d, extra[d], made)) return false;
+  return results(run, extra + d + 1, made, 1);
+}
+
+static bool convolution_backward(Run *run, const i64 *w) {
+  // gradient input weight bias_size d stride* padding* dilation* transposed extra* groups mask3 (slot type)3
+  Handle *h = run->frame->handle, made[3] = {nullptr, nullptr, nullptr};
+  i64 d = w[4];
+  const i64 *stride = w + 5, *padding = stride + d, *dilation = padding + d, *extra = dilation + d + 1;
+  const i64 *mask = extra + d + 1, *bias_size = w + 3;
+  i32 wanted[3] = {(i32)mask[0], (i32)mask[1], (i32)mask[2]};
+  if (run->unit->torch->convolution_backward(h[w[0]], h[w[1]], h[w[2]], w[3] < 0 ? nullptr : &bias_size, w[3] < 0 ? 0 : 1,
+                                             stride, d, padding, d, dilation, d, (i32)extra[-1], extra, d, extra[d], wanted,
+                                             3, &made[0], &made[1], &made[2])) return false;
+  return results(run, mask + 3, made, 3);
+}
+
+static bool attention(Run *run, const i64 *w) {  // q k v dropout causal mask has_scale scale (slot type)2
+  Handle *h = run->frame->handle, made[2] = {nullptr, nullptr};
+  Handle mask = w[5] < 0 ? nullptr : h[w[5]];
+  double scale = as_double(w[7]);
+  if (run->unit->torch->attention(h[w[0]], h[w[1]], h[w[2]], as_double(w[3]), (i32)w[4], mask ? &mask : nullptr,
+                                  w[6] ? &scale : nullptr, &made[0], &made[1])) return false;
+  return results(run, w + 8, made, 2);
+}
+
+static bool attention_backward(Run *run, const i64 *w) {  // grad q k v out lse dropout causal mask has_scale scale (slot type)3
+  Handle *h = run->frame->handle, made[3] = {nullptr, nullptr, nullptr};
+  Handle mask = w[8] < 0 ? nullptr : h[w[8]];
+  double scale = as_double(w[10]);
+  if (run->unit->torch->attention_backward(h[w[0]], h[w[1]], h[w[2]], h[w[3]], h[w[4]], h[w[5]], as_double(w[6]), (i32)w[7],
+                                           mask ? &mask : nullptr, w[9] ? &scale : nullptr, &made[0], &made[1], &made[2]))
+    return false;
+  return results(run, w + 11, made, 3);
+}
+
+static bool fresh(Run *run, const i64 *w) {
+  const i64 *type = run->unit->types + w[1];
+  Handle made;
+  if (run->unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), (i32)type[0], 0, 0, &made)) return false;
+  return own(run, w[0], made);
+}
+
+static bool launch(Run *run, const i64 *w) {  // address, count, slot*
+  void *pointers[256], **p = pointers, **data = run->frame->data;
+  if (w[1] > 256 && !(p = (void **)malloc((unsigned long)w[1] * sizeof(void *)))) return false;
+  for (i64 k = 0; k < w[1]; k++) p[k] = data[w[2 + k]];
+  ((Kernel)w[0])(p, nullptr, run->threads, &run->status);
+  if (p != pointers) free(p);
+  return run->status == 0;
+}
+
+static bool step(Run *run, i64 op, const i64 *w) {
+  const Torch *t = run->unit->torch;
+  Handle *h = run->frame->handle;
+  switch (op) {
+    case FRESH: return fresh(run, w);
+    case WINDOW: return window(run, w);
+    case LAUNCH: return launch(run, w);
+    case DROP: {
+      bool python = run->frame->owner[w[0]] == PYTHON;
+      if (python) lock(run);
+      drop(run->unit, run->frame, w[0]);
+      if (python) unlock(run);
+      return true;
+    }
+    case CALL: return call_python(run, w);
+    case MM: return !t->mm(h[w[0]], h[w[1]], h[w[2]]);
+    case BMM: return !t->bmm(h[w[0]], h[w[1]], h[w[2]]);
+    case ADDMM: return !t->addmm(h[w[0]], h[w[1]], h[w[2]], h[w[3]], as_double(w[4]), as_double(w[5]));
+    case BADDBMM: return !t->baddbmm(h[w[0]], h[w[1]], h[w[2]], h[w[3]], as_double(w[4]), as_double(w[5]));
+    case CONVOLUTION: return convolution(run, w);
+    case CONVOLUTION_BACKWARD: return convolution_backward(run, w);
+    case ATTENTION: return attention(run, w);
+    case ATTENTION_BACKWARD: return attention_backward(run, w);
+  }
+  return false;
+}
+
+static bool execute(Run *run) {
+  const i64 *w = run->unit->words + run->unit->code_start, *end = run->unit->words + run->unit->code_end;
+  unlock(run);
+  while (w < end) {
+    if (!step(run, w[0], w + 2)) { lock(run); return false; }
+    w += 2 + w[1];
+  }
+  lock(run);
+  return true;
+}
+
+static bool read_inputs(Run *run, Object *const *args) {
+  const Unit *unit = run->unit;
+  const Torch *t = unit->torch;
+  const i64 *type = unit->words + unit->item_start + 3 * unit->prepared;  // the types of the inputs, in order
+  for (i64 k = 0; k < unit->inputs; k++) {
+    Object *kind = PyObject_Type(args[k]);
+    Py_DecRef(kind);
+    if (kind != unit->tensor && kind != unit->parameter && PyObject_IsInstance(args[k], unit->tensor) != 1) return false;
+    Handle handle = handle_of(args[k]);
+    if (!matches(t, handle, unit->types + type[k])) return false;
+    run->frame->object[k] = args[k];
+    run->frame->handle[k] = handle;
+    if (t->data_ptr(handle, &run->frame->data[k])) return false;
+  }
+  return true;
+}
+
+static Object *outputs(Run *run) {
+  const Unit *unit = run->unit;
+  Object *made = PyTuple_New(unit->outputs);
+  const i64 *w = unit->words + unit->output_start;  // slot, or -1 - number of a literal
+  for (i64 k = 0; k < unit->outputs; k++) {
+    Object *item = w[k] >= 0 ? object_of(run, w[k]) : PyTuple_GetItem(unit->literals, -1 - w[k]);
+    if (w[k] < 0) Py_IncRef(item);
+    if (!item) { Py_DecRef(made); return nullptr; }
+    PyTuple_SetItem(made, k, item);
+  }
+  return made;
+}
+
+static void finish(Unit *unit, Frame *frame) {
+  for (i64 k = 0; k < unit->slots; k++) {
+    drop(unit, frame, k);
+    frame->object[k] = nullptr;
+  }
+  frame->next = unit->frames;
+  unit->frames = frame;
+}
+
+// What the fast way refuses or fails at is left to the reference executor: recover(status, *args).
+static Object *recover(Unit *unit, i64 status, Object *const *args, long count) {
+  Object *all = PyTuple_New(count + 1);
+  PyTuple_SetItem(all, 0, PyLong_FromLongLong(status));
+  for (long k = 0; k < count; k++) { Py_IncRef(args[k]); PyTuple_SetItem(all, k + 1, args[k]); }
+  Object *result = PyObject_CallObject(unit->recover, all);
+  Py_DecRef(all);
+  return result;
+}
+
+extern "C" Object *PyErr_Occurred();
+
+static Object *run_unit(Object *self, Object *const *args, long count) {
+  Unit *unit = (Unit *)PyCapsule_GetPointer(self, "codegen.unit");
+  if (count != unit->inputs) return recover(unit, 0, args, count);
+  Frame *frame = unit->frames;
+  if (frame) unit->frames = frame->next;
+  else if (!(frame = new_frame(unit))) return recover(unit, 0, args, count);
+  unsigned threads = 1;
+  unit->torch->threads(&threads);
+  Run run = {unit, frame, 0, threads, nullptr};
+  Object *result = read_inputs(&run, args) && execute(&run) ? outputs(&run) : nullptr;
+  finish(unit, frame);
+  if (result || PyErr_Occurred()) return result;
+  return recover(unit, run.status, args, count);
+}
+
+static void destroy_unit(Object *capsule) {
+  Unit *unit = (Unit *)PyCapsule_GetPointer(capsule, "codegen.unit");
+  while (Frame *frame = unit->frames) {
+    unit->frames = frame->next;
+    free_frame(unit, frame);
+  }
+  Py_DecRef(unit->keep);
+  free(unit);
+}
+
+static MethodDef METHOD = {"run_unit", run_unit, 0x80 /* METH_FASTCALL */, "Runs one unit on its inputs."};
+
+// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start
+// objects: tensor parameter calls literals recover restride; kept alive with the words by `keep`
+extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *types, const i64 *head, Object *objects,
+                             Object *keep) {
+  Unit *unit = (Unit *)calloc(1, sizeof(Unit));
+  unit->torch = torch;
+  unit->words = words;
+  unit->types = types;
+  unit->inputs = head[0];
+  unit->slots = head[1];
+  unit->outputs = head[2];
+  unit->arena_bytes = head[3];
+  unit->prepared = head[4];
+  unit->item_start = head[5];
+  unit->code_start = head[6];
+  unit->code_end = head[7];
+  unit->output_start = head[8];
+  Object **fields[] = {&unit->tensor, &unit->parameter, &unit->calls, &unit->literals, &unit->recover, &unit->restride};
+  for (long k = 0; k < 6; k++) *fields[k] = PyTuple_GetItem(objects, k);
+  Py_IncRef(keep);
+  unit->keep = keep;
+  Object *capsule = PyCapsule_New(unit, "codegen.unit", destroy_unit);
+  Object *made = PyCFunction_NewEx(&METHOD, capsule, nullptr);
+  Py_DecRef(capsule);
+  return made;
+}
