@@ -99,12 +99,25 @@ def huber_backward(p: Builder, x: Value, target: Value, reduction: int, delta: f
 
 
 def soft_margin(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> tuple[Value, int]:
-    return p.log1p(p.exp(p.mul(p.neg(x), target))), reduction
+    return p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target)))), reduction
 
 
-def soft_margin_backward(p: Builder, x: Value, target: Value, reduction: int) -> tuple[Value, int]:
-    growth = p.exp(p.mul(p.neg(target), x))
-    return p.div(p.mul(p.neg(target), growth), p.add(growth, 1.0)), reduction
+def soft_margin_backward(
+    p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN
+) -> Value:
+    """-target z / (z + 1) * grad with z = exp(-target x), each step rounded as eager stores it."""
+    shape, inner = x.shape, opmath(x.dtype)
+    grad, x, target = (broadcast(p, convert(p, v, inner), shape) for v in (grad, x, target))
+    scale = -1.0 / literal_count(shape, range(len(shape))) if reduction == MEAN else -1.0
+    growth = _overflowing(p, p.exp(p.mul(p.neg(target), x)))
+    slope = _overflowing(p, p.mul(_overflowing(p, p.mul(target, growth)), scale))
+    slope = _overflowing(p, p.div(slope, _overflowing(p, p.add(growth, 1.0))))
+    return convert(p, p.mul(slope, grad), p.out.dtype)
+
+
+def _overflowing(p: Builder, x: Value) -> Value:
+    """x rounded to the dtype of the result: eager stores this step, so float16 overflows here."""
+    return convert(p, convert(p, x, p.out.dtype), x.dtype)
 
 
 def binary_cross_entropy(
@@ -224,7 +237,7 @@ TABLE: Table = {
     "aten.huber_loss.default": _loss(huber),
     "aten.huber_loss_backward.default": _loss_backward(huber_backward),
     "aten.soft_margin_loss.default": _loss(soft_margin),
-    "aten.soft_margin_loss_backward.default": _loss_backward(soft_margin_backward),
+    "aten.soft_margin_loss_backward.default": soft_margin_backward,
     "aten.binary_cross_entropy.default": binary_cross_entropy,
     "aten.binary_cross_entropy_backward.default": binary_cross_entropy_backward,
     "aten.binary_cross_entropy_with_logits.default": binary_cross_entropy_with_logits,
