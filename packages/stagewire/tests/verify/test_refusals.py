@@ -119,6 +119,8 @@ REFUSALS = (
         "joint_saved = ()\n",
         "the joint graph takes 6 values, the binding gives 5",
     ),
+    Refusal("B8", "grad", "((0,),)", "((0,), (0,))", "2 entries for 1 results of the backward"),
+    Refusal("B8", "grad", "((0,),)", "((1,),)", "there is no tangent number 1 of 1"),
     Refusal("P1", "prim", "opset = 2", "opset = 0", "there is no opset 0"),
     # L: buffers and steps
     Refusal("L1", "loop", "%m: f32[8, 8] = extern", "%s: f32[8, 8] = extern", "the buffer 's' is declared twice"),
@@ -204,6 +206,7 @@ REFUSALS = (
     Refusal("R5", "program", "outputs = (%y, %c)", "outputs = (%y, [%b])", "the output %b does not exist at the end"),
     Refusal("R6", "program", 'inputs = ("x",)', 'inputs = ("x", "z")', "2 inputs, 1 types"),
     Refusal("R6", "program", 'inputs = ("x",)', 'inputs = ("x", "x")', "the input 'x' stands twice"),
+    Refusal("R8", "program", "(f32[8, 8], None)", "(f32[8, 8],)", "1 types for 2 results"),
     Refusal("R7", "program", "aten.mm.default(", "mm(", "'mm' is no qualified name"),
 )
 

@@ -80,7 +80,7 @@ def bindings(
 ) -> Binding:
     """A binding over a forward that returns `results`; saved values and tangents only where it `trains`.
 
-    `input_gradients` is empty: `with_gradients` adds it once the backward is known.
+    `input_gradients` and `gradient_tangents` are empty: `with_gradients` adds them once the backward is known.
     """
     supply = Names(draw)
     tensors = [number for number, kind in enumerate(results) if isinstance(kind, TensorType)]
@@ -166,4 +166,9 @@ def backward_types(
 def with_gradients(draw: st.DrawFn, binding: Binding, results: int) -> Binding:
     """The binding with an entry an input: one of the backward's results, or None."""
     numbers = st.sampled_from([None, *range(results)])
-    return msgspec.structs.replace(binding, input_gradients=tuple(draw(numbers) for _ in binding.inputs))
+    tangents = list(range(len(binding.tangents)))
+    sources: tuple[tuple[int, ...], ...] = ()
+    if len(tangents) > 0 and draw(st.booleans()):
+        sources = tuple(tuple(draw(st.lists(st.sampled_from(tangents), unique=True))) for _ in range(results))
+    gradients = tuple(draw(numbers) for _ in binding.inputs)
+    return msgspec.structs.replace(binding, input_gradients=gradients, gradient_tangents=sources)

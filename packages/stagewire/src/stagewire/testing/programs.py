@@ -107,8 +107,12 @@ class _Plan:
         arguments = tuple(self.draw(st.lists(arg, max_size=3)))
         keywords = self.draw(st.dictionaries(names, arg, max_size=1))
         kept = self.draw(st.lists(st.booleans(), max_size=2))
-        results = tuple(self.define(None) if keep else "" for keep in kept)
-        self.instructions.append(CallExtern(target, arguments, keywords, results))
+        types: list[TensorType | None] = [None] * len(kept)
+        if self.draw(st.booleans()):
+            types = [self.draw(tensor_types(self.symbols)) if keep else None for keep in kept]
+        results = tuple(self.define(kind) if keep else "" for keep, kind in zip(kept, types, strict=True))
+        stated = tuple(types) if any(types) else ()
+        self.instructions.append(CallExtern(target, arguments, keywords, results, stated))
 
     def release(self) -> None:
         for name in self.some(1):

@@ -1,4 +1,4 @@
-"""B1 to B7: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
+"""B1 to B8: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -7,6 +7,7 @@ B4 the backward takes the saved values, then the tangents
 B5 input_gradients is empty or has one entry an input; entries name results of the backward
 B6 an input is mutated at most once, and then marked so
 B7 a joint graph takes the inputs, the constants, joint_saved and the tangents
+B8 gradient_tangents is empty or has one entry a result of the backward; entries name tangents
 """
 
 from __future__ import annotations
@@ -167,6 +168,17 @@ def _check_backward(binding: Binding, backward: Direction | None, path: Path) ->
         if number is not None and not 0 <= number < backward.results:
             message = f"there is no gradient number {number} of {backward.results}"
             yield Fault("B5", message, (*path, "input_gradients"))
+    yield from _check_gradient_tangents(binding, backward.results, path)
+
+
+def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faults:
+    """B8."""
+    where = (*path, "gradient_tangents")
+    if binding.gradient_tangents and len(binding.gradient_tangents) != results:
+        yield Fault("B8", f"{len(binding.gradient_tangents)} entries for {results} results of the backward", where)
+    for number in sorted({number for entry in binding.gradient_tangents for number in entry}):
+        if not 0 <= number < len(binding.tangents):
+            yield Fault("B8", f"there is no tangent number {number} of {len(binding.tangents)}", where)
 
 
 def _check_joint(binding: Binding, joint: Graph) -> Faults:

@@ -1,4 +1,4 @@
-"""R1 to R7: a Program.
+"""R1 to R8: a Program.
 
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
@@ -7,9 +7,12 @@ R4 memory is taken over in the same number of bytes, and never from an input
 R5 outputs exist at the end
 R6 there is one type an input; input names are unique
 R7 targets of calls are qualified names
+R8 a call states the types of all its results or of none
 """
 
 from __future__ import annotations
+
+import itertools
 
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
@@ -89,11 +92,21 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
                 yield Fault("R7", f"{instruction.target!r} is no qualified name", path)
             for arg in (*instruction.args, *instruction.kwargs.values()):
                 yield from check_arg(arg, symbols, path)
-            for name in instruction.results:
-                if name:
-                    yield from _define(state, name, None, path)
+            yield from _check_results(instruction, state, symbols, path)
         case Release(buffer):
             _end(state, buffer)
+
+
+def _check_results(call: CallExtern, state: _State, symbols: Symbols, path: Path) -> Faults:
+    """R8, and the buffers that the call makes."""
+    types = call.result_types or (None,) * len(call.results)
+    if len(types) != len(call.results):
+        yield Fault("R8", f"{len(types)} types for {len(call.results)} results", path)
+    for name, type in itertools.zip_longest(call.results, types):
+        if type is not None:
+            yield from check_type(type, symbols, path)
+        if name:
+            yield from _define(state, name, type, path)
 
 
 def _used(instruction: Instruction) -> tuple[str, ...]:
