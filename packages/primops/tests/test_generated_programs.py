@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from primops.interpret import interpret
 from primops.stage import lower_graph
 from primops.testing.strategies import KINDS, Program, programs

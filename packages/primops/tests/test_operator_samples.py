@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import torch
+
 from primops.decompositions import TABLE
 from primops.testing.opinfo import Compare, op_infos, run_samples
 

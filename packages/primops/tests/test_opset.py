@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from primops.meanings import MEANINGS
 from primops.opset import PATH, encode_opset
 from primops.prims import FAMILIES, RECORDS

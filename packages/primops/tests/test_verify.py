@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from primops.builder import encode_argument
 from primops.errors import OpsetMismatch, PrimFault, UnknownPrim
 from primops.prims import CONSTRAINTS, OPSET, RECORDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,15 +20,19 @@ from stagewire.graph import Value as NamedValue
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
 
+logger = logging.getLogger("primops")
+
 
 @dataclass(frozen=True)
 class Options:
     """`keep`: ATen ops left whole ("aten.gelu.default"); `decompositions`: more of them, or others, by overload name;
-    `passes`: what runs over each graph afterwards, in order."""
+    `passes`: what runs over each graph afterwards, in order; `strict`: a decomposition that fails is an error, where
+    otherwise its call stays with ATen and a warning is logged."""
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()
     passes: tuple[Pass, ...] = DEFAULT_PASSES
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,22 @@ class Primops:
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
-        forward = lower_graph(document.forward, table, options.passes)
-        backward = None if document.backward is None else lower_graph(document.backward, table, options.passes)
+        forward = lower_graph(document.forward, table, options.passes, strict=options.strict)
+        backward = document.backward
+        if backward is not None:
+            backward = lower_graph(backward, table, options.passes, strict=options.strict)
         return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
 
 
 def lower_graph(
-    graph: Graph, table: Mapping[str, Function] = TABLE, passes: tuple[Pass, ...] = DEFAULT_PASSES
+    graph: Graph,
+    table: Mapping[str, Function] = TABLE,
+    passes: tuple[Pass, ...] = DEFAULT_PASSES,
+    *,
+    strict: bool = True,
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
-    lowered = _Lowering(graph, table).run()
+    lowered = _Lowering(graph, table, strict).run()
     for step in passes:
         lowered = step.run(lowered)
     return lowered
@@ -65,9 +76,10 @@ def lower_graph(
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(self, graph: Graph, table: Mapping[str, Function]) -> None:
+    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool) -> None:
         self.graph = graph
         self.table = table
+        self.strict = strict
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = GraphBuilder(names)
@@ -95,7 +107,11 @@ class _Lowering:
             del builder.nodes[mark:]
             return False
         except DecompositionFault as fault:
-            raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
+            if self.strict:
+                raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
+            logger.warning("%s stays with ATen: %s", node.target, fault.message)
+            del builder.nodes[mark:]
+            return False
         self.settle(node, made, mark)
         return True
 

@@ -102,9 +102,7 @@ def soft_margin(p: Builder, x: Value, target: Value, reduction: int = MEAN) -> t
     return p.log1p(_overflowing(p, p.exp(p.mul(p.neg(x), target)))), reduction
 
 
-def soft_margin_backward(
-    p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN
-) -> Value:
+def soft_margin_backward(p: Builder, grad: Value, x: Value, target: Value, reduction: int = MEAN) -> Value:
     """-target z / (z + 1) * grad with z = exp(-target x), each step rounded as eager stores it."""
     shape, inner = x.shape, opmath(x.dtype)
     grad, x, target = (broadcast(p, convert(p, v, inner), shape) for v in (grad, x, target))

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from primops.__main__ import main
+from primops.verify import verify
+from stagewire.codec import load
+from stagewire.parser import parse_document
+
+DOCUMENT = str(Path(__file__).parent / "data" / "images_inference.json")
+
+
+def test_prints_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([DOCUMENT]) == 0
+    verify(parse_document(capsys.readouterr().out))  # type: ignore[arg-type]
+
+
+def test_writes_a_document(tmp_path: Path) -> None:
+    out = tmp_path / "prim.json"
+    assert main([DOCUMENT, "-o", str(out), "--keep", "aten.silu.default"]) == 0
+    document = load(out, "prim")
+    assert "aten.silu.default" in [node.target for node in document.forward.nodes]  # type: ignore[union-attr]
+
+
+def test_refuses_another_kind_of_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "prim.json"
+    main([DOCUMENT, "-o", str(out)])
+    assert main([str(out)]) == 1
+    assert "expected a grad document" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("what", "start"), [("opset", '{\n "opset"'), ("spec", "# The prims")])
+def test_prints_the_opset_and_the_specification(what: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([what]) == 0
+    assert capsys.readouterr().out.startswith(start)
