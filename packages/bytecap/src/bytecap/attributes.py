@@ -268,6 +268,9 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     receiver = value.receiver
     is_class = isinstance(receiver, ClassValue)
     mro = receiver.real.__mro__ if is_class else receiver.python_type().__mro__  # type: ignore[attr-defined]
+    if is_class and value.cls not in mro and value.cls in type(receiver.real).__mro__:  # type: ignore[attr-defined]
+        # In a method of a metaclass the class is the instance.
+        is_class, mro = False, type(receiver.real).__mro__  # type: ignore[attr-defined]
     if value.cls not in mro:
         raise tracer.raises(TypeError, "super(type, obj): obj must be an instance or subtype of type")
     raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)

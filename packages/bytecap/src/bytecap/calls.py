@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.binding import bind_arguments
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import handler_of, is_pure
@@ -17,7 +18,6 @@ from bytecap.torch_calls import call_torch
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.functions import FunctionValue
-from bytecap.values.sequences import TupleValue
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -130,71 +130,6 @@ def inline(
         return GeneratorValue(frame)
     with tracer.entering(frame):
         return frame.run()
-
-
-def bind_arguments(
-    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> dict[str, Any]:
-    """Local variables at the start of a call; raises the TypeErrors that CPython raises."""
-    code = function.code
-    count, names = code.co_argcount, code.co_varnames
-    bound: dict[str, Any] = dict(zip(names[:count], args, strict=False))
-    has_varargs = bool(code.co_flags & inspect.CO_VARARGS)
-    if len(args) > count and not has_varargs:
-        raise tracer.raises(
-            TypeError, f"{function.name}() takes {count} positional arguments but {len(args)} were given"
-        )
-    total = count + code.co_kwonlyargcount
-    slot = total
-    if has_varargs:
-        bound[names[slot]] = TupleValue(list(args[count:]))
-        slot += 1
-    extra = _bind_keywords(tracer, function, bound, kwargs)
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[names[slot]] = tracer.new_dict(extra)
-    elif extra:
-        raise tracer.raises(
-            TypeError, f"{function.name}() got an unexpected keyword argument '{next(iter(extra))}'"
-        )
-    _fill_defaults(tracer, function, bound)
-    return bound
-
-
-def _bind_keywords(
-    tracer: Tracer, function: FunctionValue, bound: dict[str, Any], kwargs: dict[str, Value]
-) -> dict[str, Value]:
-    code = function.code
-    total = code.co_argcount + code.co_kwonlyargcount
-    accepted = code.co_varnames[code.co_posonlyargcount : total]
-    extra: dict[str, Value] = {}
-    for name, value in kwargs.items():
-        if name not in accepted:
-            extra[name] = value
-        elif name in bound:
-            raise tracer.raises(TypeError, f"{function.name}() got multiple values for argument '{name}'")
-        else:
-            bound[name] = value
-    return extra
-
-
-def _fill_defaults(tracer: Tracer, function: FunctionValue, bound: dict[str, Any]) -> None:
-    code = function.code
-    count = code.co_argcount
-    first = count - len(function.defaults)
-    for index, name in enumerate(code.co_varnames[:count]):
-        if name not in bound:
-            if index < first:
-                raise tracer.raises(
-                    TypeError, f"{function.name}() missing required positional argument: '{name}'"
-                )
-            bound[name] = function.defaults[index - first]
-    for name in code.co_varnames[count : count + code.co_kwonlyargcount]:
-        if name not in bound:
-            if name not in function.kwdefaults:
-                raise tracer.raises(
-                    TypeError, f"{function.name}() missing required keyword-only argument: '{name}'"
-                )
-            bound[name] = function.kwdefaults[name]
 
 
 def expand_mapping(tracer: Tracer, value: Value) -> dict[str, Value]:

@@ -143,7 +143,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
 def _unchanged(value: Value, real: Any) -> bool:
     if isinstance(value, Constant):
         return same_object(value, Constant(real))
-    return getattr(value, "real", None) is real
+    return real is not None and getattr(value, "real", None) is real
 
 
 def _store(emitter: Emitter, effect: DictValue, owner: Value, key: Value, value: Value) -> Store:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from bytecap.assembler import Assembler, assemble
+from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.errors import CannotRebuild
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import FunctionValue
+from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue, SetValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Values with identity: built once, then loaded from a local.
 _SHARED = (ListValue, DictValue, SetValue, ObjectValue, FunctionValue, CellValue)
+# Values whose `real` is not the object itself.
+_REBUILT = (CellValue, TensorValue, IdentityToken)
 _LIMIT = 150
 
 
@@ -65,7 +67,7 @@ class Emitter(Assembler):
             self.constant(value.value)
         elif value.source is not None:
             emit_source(self, value.source, self.tracer.names.objects)
-        elif getattr(value, "real", None) is not None and not isinstance(value, (CellValue, TensorValue)):
+        elif getattr(value, "real", None) is not None and not isinstance(value, _REBUILT):
             self.constant(value.real)  # type: ignore[attr-defined]
         else:
             self._build(value)
@@ -124,16 +126,11 @@ class Emitter(Assembler):
 # -- sources
 
 
-def emit_source(
-    emitter: Assembler,
-    source: Source,
-    objects: Mapping[str, Any],
-    base: Callable[[Source], None] | None = None,
-) -> None:
-    """Push the object at `source`; `base` pushes what an attribute or item is read from."""
+def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) -> None:
+    """Push the object at `source`."""
 
     def inner(prefix: Source) -> None:
-        (base or (lambda s: emit_source(emitter, s, objects)))(prefix)
+        emit_source(emitter, prefix, objects)
 
     match source:
         case Local(name):
@@ -167,61 +164,6 @@ def emit_source(
             raise CannotRebuild("a key of an outside dict")
         case _:
             raise CannotRebuild(f"an object at {source}")
-
-
-def _prefix(source: Source) -> Source | None:
-    return source.base if isinstance(source, (Attribute, Item, ValueAt)) else None
-
-
-class InputLoader:
-    """Loads graph inputs; a prefix that several sources share is read once."""
-
-    def __init__(self, emitter: Assembler, sources: list[Source], objects: Mapping[str, Any]) -> None:
-        self.emitter = emitter
-        self.objects = objects
-        self._uses: Counter[Source] = Counter()
-        self._locals: dict[Source, str] = {}
-        for source in sources:
-            self._count(source)
-
-    def _count(self, source: Source) -> None:
-        prefix = _prefix(source)
-        if prefix is not None and not isinstance(prefix, (Local, HandleSource)):
-            self._uses[prefix] += 1
-            if self._uses[prefix] == 1:
-                self._count(prefix)
-
-    def load(self, source: Source) -> None:
-        """Push the object at `source`."""
-        known = self._locals.get(source)
-        if known is not None:
-            self.emitter.load_local(known)
-            return
-        emit_source(self.emitter, source, self.objects, self.load)
-        if self._uses[source] > 1:
-            self._locals[source] = name = f".read{len(self._locals)}"
-            self.emitter.copy()
-            self.emitter.store_local(name)
-
-
-def replacement_code(
-    code: CodeType, emitter: Emitter, sources: list[Source], compiled: Callable[..., Any] | None
-) -> CodeType:
-    """The whole replacement: read inputs, call the graph, then what `emitter` holds."""
-    head = Assembler(code.co_firstlineno)
-    if compiled is not None:
-        loader = InputLoader(head, sources, emitter.tracer.names.objects)
-        head.push_callable(compiled)
-        for source in sources:
-            loader.load(source)
-        head.call(len(sources))
-        if emitter.outputs:
-            head.unpack(len(emitter.outputs))
-            for name in emitter.outputs:
-                head.store_local(f".out_{name}")
-        else:
-            head.pop()
-    return assemble(code, head.instructions + emitter.instructions)
 
 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:

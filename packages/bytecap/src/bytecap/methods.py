@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall
+from bytecap.fold import fold
 from bytecap.operations import (
     as_int,
     binary,
@@ -14,6 +15,7 @@ from bytecap.operations import (
     compare,
     equal,
     iterate_host,
+    printable,
     truth,
 )
 from bytecap.values.base import Value
@@ -66,11 +68,13 @@ def _list_index(tracer: Tracer, self: Sequence, item: Value) -> Value:
     for position, other in enumerate(self.values(tracer)):
         if equal(tracer, other, item):
             return Constant(position)
-    raise tracer.raises(ValueError, "item is not in the sequence")
+    return fold(tracer, self.builtin().index, (printable(tracer, item),))
 
 
 def _remove(tracer: Tracer, self: ListValue, item: Value) -> Value:
-    position = _list_index(tracer, self, item).concrete()
+    position = next((at for at, other in enumerate(self.values(tracer)) if equal(tracer, other, item)), None)
+    if position is None:
+        return fold(tracer, [].remove, (None,))
     self.mutate(tracer)
     del self.items[position]
     return NONE
@@ -238,7 +242,7 @@ def _move_to_end(tracer: Tracer, self: DictValue, key: Value, last: Value | None
 
 
 def _fromkeys(tracer: Tracer, self: DictValue, keys: Value, value: Value = NONE) -> Value:
-    made = DictValue()
+    made = DictValue(cls=self.cls)
     for key in iterate_host(tracer, keys):
         made.set_item(tracer, key, value)
     return made

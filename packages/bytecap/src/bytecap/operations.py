@@ -15,7 +15,7 @@ from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue, DictView, SetValue
-from bytecap.values.objects import ObjectValue
+from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
 from bytecap.values.tensors import TensorValue
 
@@ -187,6 +187,9 @@ def printable(tracer: Tracer, value: Value) -> Any:
     try:
         return value.concrete()
     except NotConcrete:
+        twin = value.twin() if isinstance(value, ExceptionValue) else None
+        if twin is not None:
+            return twin
         if isinstance(value, TupleValue) and value.cls is tuple:
             return tuple(printable(tracer, item) for item in value.values(tracer))
         raise UnsupportedCall(f"formatting a {value.describe()}") from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 # Methods and functions that read the data of a tensor.
-_DATA_READERS = frozenset({"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "backward"})
+_DATA_READERS = frozenset({"tolist", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"})
 
 
 def to_host(tracer: Tracer, value: Value) -> Any:
@@ -65,13 +65,15 @@ def call_torch(
 
 def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(function, "__name__", "")
-    if name in _DATA_READERS and args and isinstance(args[0], AbstractTensor):
+    if args and isinstance(args[0], AbstractTensor):
         if name == "backward":
             raise UnsupportedCall("Tensor.backward() inside captured code")
+        if name in _DATA_READERS:
+            raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     try:
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
-        raise DataDependent(error.message) from None
+        raise DataDependent(f"{name}(): {error.message}") from None
     except StageError as error:
         raise AbstractCallFailed(f"{name}: {error.message}") from None
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall
-from bytecap.fold import fold_call
+from bytecap.fold import fold, fold_call
 from bytecap.operations import (
     BINARY,
     COMPARE,
@@ -30,6 +30,7 @@ from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.values.iterators import HostIterator
+from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.protocols import CallIterator
@@ -115,7 +116,8 @@ def _callable(tracer: Tracer, value: Value) -> Value:
 
 
 def _id(tracer: Tracer, value: Value) -> Value:
-    raise UnsupportedCall("id() of an object in captured code")
+    real = getattr(value, "real", None)
+    return IdentityToken(value if real is None else real)
 
 
 def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
@@ -146,14 +148,14 @@ def _sum(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
     return total
 
 
-def _extreme(symbol: str) -> Callable[..., Value]:
+def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
     def pick(
         tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None
     ) -> Value:
         items = collect(tracer, args[0]) if len(args) == 1 else list(args)
         if not items:
             if default is None:
-                raise tracer.raises(ValueError, "iterable argument is empty")
+                return fold(tracer, function, ([],))
             return default
         has_key = key is not None and not is_none(key)
         best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
@@ -299,7 +301,7 @@ def _dir(tracer: Tracer, value: Value) -> Value:
 BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
-    any: _any, all: _all, sum: _sum, min: _extreme("<"), max: _extreme(">"), sorted: _sorted,
+    any: _any, all: _all, sum: _sum, min: _extreme(min, "<"), max: _extreme(max, ">"), sorted: _sorted,
     reversed: _reversed, enumerate: _enumerate, zip: _zip, map: _map, filter: _filter, super: _super,
     vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
     format: _format, hash: _hash, dir: _dir,

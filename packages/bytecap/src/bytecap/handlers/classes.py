@@ -103,10 +103,6 @@ def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
             method = value._special(tracer, name)
             if method is not None:
                 return method.call(tracer, [], {})
-    from bytecap.values.objects import ExceptionValue
-
-    if isinstance(value, ExceptionValue):
-        return Constant(value.message())
     return Constant(str(printable(tracer, value), *(arg.concrete() for arg in more)))
 
 
@@ -145,6 +141,12 @@ def _new_object(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Va
     return allocate(tracer, cls.real, list(args))
 
 
+def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.instantiate import construct
+
+    return construct(tracer, cls.concrete(), list(args), kwargs)
+
+
 def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
     items = [] if values is None else collect(tracer, values)
     return TupleValue(items, cls=cls.concrete())
@@ -155,7 +157,7 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     defaultdict: _defaultdict, set: _set, frozenset: _frozenset, slice: _slice, range: _range,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
     bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
-    torch.Size: _size, object: _object, object.__new__: _new_object, dict.__new__: _new_object,
+    torch.Size: _size, type.__call__: _call_class, object: _object, object.__new__: _new_object, dict.__new__: _new_object,
     OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
     str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
     frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,

@@ -9,6 +9,7 @@ import functools
 import itertools
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from bytecap.signals import End
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
+from bytecap.values.identity import IdentityToken
 from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DictValue, SetValue
 from bytecap.values.objects import ExceptionValue, ObjectValue
@@ -183,6 +185,10 @@ def _message(function: Callable[..., Any]) -> Callable[..., Value]:
     return later
 
 
+def _thread_identity(tracer: Tracer) -> Value:
+    return IdentityToken(threading.get_ident)
+
+
 def _context_get(tracer: Tracer, variable: Value, default: Value | None = None) -> Value:
     real = variable.concrete()
     return tracer.wrap(real.get(*([] if default is None else [default.concrete()])), None)
@@ -195,7 +201,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     itertools.combinations: _tuples_of(itertools.combinations), itertools.pairwise: _tuples_of(itertools.pairwise),
     itertools.starmap: _starmap, itertools.takewhile: _takewhile, itertools.dropwhile: _dropwhile,
     itertools.accumulate: _accumulate, itertools.zip_longest: _zip_longest, functools.reduce: _reduce,
-    copy.copy: _copy, dataclasses.fields: _fields, dataclasses.is_dataclass: _is_dataclass,
+    threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields, dataclasses.is_dataclass: _is_dataclass,
     dataclasses.replace: _dataclass_replace, warnings.warn: _message(warnings.warn),
     contextvars.ContextVar.get: _context_get,
     os.environ.get: lambda tracer, key, default=NONE: Constant(os.environ.get(key.concrete(), default.concrete())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,13 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.device: _device,
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),
+    torch.autograd.backward: _break("torch.autograd.backward in captured code"),
+    torch.autograd.grad: _break("torch.autograd.grad in captured code"),
+    torch.autograd.Function.__dict__["apply"].__func__: _break("a torch.autograd.Function in captured code"),
+} | {
+    function: _break(f"torch.func.{name} in captured code")
+    for name, function in vars(torch.func).items()
+    if isinstance(function, types.FunctionType)
 }
 
 if hasattr(torch, "get_default_device"):

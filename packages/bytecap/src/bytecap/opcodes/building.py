@@ -125,9 +125,14 @@ def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
 def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     items = collect(frame.tracer, frame.pop())
     if len(items) != instruction.arg:
-        problem = "too many" if len(items) > instruction.arg else "not enough"
-        raise frame.tracer.raises(ValueError, f"{problem} values to unpack (expected {instruction.arg})")
+        raise frame.tracer.raises(ValueError, _unpacking_complaint(instruction.arg, len(items)))
     frame.stack.extend(reversed(items))
+
+
+def _unpacking_complaint(expected: int, got: int) -> str:
+    if got > expected:
+        return f"too many values to unpack (expected {expected})"
+    return f"not enough values to unpack (expected {expected}, got {got})"
 
 
 def _unpack_ex(frame: Frame, instruction: Instruction) -> None:

@@ -6,5 +6,6 @@
 
 from bytecap.testing.comparison import differences
 from bytecap.testing.oracle import Outcome, Report, check, observe
+from bytecap.testing.programs import Program, Programs
 
-__all__ = ["Outcome", "Report", "check", "differences", "observe"]
+__all__ = ["Outcome", "Program", "Programs", "Report", "check", "differences", "observe"]

@@ -54,6 +54,10 @@ class Value:
         raise UnsupportedMutation(f"cannot delete attribute {name!r} of a {self.describe()}")
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.attributes import static_lookup
+
+        if static_lookup(self.python_type().__mro__, "__call__")[1] is None:
+            raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not callable")
         method = self.get_attribute(tracer, "__call__")
         return method.call(tracer, args, kwargs)
 

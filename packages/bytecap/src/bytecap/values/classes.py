@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedMutation
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue
+from bytecap.values.mappings import DICT_TYPES, DictValue
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class ClassValue(Value):
     ) -> Value:
         from bytecap.fold import fold_call, run
 
+        if name == "fromkeys" and self.real in DICT_TYPES:
+            return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
         return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:

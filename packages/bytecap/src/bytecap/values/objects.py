@@ -220,12 +220,17 @@ class ExceptionValue(ObjectValue):
             return
         super().set_attribute(tracer, name, value)
 
+    def twin(self) -> BaseException | None:
+        """A real exception that prints like this one; None when an argument is no real object."""
+        try:
+            return self.cls(*[argument.concrete() for argument in self.arguments])
+        except (NotConcrete, Exception):
+            return None
+
     def message(self) -> str:
         """The text of the exception, as far as it is known."""
-        try:
-            return str(self.cls(*[argument.concrete() for argument in self.arguments]))
-        except (NotConcrete, Exception):
-            return ", ".join(repr(argument) for argument in self.arguments)
+        twin = self.twin()
+        return ", ".join(repr(argument) for argument in self.arguments) if twin is None else str(twin)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.cls)

@@ -1,0 +1,220 @@
+"""Programs run plain and captured: containers."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+from bytecap.testing import Programs
+
+PROGRAMS = Programs()
+
+
+def tensor(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+
+
+def matrix() -> torch.Tensor:
+    return tensor(3, 4)
+
+
+@PROGRAMS.add(matrix, lambda: {"a": 1, "b": {"c": [tensor(2)]}})
+def dicts(x, d):
+    d["z"] = x
+    d["b"]["c"].append(x * 2)
+    del d["a"]
+    return sorted(d), d.get("q"), d.setdefault("w", 5), next(iter(d.items()))
+
+
+@PROGRAMS.add(matrix)
+def unpack(x):
+    a, *b, c = [x, 1, 2, 3]
+    (d, e), f = (x, 2), 3
+    first, *rest = "abc"
+    return a, b, c, d, e, f, first, rest, [*b, *[1]], {**{"a": 1}, "b": 2}, (*b,)
+
+
+NT = collections.namedtuple("NT", "a b")
+
+
+@PROGRAMS.add(matrix)
+def ntuple(x):
+    n = NT(x, 2)
+    return n, n.a + n.b, n._replace(b=3), n[0]
+
+
+@PROGRAMS.add(matrix, lambda: [3, 1, 2], lambda: {1, 2}, lambda: collections.OrderedDict(a=1))
+def mutargs(x, l, s, o):
+    l.sort()
+    l.insert(0, x)
+    l[1:2] = [7, 8]
+    l += [9]
+    s.add(3)
+    s |= {4}
+    s.discard(1)
+    d = collections.deque([1, 2])
+    d.appendleft(0)
+    d.append(x)
+    o["b"] = x
+    o.move_to_end("a")
+    return l, s, d, o
+
+
+@PROGRAMS.add(matrix)
+def default_and_ordered_dicts(x):
+    d = collections.defaultdict(list)
+    d["a"].append(x)
+    d["b"]
+    c = collections.OrderedDict([("z", 1)])
+    c["y"] = 2
+    return d, c
+
+
+@PROGRAMS.add(lambda: (tensor(2), {"a": [tensor(3)]}))
+def nested(p):
+    a, d = p
+    return a.sum() + d["a"][0].sum()
+
+
+@PROGRAMS.add(matrix)
+def lists(x):
+    l = [3, 1, 2]
+    m = l
+    m.append(4)
+    l2 = l[:]
+    l2.reverse()
+    l3 = l * 2
+    del l[0]
+    l[-1] = 9
+    l.extend((1, 2))
+    l.pop(0)
+    return (
+        x * l[0],
+        l,
+        m is l,
+        l2,
+        l3,
+        l.count(1),
+        l.index(9),
+        [1, 2] < [1, 3],
+        [1] == [1],
+        3 in l,
+        l.copy(),
+        sorted("bca"),
+        list("ab"),
+        [[0] * 2] * 2,
+    )
+
+
+@PROGRAMS.add(matrix)
+def dict_operations(x):
+    d = {"b": 1, "a": x}
+    d.update(c=3)
+    d |= {"e": 5}
+    k = list(d)
+    v = d.pop("b")
+    d2 = d | {"z": 1}
+    d3 = dict(zip("ab", [1, 2], strict=False))
+    d4 = dict.fromkeys("ab", 0)
+    return (
+        k,
+        v,
+        d,
+        d2,
+        d3,
+        d4,
+        "a" in d,
+        len(d),
+        [*d.values()][1:],
+        d.popitem(),
+        dict.fromkeys(d, 1),
+        d == {**d},
+        list(reversed(d3)),
+        d.keys() & {"a"},
+        dict(a=1, **d3 and {}),
+        sorted(d3.items(), key=lambda p: -p[1]),
+    )
+
+
+@PROGRAMS.add(matrix)
+def set_operations(x):
+    s = {1, 2}
+    s |= {3}
+    return (
+        x * len(s),
+        s & {1},
+        s - {1},
+        s ^ {1, 9},
+        s <= {1, 2, 3, 4},
+        frozenset([1]) | {2},
+        {1, 2} == {2, 1},
+        s.isdisjoint({7}),
+        sorted(s),
+        1 in s,
+    )
+
+
+class L(list):
+    def total(self):
+        return sum(self)
+
+
+@PROGRAMS.add(matrix)
+def list_subclass(x):
+    l = L([1, 2])
+    l.append(3)
+    l.extra = x
+    return l, l.total(), len(l), l[0]
+
+
+class Out(collections.OrderedDict):
+    def __init__(self, *a, **k):
+        super().__init__(*a, **k)
+        self.__dict__.update(dict(self))
+
+    def __getitem__(self, k):
+        return list(self.values())[k] if isinstance(k, int) else super().__getitem__(k)
+
+
+@PROGRAMS.add(matrix)
+def model_output_class(x):
+    o = Out(loss=x.sum(), logits=x)
+    return o, o[0], o["logits"], o.loss
+
+
+@PROGRAMS.add(matrix)
+def starexpr(x):
+    return torch.cat([*[x, x]], **{"dim": 1}), print("a", end="")
+
+
+@PROGRAMS.add(matrix)
+def comps(x):
+    return (
+        [x * i for i in range(3)],
+        {k: x + v for k, v in zip("abc", range(3), strict=False)},
+        {i % 2 for i in range(5)},
+        tuple(x - i for i in range(2)),
+    )
+
+
+@PROGRAMS.add(matrix)
+def nested_comprehensions(x):
+    return (
+        [[x[i, j] for j in range(2) if j != i] for i in range(2)],
+        {i: list(range(i)) for i in range(3)},
+        next(lambda: i for i in range(2))(),
+    )
+
+
+@PROGRAMS.add(matrix)
+def swaps(x):
+    a, b = x.sum(), x.mean()
+    a, b = b, a
+    return {"a": a, "b": [b, (a, b)]}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()
