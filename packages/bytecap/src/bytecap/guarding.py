@@ -116,7 +116,11 @@ class GuardSet:
         if type(real) is torch.Tensor:
             name = "torch.Tensor"
         self.names.objects.setdefault(name, type(real))
-        self.add(TensorIs(source, type_, name, None, line))
+        # What needs no gradient is a leaf, and parameters are; whether others are shows (is_leaf, in-place writes).
+        is_leaf = real.is_leaf if real.requires_grad else None
+        if isinstance(real, torch.nn.Parameter) and is_leaf:
+            is_leaf = None
+        self.add(TensorIs(source, type_, name, is_leaf, line))
 
 
 def global_state() -> GlobalState:

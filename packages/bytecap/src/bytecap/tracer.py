@@ -212,6 +212,8 @@ class Tracer:
         """A tensor from outside as a graph input."""
         if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
+        if real.is_conj() or real.is_neg():
+            raise UnsupportedValue("a conjugate or negative view, whose memory holds other values")
         try:
             abstract = self._abstract(real)
         except UnsupportedTensor as error:
@@ -266,6 +268,14 @@ class Tracer:
             self.guards.identity(source, None, self.line())
         else:
             self.guards.equals(source, to_arg(real), self.line())
+
+    def guard_distinct(self, left: Value, right: Value) -> None:
+        """`left is not right`, for two outside objects of one class; constants are guarded by value."""
+        first, second = left.source, right.source
+        if first is None or second is None or isinstance(left, Constant) or isinstance(right, Constant):
+            return
+        if left.python_type() is right.python_type():
+            self.guards.same(first, second, False, self.line())
 
     def guard_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
         """Whether `key` is in an outside dict."""

@@ -7,13 +7,18 @@
  *   attributes  tensor.dtype, .shape, .stride(), .device, .requires_grad
  */
 #include "guards.h"
+#ifdef __APPLE__
+#include <malloc/malloc.h>
+#elif defined(__linux__)
+#include <malloc.h>
+#endif
 
 typedef enum { LAYOUT_ATTRIBUTES, LAYOUT_STABLE_ABI, LAYOUT_OFFSETS } Layout;
 static const char *const layout_names[] = {"attributes", "stable_abi", "offsets"};
 
 static Layout layout = LAYOUT_ATTRIBUTES, best_layout = LAYOUT_ATTRIBUTES;
 
-#define IMPL_BYTES 192 /* how far into a TensorImpl the search goes */
+#define IMPL_BYTES 160 /* how far into a TensorImpl the search goes where its size is not known */
 #define INLINE_RANK 5  /* SizesAndStrides keeps up to five dimensions inline */
 
 static struct {
@@ -329,12 +334,31 @@ key_set_lies_at(const Probe *probe, int offset)
     return (uint64_t)word_at(probe->impl, offset) == probe->key_set;
 }
 
+static size_t
+impl_bytes(const Probe *probes, int count)
+{
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < count; i++) {
+#ifdef __APPLE__
+        size_t bytes = malloc_size(probes[i].impl);
+#elif defined(__linux__)
+        size_t bytes = malloc_usable_size((void *)probes[i].impl);
+#else
+        size_t bytes = 0;
+#endif
+        bytes = bytes != 0 ? bytes : IMPL_BYTES;
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
 /* The one offset at which every probe agrees, or -1. Probes of high rank come last. */
 static int
 search(const Probe *probes, int count, int (*lies_at)(const Probe *, int), int step, int bytes)
 {
     int found = -1;
-    for (int offset = 8; offset + bytes <= IMPL_BYTES; offset += step) {
+    int end = (int)impl_bytes(probes, count);
+    for (int offset = 8; offset + bytes <= end; offset += step) {
         int agreed = 0;
         while (agreed < count && lies_at(&probes[agreed], offset)) {
             agreed++;
@@ -352,9 +376,9 @@ search(const Probe *probes, int count, int (*lies_at)(const Probe *, int), int s
 static int
 find_handle(const Probe *probes, int count)
 {
-    for (int offset = 16; offset <= 40; offset += 8) {
+    for (int offset = sizeof(PyObject); offset <= 40; offset += 8) {
         int agreed = 0;
-        while (agreed < count &&
+        while (agreed < count && offset + 8 <= Py_TYPE(probes[agreed].tensor)->tp_basicsize &&
                (const char *)word_at((const char *)probes[agreed].tensor, offset) ==
                    probes[agreed].impl) {
             agreed++;

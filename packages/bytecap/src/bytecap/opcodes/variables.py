@@ -194,7 +194,10 @@ def _compare_op(frame: Frame, instruction: Instruction) -> None:
 
 def _is_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
-    frame.push(Constant(same_object(left, right) != bool(instruction.arg)))
+    same = same_object(left, right)
+    if not same:
+        frame.tracer.guard_distinct(left, right)
+    frame.push(Constant(same != bool(instruction.arg)))
 
 
 def _contains_op(frame: Frame, instruction: Instruction) -> None:
