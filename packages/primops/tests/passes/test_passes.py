@@ -1,0 +1,213 @@
+"""Each pass before and after, what it refuses to touch, and that meanings stay (generated programs)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from primops.interpret import interpret
+from primops.passes import DEFAULT_PASSES, EliminateCommon, EliminateDead, FoldConstants, Pass, RemoveIdentities
+from primops.passes.fold_constants import in_dtype
+from primops.stage import lower_graph
+from primops.testing.strategies import Program, programs
+from primops.verify import verify_graph
+from stagewire.graph import Graph
+from stagewire.parser import parse_graph
+from stagewire.printer import print_graph
+
+
+def body(graph: Graph) -> list[str]:
+    """The printed lines after the inputs, without types."""
+    lines = print_graph(graph).strip().splitlines()
+    shown = []
+    for line in (line.strip() for line in lines if not line.strip().startswith("input")):
+        name, separator, call = line.partition(" = ")
+        shown.append(f"{name.split(':')[0]} = {call}" if separator else line)
+    return shown
+
+
+def after(step: Pass, text: str) -> list[str]:
+    graph = parse_graph(text)
+    verify_graph(graph)
+    changed = step.run(graph)
+    verify_graph(changed)
+    return body(changed)
+
+
+def unchanged(step: Pass, text: str) -> bool:
+    graph = parse_graph(text)
+    return step.run(graph) == graph
+
+
+# --- dead ----------------------------------------------------------------------------------------------------------
+def test_dead_nodes_go() -> None:
+    assert after(EliminateDead(), """
+        input %x: f32[2]
+        %a: f32[2] = prims.exp(%x)
+        %b: f32[2] = prims.log(%a)
+        %c: f32[2] = prims.neg(%x)
+        return %c
+    """) == ["%c = prims.neg(%x)", "return %c"]  # fmt: skip
+
+
+def test_random_numbers_are_drawn_even_for_nobody() -> None:
+    assert unchanged(EliminateDead(), """
+        input %x: f32[2]
+        %a: f32[2] = aten.bernoulli.p(%x, 0.5)
+        %u: f32[2] = unknown.op.default(%x)
+        return %x
+    """)  # fmt: skip
+
+
+# --- common --------------------------------------------------------------------------------------------------------
+def test_equal_prims_are_one() -> None:
+    assert after(EliminateCommon(), """
+        input %x: f32[2]
+        %a: f32[2] = prims.mul(%x, 2.0)
+        %b: f32[2] = prims.mul(%x, 2.0)
+        %c: f32[2] = prims.add(%a, %b)
+        return %c
+    """) == ["%a = prims.mul(%x, 2.0)", "%c = prims.add(%a, %a)", "return %c"]  # fmt: skip
+
+
+def test_outputs_stay_apart_and_externs_are_left_alone() -> None:
+    assert unchanged(EliminateCommon(), """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = prims.exp(%x)
+        %b: f32[2, 2] = prims.exp(%x)
+        %m: f32[2, 2] = aten.mm.default(%x, %x)
+        %n: f32[2, 2] = aten.mm.default(%x, %x)
+        return %a, %b, %m, %n
+    """)  # fmt: skip
+
+
+def test_literals_of_different_type_are_different() -> None:
+    assert unchanged(EliminateCommon(), """
+        input %x: f32[2]
+        %a: f32[2] = prims.mul(%x, 1)
+        %b: f32[2] = prims.mul(%x, 1.0)
+        %c: f32[2] = prims.add(%a, %b)
+        return %c
+    """)  # fmt: skip
+
+
+# --- constants -----------------------------------------------------------------------------------------------------
+def test_constants_move_and_become_literals() -> None:
+    assert after(FoldConstants(), """
+        input %x: f32[2, 3]
+        %one: bf16[] = prims.full([], 0.1, dtype(bfloat16))
+        %wide: f32[] = prims.convert_element_type(%one, dtype(float32))
+        %many: f32[2, 3] = prims.broadcast_in_dim(%wide, [2, 3], [])
+        %y: f32[2, 3] = prims.mul(%many, %x)
+        return %y
+    """) == [
+        "%one = prims.full([], 0.1, dtype(bfloat16))",
+        "%wide = prims.full([], 0.10009765625, dtype(float32))",
+        "%many = prims.full([2, 3], 0.10009765625, dtype(float32))",
+        "%y = prims.mul(0.10009765625, %x)",
+        "return %y",
+    ]  # fmt: skip
+
+
+def test_some_operand_stays_a_tensor() -> None:
+    assert unchanged(FoldConstants(), """
+        input %x: f32[2]
+        %c: b8[2] = prims.lt(%x, 0.0)
+        %a: f32[2] = prims.full([2], 1.0, dtype(float32))
+        %b: f32[2] = prims.full([2], 2.0, dtype(float32))
+        %y: f32[2] = prims.where(%c, %a, %b)
+        return %y
+    """)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_constants_round_as_torch_does(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    numbers = (torch.randn(2000, dtype=torch.float64, generator=generator) * 100).tolist()
+    for number in [*numbers, 0.0, -0.0, 1e-40, 3e-8, 65519.0, float("inf")]:
+        assert in_dtype(number, str(dtype).removeprefix("torch.")) == torch.tensor(number, dtype=dtype).item()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(300, "uint8"), (-1, "uint8"), (float("nan"), "int64"), (1e39, "float32")]
+)
+def test_numbers_that_do_not_fit_are_not_folded(value: float, dtype: str) -> None:
+    assert in_dtype(value, dtype) is None
+
+
+# --- identities ----------------------------------------------------------------------------------------------------
+def test_chains_of_moves_join() -> None:
+    assert after(RemoveIdentities(), """
+        input %x: f32[2, 3]
+        %a: f32[6] = prims.reshape(%x, [6])
+        %b: f32[3, 2] = prims.reshape(%a, [3, 2])
+        %c: f32[2, 3]{1, 2} = prims.permute(%b, [1, 0])
+        %d: f32[3, 2] = prims.permute(%c, [1, 0])
+        %e: f32[3, 2] = prims.mul(%d, 1.0)
+        %f: f32[3, 2] = prims.exp(%e)
+        return %f
+    """) == [
+        "%a = prims.reshape(%x, [6])",
+        "%b = prims.reshape(%x, [3, 2])",
+        "%c = prims.permute(%b, [1, 0])",
+        "%f = prims.exp(%b)",
+        "return %f",
+    ]  # fmt: skip
+
+
+def test_an_output_that_is_an_identity_is_a_clone() -> None:
+    assert after(RemoveIdentities(), """
+        input %x: f32[2]
+        %a: f32[2] = prims.mul(%x, 1.0)
+        return %a
+    """) == ["%a = prims.clone(%x)", "return %a"]  # fmt: skip
+
+
+def test_a_half_widened_and_narrowed_is_itself() -> None:
+    assert after(RemoveIdentities(), """
+        input %x: bf16[2]
+        %a: f32[2] = prims.convert_element_type(%x, dtype(float32))
+        %b: bf16[2] = prims.convert_element_type(%a, dtype(bfloat16))
+        %c: bf16[2] = prims.neg(%b)
+        return %c
+    """) == ["%a = prims.convert_element_type(%x, dtype(float32))", "%c = prims.neg(%x)", "return %c"]  # fmt: skip
+
+
+def test_rounding_stays() -> None:
+    assert unchanged(RemoveIdentities(), """
+        input %x: f32[2]
+        %a: bf16[2] = prims.convert_element_type(%x, dtype(bfloat16))
+        %b: f32[2] = prims.convert_element_type(%a, dtype(float32))
+        %c: f32[2] = prims.add(%b, 0.0)
+        return %c
+    """)  # fmt: skip
+
+
+def test_a_layout_that_an_extern_reads_stays() -> None:
+    text = """
+        input %x: f32[2, 3]
+        %a: f32[2, 3]{1, 2} = prims.clone(%x)
+        %b: f32[2, 2] = aten.mm.default(%a, %y)
+        %c: f32[2, 3] = prims.exp(%a)
+        return %b, %c
+    """.replace("input %x: f32[2, 3]", "input %x: f32[2, 3]\n        input %y: f32[3, 2]")
+    assert unchanged(RemoveIdentities(), text)
+    without = text.replace("%b: f32[2, 2] = aten.mm.default(%a, %y)\n", "").replace("%b, ", "")
+    assert after(RemoveIdentities(), without) == ["%c = prims.exp(%x)", "return %c"]
+
+
+# --- all -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("step", DEFAULT_PASSES, ids=lambda s: type(s).__name__)
+@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@given(program=programs())
+def test_a_pass_keeps_meaning_and_validity(step: Pass, program: Program) -> None:
+    graph, inputs = program
+    plain = lower_graph(graph, passes=())
+    changed = step.run(plain)
+    verify_graph(changed)
+    torch.manual_seed(0)
+    expected = interpret(plain, [x.clone() for x in inputs])
+    torch.manual_seed(0)
+    for a, b in zip(interpret(changed, [x.clone() for x in inputs]), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+    assert step.run(changed) == changed
