@@ -107,6 +107,7 @@ def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
         raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
     emitter = Emitter(tracer, view.code)
     emit_epilogue(emitter, result)
+    tracer.guard_written()
     return emitter
 
 

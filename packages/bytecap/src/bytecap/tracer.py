@@ -314,6 +314,21 @@ class Tracer:
                 raise UnsupportedValue(f"an outside set with a {type(member).__name__} in it")
             self.guards.has_key(source, member, True, self.line())
 
+    def guard_written(self) -> None:
+        """A tensor that the graph writes into is no other input as well, where a caller could pass it twice.
+
+        (Tensors that modules hold are where their registries have them: they are not compared with each other.)
+        """
+        inputs = [tensor for tensor in self.tensors.values() if tensor.role != "result" and tensor.source is not None]
+        for written in inputs:
+            if not written.abstract.storage_record.version:
+                continue
+            for other in inputs:
+                both_held = written.role != "tensor" and other.role != "tensor"
+                alike = written.abstract.shape == other.abstract.shape and written.abstract.dtype == other.abstract.dtype
+                if other is not written and alike and not both_held:
+                    self.guards.same(written.source, other.source, False, None)  # type: ignore[arg-type]
+
     def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
         """Whether a global nn.Module hook is registered; guards that there is none."""
         if not hooks and name not in self._no_hooks:
