@@ -60,7 +60,7 @@ def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool)
     lines = ["def call(*inputs):"]
     if "check" in names:
         lines.append("    check(inputs)")
-    return [*lines, *_run_lines(binding, differentiable), *_mutation_lines(binding), _return_line(binding, names)]
+    return [*lines, *_run_lines(binding, differentiable), *_mutation_lines(binding), *_output_lines(binding, names)]
 
 
 def _run_lines(binding: Binding, differentiable: bool) -> list[str]:
@@ -80,20 +80,23 @@ def _run_lines(binding: Binding, differentiable: bool) -> list[str]:
     ]
 
 
-def _return_line(binding: Binding, names: dict[str, Any]) -> str:
-    outputs = []
+def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
+    lines, outputs = [], []
     for number, output in enumerate(binding.outputs):
         match output:
             case Fresh(result=result):
                 outputs.append(f"results[{result}]")
             case SameAsInput(input=index):
                 outputs.append(f"inputs[{index}]")
-            case ViewOf():
-                outputs.append(_view_expression(output, number, names))
+            case ViewOf(same_as=None):
+                lines.append(f"    output{number} = {_view_expression(output, number, names)}")
+                outputs.append(f"output{number}")
+            case ViewOf(same_as=other):
+                outputs.append(f"output{other}")
             case Literally(value=value):
                 names[f"literal{number}"] = from_arg(value, lambda leaf: leaf)
                 outputs.append(f"literal{number}")
-    return f"    return ({''.join(text + ', ' for text in outputs)})"
+    return [*lines, f"    return ({''.join(text + ', ' for text in outputs)})"]
 
 
 def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:

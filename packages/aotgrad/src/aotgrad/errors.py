@@ -13,6 +13,7 @@ __all__ = [
     "GeneratorArgument",
     "MetadataMutation",
     "NoFunctionalForm",
+    "NoGraphForm",
     "NoInverse",
     "PartitionError",
     "ReplayFailed",
@@ -118,3 +119,10 @@ class BadPartitioner(StageError):
 
     code = "AG014"
     fix = "Give a name that aotgrad knows, or a callable from aotgrad.Joint to aotgrad.Partition."
+
+
+class NoGraphForm(StageError):
+    """A call that changes a tensor object itself (its data, its .grad, its hooks), which no graph can say."""
+
+    code = "AG015"
+    fix = "Let this line run outside the graph."

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aotgrad.errors import DoubleBackward
+from aotgrad.errors import BackwardFailed, DoubleBackward
 from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
 from stagewire.types import TensorType
 
@@ -33,9 +33,12 @@ def make_function(
         "run_backward": backward,
         "constants": constants,
         "is_grad_enabled": torch.is_grad_enabled,
+        "versions_of": _versions,
+        "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
         "second_order": _second_order(binding, joint, constants),
     }
-    lines = [*_forward_lines(binding, joint is not None), *_backward_lines(binding, joint is not None, names)]
+    keep_inputs = joint is not None and not binding.mutations
+    lines = [*_forward_lines(binding, keep_inputs), *_backward_lines(binding, keep_inputs, names)]
     exec(compile("\n".join(lines), "<aotgrad.function>", "exec"), names)
     members = {"forward": staticmethod(names["forward"]), "backward": staticmethod(names["backward"])}
     function = type(torch.autograd.Function)("Compiled", (torch.autograd.Function,), members)
@@ -58,13 +61,16 @@ def _forward_lines(binding: Binding, keep_inputs: bool) -> list[str]:
     visible = visible_results(binding)
     differentiable = {tangent.result for tangent in binding.tangents}
     closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
-    saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved] + ["*inputs"] * keep_inputs
+    saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved]
     lines = [
         "def forward(ctx, *inputs):",
         f"    results = run_forward(*inputs{', *constants' if binding.constants else ''})",
         f"    ctx.save_for_backward({', '.join(saved)})",
         "    ctx.set_materialize_grads(False)",
     ]
+    if keep_inputs:
+        # Not among the saved tensors: a first-order backward must not mind what became of these.
+        lines.append("    ctx.inputs, ctx.versions = inputs, versions_of(inputs)")
     if closed:
         lines.append(f"    ctx.mark_non_differentiable({', '.join(closed)})")
     return [*lines, f"    return ({''.join(f'results[{number}], ' for number in range(visible))})"]
@@ -77,7 +83,7 @@ def _saved(slot: Any, inputs: int) -> str:
 
 
 def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) -> list[str]:
-    visible, count = visible_results(binding), len(binding.saved)
+    visible = visible_results(binding)
     lines = [
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
         "    saved = ctx.saved_tensors",
@@ -92,13 +98,14 @@ def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) 
             f"    if {name} is None or {name}.stride() != stride_{name}:",
             f"        {name} = read_{name}({name})",
         ]
-    given = ", ".join([f"*saved[:{count}]" if keep_inputs else "*saved", *tangents])
     lines += [
         "    if is_grad_enabled():",
-        f"        found = second_order(saved, ({', '.join(tangents)},))",
+        f"        found = second_order(ctx, saved, ({', '.join(tangents)},))",
         "    else:",
-        f"        found = run_backward({given})",
+        f"        found = run_backward({', '.join(['*saved', *tangents])})",
     ]
+    if keep_inputs:
+        lines += ["    if not keeps_graph():", "        ctx.inputs = None"]
     if binding.gradient_tangents:
         names["sources"] = binding.gradient_tangents
         lines += [
@@ -136,31 +143,34 @@ def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     return tensor.permute(order).contiguous().permute(inverse)
 
 
+def _versions(inputs: tuple[torch.Tensor, ...]) -> list[int | None]:
+    """How often each input was written, where that is counted."""
+    return [None if tensor.is_inference() else tensor._version for tensor in inputs]
+
+
 def _second_order(
     binding: Binding, joint: Executor | None, constants: tuple[torch.Tensor, ...]
-) -> Callable[[tuple[Any, ...], tuple[torch.Tensor, ...]], Any]:
+) -> Callable[[Any, tuple[Any, ...], tuple[torch.Tensor, ...]], Any]:
     """Computes the gradients from the inputs on, so that autograd can differentiate them; or refuses to."""
-    if joint is None:
+    if joint is None or binding.mutations:
+        written = ", ".join(binding.inputs[mutation.input].name for mutation in binding.mutations)
 
-        def refuse(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
-            raise DoubleBackward("the gradient of a compiled gradient (create_graph=True)")
-
-        return refuse
-    if binding.mutations:
-        written = ", ".join(binding.inputs[m.input].name for m in binding.mutations)
-
-        def refuse_mutations(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
+        def refuse(ctx: Any, saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
+            if joint is None:
+                raise DoubleBackward("the gradient of a compiled gradient (create_graph=True)")
             raise DoubleBackward(
                 f"the gradient of a compiled gradient of a program that writes into {written}",
                 fix="Write the update outside of the compiled region, or run this part without compilation.",
             )
 
-        return refuse_mutations
+        return refuse
     results = {s.result: at for at, s in enumerate(binding.saved) if type(s) is not SavedInput}
     extra = tuple(results[number] for number in binding.joint_saved)
-    count = len(binding.saved)
 
-    def gradients(saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
-        return joint(*saved[count:], *constants, *[saved[at] for at in extra], *tangents)
+    def gradients(ctx: Any, saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
+        for given, before, now in zip(binding.inputs, ctx.versions, _versions(ctx.inputs), strict=True):
+            if before != now:
+                raise BackwardFailed(f"the input {given.name} was modified in place after the forward")
+        return joint(*ctx.inputs, *constants, *[saved[at] for at in extra], *tangents)
 
     return gradients

@@ -48,12 +48,14 @@ class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
     """The output is a view of input number `base`, or of output base number `base` among the forward results.
 
     The view is rebuilt on the runtime tensor by replaying `chain`: (view op target, arguments after the tensor).
+    `same_as`: the earlier output, also a view, that is the very same object.
     """
 
     of: Literal["input", "result"]
     base: int
     chain: tuple[tuple[str, tuple[Arg, ...]], ...]
     type: TensorType
+    same_as: int | None = None
 
 
 class Literally(msgspec.Struct, frozen=True, tag="literally", tag_field="kind"):

@@ -35,12 +35,12 @@ _FEW_PRODUCTS = ((1,), (2,), (3,), (0.5,), (-0.5,), (-1,))
 class Policy(msgspec.Struct, frozen=True):
     """Costs of one node at a time, in quarters of a byte moved; a user may give an object with the same two methods.
 
-    recomputable: packets ("aten.add") that may be computed again.
+    recomputable: packets ("aten.add") that may be computed again; None for `RECOMPUTABLE`.
     pointwise, transcendental: cost for each element of the result. Saving a float32 costs 32: it is written once and
     read once. So a transcendental is cheaper than one saved float32, and dearer than one saved bfloat16.
     """
 
-    recomputable: frozenset[str] = RECOMPUTABLE
+    recomputable: frozenset[str] | None = None
     pointwise: int = 1
     transcendental: int = 17
 
@@ -54,7 +54,7 @@ class Policy(msgspec.Struct, frozen=True):
         Random ops never are: they would draw other numbers.
         """
         packet = node.target.rpartition(".")[0]
-        if packet not in self.recomputable or is_random(node.target):
+        if packet not in (RECOMPUTABLE if self.recomputable is None else self.recomputable) or is_random(node.target):
             return 0 if self.is_free(node) else None
         if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:
             return self.pointwise

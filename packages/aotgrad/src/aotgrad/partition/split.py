@@ -41,9 +41,12 @@ def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Gr
     needs = needs_of(joint)
     random = _random_values(joint, needs) if keep_joint else ()
     saved = tuple(dict.fromkeys((*partition.saved, *random)))
+    values = definitions(joint.graph)
+    for name in partition.saved:
+        if name not in values:
+            raise PartitionError(f"there is no value {name} to save")
     recomputed: list[Node] = []
     backward_nodes = _backward_nodes(joint, needs, frozenset(saved), recomputed)
-    values = definitions(joint.graph)
     forward, slots, joint_slots = _forward(joint, needs, saved, random, values)
     starts = tuple(values[name] for name in saved) + joint.tangent_values
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
@@ -145,8 +148,6 @@ def _forward(
                 clone = clone_node(values[name], f"{name}_before")
                 nodes.append(clone)
                 kept = clone.results[0].name
-            elif name not in values:
-                raise PartitionError(f"there is no value {name} to save")
             position[name] = len(results)
             results.append(Ref(kept))
         slots.append(SavedResult(position[name]))

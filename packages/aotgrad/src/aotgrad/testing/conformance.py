@@ -15,7 +15,7 @@ from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
-__all__ = ["Tolerance", "check_against_eager", "run_capture"]
+__all__ = ["Tolerance", "check_against_eager", "eager_refuses_backward", "run_capture"]
 
 
 class Tolerance(msgspec.Struct, frozen=True):
@@ -57,6 +57,17 @@ def check_against_eager(
     _compare_inputs(ours, theirs, tolerance)
     _compare_gradients(ours, theirs, tolerance)
     return grad
+
+
+def eager_refuses_backward(capture: Capture, inputs: Sequence[torch.Tensor]) -> bool:
+    """Is the captured program one whose backward eager torch refuses (it writes over what autograd has saved)."""
+    run = _Run(inputs)
+    run.forward(lambda given: run_capture(capture, given), seed=0)
+    try:
+        run.gradients()
+    except RuntimeError:
+        return True
+    return False
 
 
 class _Run:

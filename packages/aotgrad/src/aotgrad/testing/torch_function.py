@@ -35,7 +35,7 @@ def capture_by_torch_function(
     mode = _Recording()
     for index, tensor in enumerate(example_inputs):
         mode.name_of(tensor, Item(Local("inputs"), index))
-    before = torch.is_grad_enabled()
+    state = _global_state()
     with mode:
         result = function(*example_inputs)
     outputs = tuple(Ref(mode.name_of(tensor)) for tensor in tensor_leaves(_plain(result)))
@@ -47,10 +47,28 @@ def capture_by_torch_function(
         inputs=tuple(mode.inputs),
         graph=graph,
         guards=tuple(mode.guards),
-        state=GlobalState(grad_enabled=before, inference_mode=torch.is_inference_mode_enabled()),
+        state=state,
         portable=False,
     )  # fmt: skip
     return capture, tuple(mode.tensors)
+
+
+def _global_state() -> GlobalState:
+    return GlobalState(
+        grad_enabled=torch.is_grad_enabled(),
+        inference_mode=torch.is_inference_mode_enabled(),
+        default_dtype=_dtype_name(torch.get_default_dtype()),
+        autocast=tuple(
+            (device, _dtype_name(torch.get_autocast_dtype(device)))
+            for device in ("cpu", "cuda")
+            if torch.is_autocast_enabled(device)
+        ),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _plain(result: Any) -> Any:

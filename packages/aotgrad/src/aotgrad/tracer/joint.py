@@ -13,7 +13,7 @@ import torch
 from absint import Meta, from_wire, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
-from aotgrad.errors import BackwardFailed, BadCapture, MetadataMutation, NoFunctionalForm
+from aotgrad.errors import BackwardFailed, BadCapture, MetadataMutation, NoFunctionalForm, NoGraphForm
 from aotgrad.joint import Joint
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -187,10 +187,15 @@ def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
 def _refuse_writes(capture: Capture, inputs: list[Placeholder]) -> None:
     """Changes of inputs that no binding can make afterwards."""
     for bound, given in zip(capture.inputs, inputs, strict=True):
-        if given.leaf.memory.written_in_backward:
-            raise NoFunctionalForm(f"the backward writes into the input {bound.value.name}")
-        if given.leaf.requires_grad and given.leaf.is_leaf and not bound.value.type.requires_grad:
-            raise MetadataMutation(f"the program makes the input {bound.value.name} require grad")
+        name, leaf = bound.value.name, given.leaf
+        if leaf.memory.written_in_backward:
+            raise NoFunctionalForm(f"the backward writes into the input {name}")
+        if leaf.requires_grad and leaf.is_leaf and not bound.value.type.requires_grad:
+            raise MetadataMutation(f"the program makes the input {name} require grad")
+        if bound.value.type.requires_grad and not (leaf.requires_grad and given.tensor.requires_grad):
+            raise MetadataMutation(f"the program detaches the input {name} in place")
+        if leaf.is_leaf and leaf.grad is not None:
+            raise NoGraphForm(f"the program accumulates a gradient into the input {name}")
 
 
 def _joint(

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from absint import to_wire
 from absint.wire import to_arg
@@ -62,8 +63,12 @@ def plan_outputs(mode: TraceMode, inputs: list[Placeholder], outputs: tuple[Any,
         _plan_mutation(plan, index, given)
     groups = _groups(inputs, outputs)
     done: dict[int, int] = {}  # memory or tensor identity -> result number
-    for output in outputs:
-        plan.outputs.append(_plan_output(mode, plan, inputs, output, groups, done))
+    first: dict[int, int] = {}  # tensor identity -> the output that it was first
+    for number, output in enumerate(outputs):
+        bound = _plan_output(mode, plan, inputs, output, groups, done)
+        if isinstance(bound, ViewOf) and first.setdefault(id(output), number) != number:
+            bound = replace(bound, same_as=first[id(output)])
+        plan.outputs.append(bound)
     return plan
 
 

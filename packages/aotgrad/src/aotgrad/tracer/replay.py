@@ -9,11 +9,19 @@ import torch
 
 from absint.targets import resolve
 from absint.wire import from_arg
-from aotgrad.errors import BadCapture, ReplayFailed, UnsupportedOutput
+from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine
 
 __all__ = ["replay", "tensor_leaves"]
+
+
+# Calls that work on a tensor object, not on its content: on an abstract tensor they would be lost.
+_OBJECT_CALLS = frozenset(
+    f"torch.Tensor.{name}"
+    for name in ("data.__set__", "grad.__set__", "_grad.__set__", "grad.__delete__", "retain_grad", "register_hook",
+                 "register_post_accumulate_grad_hook", "backward", "set_data")
+) | {"torch.autograd.backward"}  # fmt: skip
 
 
 def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine | None], None]) -> tuple[Any, ...]:
@@ -40,6 +48,8 @@ def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine 
 
 
 def _call(node: Node, value_of: Callable[[Ref], Any]) -> Any:
+    if node.target in _OBJECT_CALLS:
+        raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
         function = resolve(node.target)
         args = [from_arg(arg, value_of) for arg in node.args]

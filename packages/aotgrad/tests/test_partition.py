@@ -1,0 +1,206 @@
+"""Partitions: the cut is minimal, the halves compute what the whole computes, and wrong partitions are refused."""
+
+from __future__ import annotations
+
+import networkx
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+
+from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted
+from aotgrad.errors import BackwardFailed, BadPartitioner, PartitionError
+from aotgrad.ops import is_random
+from aotgrad.partition.flow import INFINITE, FlowNetwork
+from aotgrad.partition.min_cut import SINK, SOURCE, cut_network
+from aotgrad.partition.needs import needs_of
+from aotgrad.partition.policy import Policy
+from aotgrad.testing import capture_by_torch_function, check_against_eager, eager_refuses_backward
+from aotgrad.testing.strategies import captures, programs
+from stagewire.capture import Capture
+from stagewire.grad import Grad, SavedResult
+
+
+def joint_of(program, *inputs: torch.Tensor) -> Joint:
+    return AotGrad().joint(capture_by_torch_function(program, inputs)[0])
+
+
+def grad_of(program, *inputs: torch.Tensor, **options: object) -> Grad:
+    return AotGrad().run(capture_by_torch_function(program, inputs)[0], Options(**options))
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, requires_grad=True)
+
+
+# Maximum flow.
+
+EDGES = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 40)), max_size=60)
+
+
+def reference_flow(edges: list[tuple[int, int, int]]) -> int:
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((SOURCE, SINK))
+    for tail, head, capacity in edges:
+        if graph.has_edge(tail, head):
+            graph[tail][head]["capacity"] += capacity
+        else:
+            graph.add_edge(tail, head, capacity=capacity)
+    return networkx.minimum_cut_value(graph, SOURCE, SINK)
+
+
+@settings(max_examples=250, deadline=None)
+@given(EDGES)
+def test_flow_equals_networkx_on_random_networks(edges: list[tuple[int, int, int]]) -> None:
+    edges = [edge for edge in edges if edge[0] != edge[1]]
+    network = FlowNetwork(12)
+    for edge in edges:
+        network.add_edge(*edge)
+    value = network.maximum_flow(SOURCE, SINK)
+    assert value == reference_flow(edges)
+    near = network.sink_side(SINK)
+    assert near[SINK]
+    assert not near[SOURCE]
+    assert sum(capacity for tail, head, capacity in edges if near[head] and not near[tail]) == value
+
+
+@settings(max_examples=30, deadline=None)
+@given(captures())
+def test_cut_of_random_programs_equals_networkx(capture: Capture) -> None:
+    try:
+        joint = AotGrad().joint(capture)
+    except BackwardFailed:
+        reject()
+    network = cut_network(joint, needs_of(joint), MinCut())
+    flow = FlowNetwork(network.vertices)
+    for edge in network.edges:
+        flow.add_edge(*edge)
+    value = flow.maximum_flow(SOURCE, SINK)
+    assert value == reference_flow(network.edges)
+    assert value < INFINITE
+
+
+# What is saved.
+
+
+def test_views_are_free_and_their_bases_are_saved() -> None:
+    grad = grad_of(lambda x, w: (x @ w).t().exp().sum(), leaf(4, 5), leaf(5, 6))
+    nodes = [node.target for node in grad.backward.nodes]
+    assert "aten.exp.default" in nodes or "aten.mm.default" in nodes
+    assert grad.partition.saved_bytes <= grad.partition.saved_bytes_without_recompute
+
+
+def test_cheap_chain_is_computed_again_from_one_value() -> None:
+    def program(x, w):
+        h = x @ w
+        return ((h * 2 + 1).clamp(min=0) * (h - 3) * (h + 4)).sum()
+
+    grad = grad_of(program, leaf(8, 8), leaf(8, 8))
+    assert sum(type(slot) is SavedResult for slot in grad.binding.saved) == 1
+    assert grad.partition.saved_bytes == 8 * 8 * 4
+
+
+def test_products_and_reductions_are_never_computed_again() -> None:
+    def program(x, w):
+        return F.layer_norm((x @ w).softmax(-1) @ w, (8,)).exp().sum()
+
+    grad = grad_of(program, leaf(8, 8), leaf(8, 8))
+    recomputed = set(grad.partition.recomputed)
+    made_by = {value.name: node.target for node in grad.forward.nodes for value in node.results}
+    heavy = {"aten.mm.default", "aten._softmax.default", "aten.native_layer_norm.default"}
+    assert not {made_by.get(name) for name in recomputed} & heavy
+
+
+def test_operand_of_a_product_in_the_backward_is_saved() -> None:
+    def program(x, w, v):
+        return ((x @ w).tanh() @ v).sum()
+
+    def tanh_runs(**options: object) -> int:
+        grad = grad_of(program, leaf(8, 8), leaf(8, 8), leaf(8, 8), **options)
+        return [node.target for node in grad.backward.nodes].count("aten.tanh.default")
+
+    assert tanh_runs() == 0
+    assert tanh_runs(partitioner=MinCut(save_operands=False, policy=Policy(transcendental=1))) == 0
+
+
+def test_residual_stream_is_saved_not_rebuilt() -> None:
+    def program(x, *weights):
+        for w in weights:
+            x = x + F.layer_norm(x, (16,)) @ w
+        return x.sum()
+
+    joint = joint_of(program, leaf(4, 16), *[leaf(16, 16) for _ in range(6)])
+    saved = set(MinCut()(joint).saved)
+    made_by = {value.name: node for node in joint.graph.nodes for value in node.results}
+    sums = {name for name in saved if name in made_by and made_by[name].target == "aten.add.Tensor"}
+    assert len(sums) == 5
+
+
+def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:
+    def program(x, w):
+        return ((x @ w).float() * 3).square().sum()
+
+    inputs = [t.detach().bfloat16().requires_grad_() for t in (leaf(16, 16), leaf(16, 16))]
+    assert grad_of(program, *inputs).partition.saved_bytes == 16 * 16 * 2
+
+
+def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:
+    grad = grad_of(lambda x, w: F.dropout((x @ w).exp(), 0.3).sum(), leaf(16, 16), leaf(16, 16))
+    assert not any(is_random(node.target) for node in grad.backward.nodes)
+    assert grad.partition.saved_bytes == 16 * 16 * (1 + 4)
+
+
+# Halves.
+
+
+@pytest.mark.parametrize(
+    "partitioner", ["save_everything", MinCut(save_operands=False), MinCut(longest_life=0)], ids=repr
+)
+@settings(max_examples=25, deadline=None)
+@given(drawn=programs())
+def test_every_partition_means_the_same(partitioner: object, drawn: tuple[Capture, list[torch.Tensor]]) -> None:
+    capture, inputs = drawn
+    assume(not eager_refuses_backward(capture, inputs))
+    check_against_eager(capture, inputs, Options(partitioner=partitioner))
+
+
+def test_partition_of_too_little_is_refused() -> None:
+    def nothing(joint: Joint) -> Partition:
+        return Partition(())
+
+    with pytest.raises(PartitionError, match="not among the saved") as raised:
+        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=nothing)
+    assert raised.value.code == "AG011"
+    with pytest.raises(PartitionError, match="bernoulli"):
+        grad_of(lambda x: F.dropout(x, 0.5).sum(), leaf(4), partitioner=nothing)
+
+
+def test_partition_that_names_nothing_known_is_refused() -> None:
+    with pytest.raises(PartitionError, match="no value nowhere"):
+        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: Partition(("nowhere",)))
+
+
+@pytest.mark.parametrize("choice", ["best", 3, None])
+def test_unknown_partitioner_is_refused(choice: object) -> None:
+    with pytest.raises(BadPartitioner, match="min_cut, save_everything"):
+        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=choice)
+
+
+def test_partitioner_that_returns_no_partition_is_refused() -> None:
+    with pytest.raises(BadPartitioner, match="returned a list"):
+        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: ["x0"])
+
+
+def test_partitioners_by_name_train_alike() -> None:
+    def program(x, w):
+        return (F.gelu(x @ w) * 2).sum()
+
+    gradients = []
+    for name in ("min_cut", "save_everything"):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), leaf(4, 4)
+        capture, inputs = capture_by_torch_function(program, [x, w])
+        bind_interpreted(AotGrad().run(capture, Options(partitioner=name)))(*inputs)[0].backward()
+        gradients.append((x.grad, w.grad))
+    torch.testing.assert_close(*gradients)
