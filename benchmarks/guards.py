@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import nn
+
 from bytecap.guards import GuardProgram, compile_guards, native
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries
 from stagewire.capture import Attribute, Equals, GlobalState, Guard, KeysAre, Local, TensorIs, TypeIs
 from stagewire.types import TensorType
-from torch import nn
 
 
 class Block(nn.Module):

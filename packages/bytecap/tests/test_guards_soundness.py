@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 import torch
-from bytecap import Captured, Refused, executor, optimize
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from bytecap import Captured, Refused, executor, optimize
 
 Change = Callable[[Any], Any]
 
@@ -460,7 +461,7 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
     "bool to float": (describe, (T, True), (T, 1.0), r"n was True and is 1\.0"),
     "int to float": (describe, (T, 1), (T, 1.0), r"n was 1 and is 1\.0"),
     "sign of zero": (describe, (T, 0.0), (T, -0.0), r"n was 0\.0 and is -0\.0"),
-    "large int": (lambda x, n: (x + 1, n), (T, 2**70), (T, 2**70 + 1), r"n was 1180591620717411303424 and is 1180591620717411303425"),
+    "large int": (lambda x, n: (x + 1, n), (T, 2**70), (T, 2**70 + 1), r"n was 1180\d+424 and is 1180\d+425"),
     "string": (lambda x, s: (x + 1, s + "!"), (T, "a"), (T, "b"), r"s was 'a' and is 'b'"),
     "None": (lambda x, n: x + 1 if n is None else x * n, (T, None), (T, 2), r"n was None and is .*2"),
     "shape": (describe, (T, 3), (T[:1], 3), r"x\.shape\[0\] was 2 and is 1"),
@@ -475,7 +476,9 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
         (torch.ones(2, dtype=torch.complex64).conj(),), "plain",
     ),
     "storage offset": (describe, (T, 3), (torch.arange(7.0)[1:].reshape(2, 3), 3), None),
-    "parameter": (describe, (LEAF, 3), (nn.Parameter(T.clone()), 3), r"the type of x was torch\.Tensor and is .*Parameter"),
+    "parameter": (
+        describe, (LEAF, 3), (nn.Parameter(T.clone()), 3), r"the type of x was torch\.Tensor and is .*Parameter",
+    ),
     "subclass": (lambda x: x * 2, (T,), (T.clone().as_subclass(Quiet),), "plain"),
     "subclass with a meaning": (lambda x: x * 2, (T,), (T.clone().as_subclass(Loud),), "plain"),
     "number for a tensor": (lambda x: x * 2 + torch.ones(1), (T,), (3,), r"x was a tensor and is int"),
@@ -485,7 +488,9 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
         lambda x, n: {k: v * x for k, v in n.items()}, (T, {"a": 1, "b": 2}), (T, {"b": 2, "a": 1}),
         r"the keys of n were \('a', 'b'\) and are \('b', 'a'\)",
     ),
-    "enum": (lambda x, e: x * 2 if e is Color.RED else x * 3, (T, Color.RED), (T, Color.BLUE), r"e was .* and is another"),
+    "enum": (
+        lambda x, e: x * 2 if e is Color.RED else x * 3, (T, Color.RED), (T, Color.BLUE), r"e was .* and is another",
+    ),
     "object": (lambda x, b: x * b.double, (T, Box(2)), (T, Box(3)), r"b\.value was 2 and is 3"),
     "varargs": (lambda x, *a: x * len(a), (T, 1, 2), (T, 1, 2, 3), r"len\(a\) was 2 and is 3"),
     "distinct to same": (lambda x, y: x + 1 if x is y else y * 2, (T, T + 1), (T, T), "same|different"),
@@ -510,7 +515,8 @@ def test_order_of_an_ordered_dict() -> None:
             x = x * value if key == "a" else x + value
         return x
 
-    check(function, lambda: (T,), lambda: steps.move_to_end("a"), r"the keys of steps were \('a', 'b'\) and are \('b', 'a'\)")
+    reason = r"the keys of steps were \('a', 'b'\) and are \('b', 'a'\)"
+    check(function, lambda: (T,), lambda: steps.move_to_end("a"), reason)
 
 
 def mutates(x, y):

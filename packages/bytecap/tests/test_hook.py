@@ -21,11 +21,9 @@ def replace_constant(code: types.CodeType, old: object, new: object) -> types.Co
     """The same code with one literal changed, assembled again by hand."""
     listing = Bytecode.from_code(code)
     for position, instruction in enumerate(listing):
-        if isinstance(instruction, Instr) and instruction.name in ("LOAD_CONST", "RETURN_CONST"):
-            if type(instruction.arg) is type(old) and instruction.arg == old:
-                listing[position] = Instr(
-                    instruction.name, new, location=instruction.location
-                )
+        loads = isinstance(instruction, Instr) and instruction.name in ("LOAD_CONST", "RETURN_CONST")
+        if loads and type(instruction.arg) is type(old) and instruction.arg == old:
+            listing[position] = Instr(instruction.name, new, location=instruction.location)
     return listing.to_code()
 
 
@@ -527,9 +525,7 @@ def depth_reached(call) -> int:
 
 
 def test_recursion_in_a_recursive_owner() -> None:
-    owner = Owner(
-        lambda view: Entry(None, replace_constant(view.code, "old", "new")), recursive=True
-    )
+    owner = Owner(lambda view: Entry(None, replace_constant(view.code, "old", "new")), recursive=True)
     hook.enable(recurse.__code__, owner)
     assert call_with_owner(owner, recurse, 200) == 200
     assert owner.hits == 201
@@ -537,11 +533,11 @@ def test_recursion_in_a_recursive_owner() -> None:
 
 def test_recursion_limit_is_cpythons() -> None:
     limit = sys.getrecursionlimit()
+    nobody = Owner(lambda view: None)
     try:
         for bound in (limit, 3000):
             sys.setrecursionlimit(bound)
             expected = depth_reached(lambda descend: descend(0))
-            nobody = Owner(lambda view: None)
             hooked = depth_reached(lambda descend: call_with_owner(nobody, descend, 0))
             assert abs(hooked - expected) <= 3
     finally:

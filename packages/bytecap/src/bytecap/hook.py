@@ -45,9 +45,9 @@ INPUTS = _evalframe.INPUTS
 """The local of replacement code that gets the tuple of its guard program's inputs."""
 
 __all__ = [
+    "INPUTS",
     "Dispatcher",
     "Entry",
-    "INPUTS",
     "FrameView",
     "Owner",
     "active_owner",
@@ -101,7 +101,7 @@ def remove_entry(code: CodeType, entry: Entry) -> bool:
 
 
 def status(code: CodeType, owner: Owner) -> str:
-    """"unmarked", "enabled", "skipped" or "disabled"."""
+    """ "unmarked", "enabled", "skipped" or "disabled"."""
     return _evalframe.status(code, owner)
 
 

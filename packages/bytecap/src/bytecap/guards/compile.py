@@ -201,8 +201,7 @@ class _Builder:
             check = ("symbol", self.symbol_index(symbol.name), self.nodes[node].guard)
             self.nodes[node].checks.append(check)
         relations = [
-            ((*postfix(dim, self.symbols), ("symbol", hidden), ("==", 0)), guard)
-            for hidden, dim, guard in self.hidden
+            ((*postfix(dim, self.symbols), ("symbol", hidden), ("==", 0)), guard) for hidden, dim, guard in self.hidden
         ]
         relations += [
             (relation_program(guard, self.symbols), index)
@@ -210,9 +209,7 @@ class _Builder:
             if isinstance(guard, capture.Relation)
         ]
         nodes = tuple((n.parent, n.fetch, n.argument, tuple(n.checks), n.guard) for n in self.nodes)
-        return GuardProgram(
-            nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes
-        )
+        return GuardProgram(nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes)
 
     def attach(self, index: int, guard: Guard) -> None:
         match guard:
@@ -266,9 +263,7 @@ class _Builder:
             raise GuardError(_no_value(guard))
         actual = type(live)
         if actual.__qualname__.rpartition(".")[2] != name.rpartition(".")[2]:
-            raise GuardDoesNotHold(
-                f"the type of {print_source(guard.source)} is {actual.__qualname__}, not {name}"
-            )
+            raise GuardDoesNotHold(f"the type of {print_source(guard.source)} is {actual.__qualname__}, not {name}")
         return actual
 
     def tensor(self, index: int, guard: capture.TensorIs, live: object) -> tuple[object, ...]:

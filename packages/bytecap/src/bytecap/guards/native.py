@@ -30,9 +30,7 @@ DEVICE_CODES: dict[str, int] = {
 }  # fmt: skip
 """c10/core/DeviceType.h."""
 
-DTYPES_BY_NAME: dict[str, torch.dtype] = {
-    name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)
-}
+DTYPES_BY_NAME: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES if hasattr(torch, name)}
 NAMES_BY_DTYPE: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES_BY_NAME.items()}
 
 
@@ -100,10 +98,7 @@ def _probes() -> tuple[tuple[object, ...], ...]:
     tensors.append(torch.zeros(2, device=cpu, dtype=torch.complex64).conj())
     with torch.inference_mode():
         tensors.append(torch.zeros(2, device=cpu, dtype=torch.float64))
-    tensors += [
-        torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=torch.float16)
-        for rank in (6, 7)
-    ]
+    tensors += [torch.empty_strided(sizes[:rank], strides[:rank], device=meta, dtype=torch.float16) for rank in (6, 7)]
     with torch.enable_grad():
         tensors.append(leaf * 2)
     return tuple(_probe(tensor) for tensor in tensors)
@@ -144,9 +139,7 @@ def _native_state_verifies() -> bool:
 def configure() -> Reading:
     """Searches and verifies; safe to call again."""
     _evalframe.configure_libraries(_library_paths())
-    tensors = _evalframe.configure_tensors(
-        _probes(), dispatch_keys, torch.nn.Module.__getattr__
-    )
+    tensors = _evalframe.configure_tensors(_probes(), dispatch_keys, torch.nn.Module.__getattr__)
     native = _native_state_verifies()
     _evalframe.use_native_state(native)
     return Reading(tensors, native)
