@@ -97,7 +97,10 @@ class Recorder:
         while buffer in self.views:
             view = self.views[buffer]
             buffer, place = view.source, view.place(place, self.emitter.sizes)
-        return self.emitter.read(buffer, place, self.types[buffer].dtype, where, other)
+        type = self.types[buffer]
+        if 0 in type.shape:  # nothing there: the mask is false, or no point runs
+            return Typed(other, type.dtype)
+        return self.emitter.read(buffer, place, type.dtype, where, other)
 
     def store(self, buffer: str, coordinates: tuple[Coordinate, ...], value: Scalar, mode: str = "set",
               mask: Typed | None = None) -> None:  # fmt: skip

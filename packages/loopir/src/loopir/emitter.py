@@ -151,10 +151,17 @@ class Emitter:
 
     def _close(self) -> None:
         if self._statements:
-            before = self.blocks[-1].statements if self.blocks and not self._axes and not self.blocks[-1].axes else ()
-            if before:
-                self.blocks.pop()
-            self.blocks.append(Block(self._axes, (*before, *self._statements)))
+            last = self.blocks[-1] if self.blocks else None
+            if last is not None and not self._axes and not last.axes and not _reads_back(self._statements, last):
+                self.blocks[-1] = Block((), (*last.statements, *self._statements))
+            else:
+                self.blocks.append(Block(self._axes, tuple(self._statements)))
         self._statements = []
         self._inner = {}
         self._reduced = {}
+
+
+def _reads_back(statements: list[Statement], before: Block) -> bool:
+    """Whether any statement reads a buffer that the block before writes (that is seen from a later block only)."""
+    written = {s.buffer for s in before.statements if isinstance(s, Write)}
+    return any(isinstance(s, Read) and s.buffer in written for s in statements)

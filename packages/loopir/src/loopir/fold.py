@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Callable
 
@@ -112,11 +113,25 @@ def _fold_add(operands: tuple[Operand, ...], dtype: DType, source: DType | None)
 
 
 def _fold_and(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    literals = [o for o in operands if isinstance(o, bool)]
+    if False in literals or len(literals) == 2:
+        return all(literals)
     return _other(operands, True) if source == "bool" else None
 
 
 def _fold_or(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+    literals = [o for o in operands if isinstance(o, bool)]
+    if True in literals or len(literals) == 2:
+        return any(literals)
     return _other(operands, False) if source == "bool" else None
+
+
+def _compare(relation: Callable[[int, int], bool]) -> Rule:
+    def rule(operands: tuple[Operand, ...], dtype: DType, source: DType | None) -> Operand | None:
+        a, b = operands
+        return relation(a, b) if type(a) is int and type(b) is int else None
+
+    return rule
 
 
 def _other(operands: tuple[Operand, ...], neutral: int) -> Operand | None:
@@ -136,6 +151,12 @@ RULES: dict[str, Rule] = {
     "add": _fold_add,
     "logical_and": _fold_and,
     "logical_or": _fold_or,
+    "eq": _compare(operator.eq),
+    "ne": _compare(operator.ne),
+    "lt": _compare(operator.lt),
+    "le": _compare(operator.le),
+    "gt": _compare(operator.gt),
+    "ge": _compare(operator.ge),
 }
 
 

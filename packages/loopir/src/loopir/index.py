@@ -121,6 +121,8 @@ def mod(a: Index, divisor: Dim, sizes: Sizes) -> Index:
 
 def delinear(position: Index, shape: Sequence[Dim], sizes: Sizes) -> tuple[Index, ...]:
     """The coordinates of the row-major `position` in a tensor of `shape`."""
+    if 0 in shape:
+        return (ZERO,) * len(shape)
     coordinates: list[Index] = []
     for size in reversed(shape[1:]):
         coordinates.append(mod(position, size, sizes) if size != 1 else ZERO)

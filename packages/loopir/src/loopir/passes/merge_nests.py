@@ -241,11 +241,11 @@ class _Blocks:
         return len(self.axes)
 
     def _reads_stay_valid(self, number: int, statements: list[Statement]) -> bool:
-        """In the block that writes a buffer only the written element itself may be read."""
+        """In the block that writes a buffer only the element just written may be read: its value is at hand."""
         for statement in statements:
             if isinstance(statement, Read) and statement.buffer in self.writes:
                 home, write = self.writes[statement.buffer]
-                if home == number and write.coordinates != statement.coordinates:
+                if home == number and not _is_same(write, statement):
                     return False
         return True
 
@@ -255,12 +255,10 @@ class _Blocks:
         if found is None:
             return False
         home, write = found
-        visible = (
-            home == number or not self.axes[home] or (isinstance(write.value, Ref) and self._is_outer(write.value.name))
-        )
-        if not visible or write.coordinates != read.coordinates or read.mask is not None:
+        if not _is_same(write, read):
             return False
-        if not isinstance(write.value, Ref) and _in_index(read.result, self.statements):
+        assert isinstance(write.value, Ref)
+        if home != number and self.axes[home] and not self._is_outer(write.value.name):
             return False
         self.replaced[read.result] = write.value
         return True
@@ -269,6 +267,6 @@ class _Blocks:
         return name in self.reduced or not self.axes[self.home[name]]
 
 
-def _in_index(name: str, blocks: list[list[Statement]]) -> bool:
-    """Whether a value is used as an index (a literal cannot stand there)."""
-    return any(name in used_values(s) for block in blocks for s in block if isinstance(s, Read | Write))
+def _is_same(write: Write, read: Read) -> bool:
+    """Whether the read gives the value that was written at the same point."""
+    return isinstance(write.value, Ref) and read.mask is None and write.coordinates == read.coordinates
