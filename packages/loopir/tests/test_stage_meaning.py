@@ -51,5 +51,3 @@ def test_any_selection_of_passes_preserves_meaning(scenario: Scenario, data: st.
     passes = tuple(p for p in PASSES if data.draw(st.booleans(), label=p.name))
     kernel_passes = tuple(p for p in KERNEL_PASSES if data.draw(st.booleans(), label=p.name))
     check(scenario, Options(passes=passes, kernel_passes=kernel_passes))
-
-

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir import index as ix
-from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, writes_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, writes_of
+from loopir.passes.definitions import Definition, piece_of
+from loopir.passes.expand import Expander
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
@@ -17,7 +19,7 @@ from stagewire.types import ITEM_SIZE, TensorType, numel
 @dataclass(frozen=True)
 class AliasViews:
     """Before: a nest copies elements of `base` to `x`, and the strides of `x` are those of a window on `base`.
-    After: `x` is a view buffer and the nest is gone.
+    After: `x` is a view buffer, the nest is gone, and nests that read `x` read `base`.
 
     An output may share memory with nothing that the user sees besides it: not with inputs, nor with other outputs
     (saved activations among themselves excepted), nor hold alive a base more than `slack` times its size.
@@ -35,9 +37,11 @@ class AliasViews:
                 written[name] = written.get(name, 0) + 1
         items: list[Item] = []
         decisions: list[Decision] = []
+        windows: dict[str, Definition] = {}
         for item in schedule.items:
             window = None if isinstance(item, Extern) else window_of(item, buffers)
-            if window is None or written[window.name] != 1:
+            piece = None if isinstance(item, Extern) or window is None else piece_of(item)
+            if window is None or piece is None or written[window.name] != 1:
                 items.append(item)
                 continue
             refusal = owners.refusal(window, self.slack)
@@ -47,10 +51,17 @@ class AliasViews:
                 continue
             owners.share(window)
             buffers[window.name] = window
+            windows[window.name] = Definition(window.name, window.type.dtype, (piece,))
             size = numel(window.type.shape) * ITEM_SIZE[window.type.dtype]
             decisions.append(Decision("inlined", (window.name, window.base or ""), "a window, no copy", size * 2))
+        names = Names(schedule.fresh)
+        expander = Expander(windows, names)  # nests read the base, so that what they share with its writer is seen
         return msgspec.structs.replace(
-            schedule, buffers=buffers, items=tuple(items), decisions=(*schedule.decisions, *decisions)
+            schedule,
+            buffers=buffers,
+            items=tuple([expander.nest(i) if windows and isinstance(i, Nest) else i for i in items]),
+            decisions=(*schedule.decisions, *decisions),
+            fresh=names.count,
         )
 
 

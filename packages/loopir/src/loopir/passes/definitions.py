@@ -52,7 +52,7 @@ def definitions(schedule: Schedule) -> dict[str, Definition]:
                     writers.setdefault(statement.buffer, []).append(item if simple else None)
     found: dict[str, Definition] = {}
     for buffer, nests in writers.items():
-        pieces = [_piece(nest) for nest in nests if nest is not None]
+        pieces = [piece_of(nest) for nest in nests if nest is not None]
         if len(pieces) == len(nests) and all(piece is not None for piece in pieces):
             type = schedule.buffers[buffer].type
             found[buffer] = Definition(buffer, type.dtype, tuple(p for p in pieces if p is not None))
@@ -65,7 +65,8 @@ def _is_pointwise(nest: Nest) -> bool:
     return sum(isinstance(s, Write) for s in nest.blocks[0].statements) == 1
 
 
-def _piece(nest: Nest) -> Piece | None:
+def piece_of(nest: Nest) -> Piece | None:
+    """The elements that a pointwise nest defines, or None where its store does not count along the axes plainly."""
     statements = nest.blocks[0].statements
     write = statements[-1]
     if not isinstance(write, Write) or write.mode != "set" or write.mask is not None:

@@ -116,7 +116,7 @@ class _Fusion:
         first, second = (current, partner) if self.dependences.precedes(current, partner) else (partner, current)
         a, b = self.items[first], self.items[second]
         assert isinstance(a, Nest) and isinstance(b, Nest)
-        merged = merge(a, b, self.types, self.names, self.options.limits)
+        merged = self._window(first, second) or merge(a, b, self.types, self.names, self.options.limits)
         if isinstance(merged, str):
             self._refuse(partner, current, merged)
             return None
@@ -126,6 +126,16 @@ class _Fusion:
         self.changed.add(first)
         self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
         return first
+
+    def _window(self, first: int, second: int) -> str | None:
+        """A refusal where the second reads, through a view, what the first writes."""
+        for name in self.reads[second]:
+            base = self.schedule.buffers[name].base
+            if base is not None and any(
+                self.dependences.find(w) == first for w in self.dependences.writers.get(base, ())
+            ):
+                return f"{name} is a window on {base}"
+        return None
 
     def _refuse(self, partner: int, current: int, reason: str) -> None:
         a, b = self.items[partner], self.items[current]

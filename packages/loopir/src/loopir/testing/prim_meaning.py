@@ -37,9 +37,7 @@ def prim_meaning(graph: Graph, inputs: Sequence[Array], externs: Externs | None 
     return tuple(values[arg.name] if isinstance(arg, Ref) else arg for arg in graph.outputs)
 
 
-def _run(
-    node: Node, values: Mapping[str, object], types: Mapping[str, object], externs: Externs
-) -> tuple[object, ...]:
+def _run(node: Node, values: Mapping[str, object], types: Mapping[str, object], externs: Externs) -> tuple[object, ...]:
     args = [_value(arg, values) for arg in node.args]
     kwargs = {key: _value(arg, values) for key, arg in node.kwargs.items()}
     name = node.target.removeprefix("prims.")
