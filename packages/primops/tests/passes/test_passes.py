@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+
 from primops.interpret import interpret
 from primops.passes import DEFAULT_PASSES, EliminateCommon, EliminateDead, FoldConstants, Pass, RemoveIdentities
 from primops.passes.fold_constants import in_dtype

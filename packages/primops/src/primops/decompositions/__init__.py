@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from primops.decompositions import (
     activations,
+    compositions,
     creation,
     elementwise,
     indexing,
     losses,
     normalisation,
+    padding,
+    pooling,
     random,
     reductions,
+    resampling,
     shape,
 )
+from primops.decompositions.foreach import foreach_table
 from primops.decompositions.operands import Function, Table
 
-FAMILIES = (elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random)
+FAMILIES = (
+    elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
+    pooling, compositions,
+)  # fmt: skip
 
 
 def _merged() -> Table:
@@ -29,7 +37,7 @@ def _merged() -> Table:
         if twice:
             raise ValueError(f"decomposed twice: {', '.join(sorted(twice))}")
         table.update(family.TABLE)
-    return table
+    return table | foreach_table(table)
 
 
 TABLE: Table = _merged()

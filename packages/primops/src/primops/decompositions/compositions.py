@@ -1,0 +1,304 @@
+"""Ops that are a few prims: rarer mathematics, selections and rearrangements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from primops.builder import Builder, Value
+from primops.decompositions.elementwise import pointwise
+from primops.decompositions.operands import (
+    Table,
+    along,
+    broadcast,
+    convert,
+    is_float,
+    literal,
+    operand,
+    opmath,
+    reduced,
+    reshape,
+    spread,
+    wrap,
+    wrap_all,
+)
+from primops.decompositions.reductions import vector_norm
+from primops.decompositions.shape import diagonal, diagonal_scatter, flip, split, split_with_sizes, transpose, window
+from primops.errors import Decline
+from primops.prims.layouts import FLOATS, INTEGERS
+from stagewire.expr import Dim
+
+MOST_COMPARED = 64
+"""`isin` with more test elements than this stays with ATen, which sorts."""
+
+
+# --- mathematics ---------------------------------------------------------------------------------------------------
+def special_entr(p: Builder, x: Value) -> Value:
+    """-x log x; 0 at 0, -inf below."""
+
+    def compute(p: Builder, x: Value) -> Value:
+        positive = p.mul(p.neg(x), p.log(x))
+        other = p.where(p.eq(x, 0.0), 0.0, p.where(p.isnan(x), x, -math.inf))
+        return p.where(p.gt(x, 0.0), positive, other)
+
+    return pointwise(p, compute, x)
+
+
+def special_xlog1py(p: Builder, x: Any, y: Any) -> Value:
+    """x * log1p(y), 0 where x is 0, nan where y is nan."""
+
+    def compute(p: Builder, x: Any, y: Any) -> Value:
+        y = y if type(y) is Value else p.full(p.out.shape, y, x.dtype)
+        x = x if type(x) is Value else p.full(p.out.shape, x, y.dtype)
+        product = p.where(p.eq(x, 0.0), 0.0, p.mul(x, p.log1p(y)))
+        return p.where(p.isnan(y), math.nan, product)
+
+    return pointwise(p, compute, x, y)
+
+
+def logaddexp2(p: Builder, x: Value, y: Value) -> Value:
+    def compute(p: Builder, x: Value, y: Value) -> Value:
+        greatest = p.maximum(x, y)
+        tail = p.mul(p.log1p(p.exp2(p.neg(p.abs(p.sub(x, y))))), 1.0 / math.log(2.0))
+        return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, p.add(greatest, tail))
+
+    return pointwise(p, compute, x, y)
+
+
+def logit_backward(p: Builder, grad: Value, x: Value, eps: float | None = None) -> Value:
+    """grad / (x (1 - x)); outside of the clamp 0, outside of 0..1 nan."""
+
+    def compute(p: Builder, grad: Value, x: Value) -> Value:
+        slope = p.div(grad, p.mul(x, p.sub(1.0, x)))
+        if eps is None or eps < 0:
+            outside = p.logical_or(p.lt(x, 0.0), p.gt(x, 1.0))
+            return p.where(outside, math.nan, slope)
+        outside = p.logical_or(p.lt(x, float(eps)), p.gt(x, 1.0 - eps))
+        return p.where(outside, 0.0, slope)
+
+    return pointwise(p, compute, grad, x)
+
+
+def celu(p: Builder, x: Value, alpha: float = 1.0) -> Value:
+    def compute(p: Builder, x: Value) -> Value:
+        return p.where(p.gt(x, 0.0), x, p.mul(p.expm1(p.div(x, float(alpha))), float(alpha)))
+
+    return pointwise(p, compute, x)
+
+
+def angle(p: Builder, x: Value) -> Value:
+    """0 or pi by the sign of a real number."""
+
+    def compute(p: Builder, x: Value) -> Value:
+        return p.where(p.isnan(x), x, p.where(p.lt(x, 0.0), p.full(x.shape, math.pi, x.dtype), 0.0))
+
+    return pointwise(p, compute, x)
+
+
+def round_decimals(p: Builder, x: Value, decimals: int = 0) -> Value:
+    if not is_float(x.dtype) or decimals < 0:
+        raise Decline("integers, or rounding left of the point")
+    scale = float(10**decimals)
+    return pointwise(p, lambda p, x: p.div(p.round(p.mul(x, scale)), scale), x)
+
+
+def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """beta * x + alpha * outer(left, right)."""
+    out = p.out
+    if out.dtype not in FLOATS:
+        raise Decline(out.dtype)
+    inner, shape = opmath(out.dtype), out.shape
+    column = along(p, convert(p, convert(p, left, out.dtype), inner), shape, 0)
+    row = along(p, convert(p, convert(p, right, out.dtype), inner), shape, 1)
+    product = p.mul(column, row) if alpha == 1 else p.mul(p.mul(column, row), float(alpha))
+    if beta == 0:
+        return convert(p, product, out.dtype)
+    kept = operand(p, x, out.dtype, shape, inner)
+    return convert(p, p.add(kept if beta == 1 else p.mul(kept, float(beta)), product), out.dtype)
+
+
+def linalg_cross(p: Builder, x: Value, y: Value, dim: int = -1) -> Value:
+    dim = wrap(dim, len(p.out.shape))
+
+    def compute(p: Builder, x: Value, y: Value) -> Value:
+        a, b = ([window(p, v, dim, i, i + 1) for i in range(3)] for v in (x, y))
+        parts = [p.sub(p.mul(a[i], b[j]), p.mul(a[j], b[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
+        return p.cat(tuple(parts), dim)
+
+    return pointwise(p, compute, x, y)
+
+
+# --- reductions ----------------------------------------------------------------------------------------------------
+def count_nonzero(p: Builder, x: Value, dim: int | Sequence[int] | None = None) -> Value:
+    return reduced(p, "sum", convert(p, convert(p, x, "bool"), "int64"), wrap_all(dim, x.rank))
+
+
+def trace(p: Builder, x: Value) -> Value:
+    inner = opmath(p.out.dtype)
+    return convert(p, p.sum(convert(p, convert(p, diagonal(p, x), p.out.dtype), inner), (0,)), p.out.dtype)
+
+
+def dist(p: Builder, x: Value, y: Value, ord: float = 2) -> Value:
+    shape = broadcast(p, x, _common(x, y)), broadcast(p, y, _common(x, y))
+    return vector_norm(p, p.sub(*shape), ord)
+
+
+def _common(x: Value, y: Value) -> tuple[Dim, ...]:
+    if x.shape != y.shape or x.dtype != y.dtype or x.dtype not in ("float32", "float64"):
+        raise Decline("operands of different types")
+    return x.shape
+
+
+def aminmax(p: Builder, x: Value, dim: int | None = None, keepdim: bool = False) -> tuple[Value, ...]:
+    if x.dtype == "bool":
+        raise Decline("bool")
+    dims = wrap_all(dim, x.rank)
+    return tuple(reshape(p, reduced(p, name, x, dims), p.out.shape) for name in ("amin", "amax"))
+
+
+def weight_norm(p: Builder, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
+    """v scaled so that its norm over all dimensions but one is g; also those norms."""
+    dims = tuple(i for i in range(v.rank) if i != wrap(dim, v.rank))
+    inner, norms_type = opmath(v.dtype), p.results[1]
+    wide = convert(p, v, inner)
+    norms = p.sqrt(p.sum(p.mul(wide, wide), dims))
+    scale = p.div(reshape(p, convert(p, g, inner), norms.shape), norms)
+    weight = p.mul(wide, spread(p, scale, v.shape, dims))
+    return convert(p, weight, v.dtype), reshape(p, convert(p, norms, norms_type.dtype), norms_type.shape)  # type: ignore[union-attr]
+
+
+def weight_norm_backward(p: Builder, grad: Value, v: Value, g: Value, norms: Value, dim: int) -> tuple[Value, Value]:
+    dims = tuple(i for i in range(v.rank) if i != wrap(dim, v.rank))
+    inner = opmath(v.dtype)
+    grad, wide = convert(p, grad, inner), convert(p, v, inner)
+    total = p.sum(p.mul(grad, wide), dims)
+    norms, gain = (reshape(p, convert(p, x, inner), total.shape) for x in (norms, g))
+    slope = spread(p, p.div(total, p.mul(norms, norms)), v.shape, dims)
+    inward = p.mul(p.sub(grad, p.mul(wide, slope)), spread(p, p.div(gain, norms), v.shape, dims))
+    return convert(p, inward, v.dtype), reshape(p, convert(p, p.div(total, norms), g.dtype), g.shape)
+
+
+# --- selections and rearrangements ---------------------------------------------------------------------------------
+def isin(p: Builder, elements: Value, test_elements: Value, assume_unique: bool = False, invert: bool = False) -> Value:
+    count = (
+        math.prod(test_elements.shape) if all(isinstance(n, int) for n in test_elements.shape) else MOST_COMPARED + 1
+    )  # type: ignore[arg-type]
+    if count > MOST_COMPARED or elements.dtype != test_elements.dtype:
+        raise Decline("many test elements, or another dtype")
+    shape = (*elements.shape, count)
+    tested = along(p, reshape(p, test_elements, (count,)), shape, elements.rank)
+    found = p.any(p.eq(p.broadcast_in_dim(elements, shape, tuple(range(elements.rank))), tested), (elements.rank,))
+    return p.logical_not(found) if invert else found
+
+
+def masked_scatter(p: Builder, x: Value, mask: Value, source: Value) -> Value:
+    """Where the mask holds, the elements of source one after the other."""
+    shape = p.out.shape
+    if 0 in source.shape or not all(isinstance(n, int) for n in (*shape, *source.shape)):
+        raise Decline("an empty or symbolic source")
+    count = math.prod(shape)  # type: ignore[arg-type]
+    mask = broadcast(p, mask, shape)
+    number = p.cumsum(convert(p, reshape(p, mask, (count,)), "int64"), 0)
+    number = p.maximum(p.sub(number, 1), 0)
+    last = math.prod(source.shape) - 1  # type: ignore[arg-type]
+    chosen = p.index(reshape(p, source, (last + 1,)), (p.minimum(number, last),))
+    return p.where(mask, reshape(p, convert(p, chosen, p.out.dtype), shape), broadcast(p, x, shape))
+
+
+def diag_embed(p: Builder, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    zeros = p.full(p.out.shape, literal(0, x.dtype), x.dtype)
+    return diagonal_scatter(p, zeros, x, offset, dim1, dim2)
+
+
+def block_diag(p: Builder, tensors: Sequence[Value]) -> Value:
+    dtype = p.out.dtype
+    total = p.out.shape[1]
+    rows: list[Value] = []
+    column: Dim = 0
+    for x in tensors:
+        shape = (1,) * (2 - x.rank) + x.shape
+        block = reshape(p, convert(p, x, dtype), shape)
+        rows.append(p.pad(block, (0, column), (0, total - column - shape[1]), literal(0, dtype)))
+        column = column + shape[1]
+    return p.cat(tuple(rows), 0) if len(rows) > 1 else rows[0]
+
+
+def narrow_copy(p: Builder, x: Value, dim: int, start: Dim, length: Dim) -> Value:
+    dim = wrap(dim, x.rank)
+    if not isinstance(start, int):
+        raise Decline("a symbolic start")
+    first = start + x.shape[dim] if start < 0 else start
+    return window(p, x, dim, first, first + length)
+
+
+def rot90(p: Builder, x: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
+    a, b = dims
+    match k % 4:
+        case 1:
+            return transpose(p, flip(p, x, (b,)), a, b)
+        case 2:
+            return flip(p, x, (a, b))
+        case 3:
+            return flip(p, transpose(p, x, a, b), (b,))
+    return x
+
+
+def channel_shuffle(p: Builder, x: Value, groups: Dim) -> Value:
+    batch, channels, *rest = x.shape
+    split_up = reshape(p, x, (batch, groups, channels // groups, *rest))
+    order = (0, 2, 1, *range(3, 3 + len(rest)))
+    return reshape(p, p.permute(split_up, order), x.shape)
+
+
+def norm_dtype(p: Builder, x: Value, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Value:
+    return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
+
+
+def shifted(prim: str) -> Any:
+    """A number shifted by a tensor."""
+    return lambda p, x, y: pointwise(p, lambda p, x, y: getattr(p, prim)(x, y), x, y)
+
+
+def ldexp(p: Builder, x: Value, exponent: Value) -> Value:
+    """x * 2 ** exponent, the power in the result's dtype."""
+
+    def compute(p: Builder, x: Value, exponent: Value) -> Value:
+        return p.mul(x, p.exp2(exponent))
+
+    if x.dtype in INTEGERS or x.dtype == "bool" or p.out.dtype not in ("float32", "float64"):
+        raise Decline("integers, or halves whose power overflows")
+    return pointwise(p, compute, x, exponent)
+
+
+TABLE: Table = {
+    "aten.special_entr.default": special_entr,
+    **{f"aten.special_xlog1py.{o}": special_xlog1py for o in ("default", "self_scalar", "other_scalar")},
+    "aten.logaddexp2.default": logaddexp2,
+    "aten.logit_backward.default": logit_backward,
+    "aten.celu.default": celu,
+    "aten.angle.default": angle,
+    "aten.round.decimals": round_decimals,
+    "aten.addr.default": addr,
+    "aten.linalg_cross.default": linalg_cross,
+    "aten.count_nonzero.default": count_nonzero,
+    "aten.count_nonzero.dim_IntList": count_nonzero,
+    "aten.trace.default": trace,
+    "aten.dist.default": dist,
+    "aten.aminmax.default": aminmax,
+    "aten._weight_norm_interface.default": weight_norm,
+    "aten._weight_norm_interface_backward.default": weight_norm_backward,
+    "aten.isin.Tensor_Tensor": isin,
+    "aten.masked_scatter.default": masked_scatter,
+    "aten.diag_embed.default": diag_embed,
+    "aten.block_diag.default": block_diag,
+    "aten.narrow_copy.default": narrow_copy,
+    "aten.rot90.default": rot90,
+    "aten.channel_shuffle.default": channel_shuffle,
+    "aten.unsafe_split.Tensor": split,
+    "aten.unsafe_split_with_sizes.default": split_with_sizes,
+    "aten.norm.ScalarOpt_dim_dtype": norm_dtype,
+    "aten.bitwise_left_shift.Scalar_Tensor": shifted("shift_left"),
+    "aten.bitwise_right_shift.Scalar_Tensor": shifted("shift_right"),
+    "aten.ldexp.Tensor": ldexp,
+}

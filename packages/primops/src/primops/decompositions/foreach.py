@@ -1,0 +1,68 @@
+"""Foreach ops: the op on each tensor of a list, by the decomposition of its single form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import Function, Table
+from primops.errors import Decline
+
+UNARY = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log",
+    "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan",
+    "tanh", "trunc",
+)  # fmt: skip
+BINARY = {"add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor"}
+CLAMPS = {"maximum": "clamp_min", "clamp_min": "clamp_min", "minimum": "clamp_max", "clamp_max": "clamp_max"}
+TERNARY = ("addcmul", "addcdiv")
+
+
+def _each(single: Function) -> Function:
+    """Lists of tensors and of numbers are taken apart, everything else goes to each call."""
+
+    def decomposition(p: Builder, tensors: tuple[Value, ...], *others: Any, **keywords: Any) -> tuple[Value, ...]:
+        results = p.results
+        if len({value.device for value in tensors}) > 1:
+            raise Decline("several devices")
+        made = []
+        try:
+            for position, x in enumerate(tensors):
+                p.results = (results[position],)
+                own = [other[position] if isinstance(other, tuple) else other for other in others]
+                made.append(single(p, x, *own, **keywords))
+        finally:
+            p.results = results
+        return tuple(made)
+
+    return decomposition
+
+
+def foreach_table(table: Mapping[str, Function]) -> Table:
+    """The foreach ops over the single ops of `table`."""
+    made: Table = {f"aten._foreach_{name}.default": _each(table[f"aten.{name}.default"]) for name in UNARY}
+    for name, single in BINARY.items():
+        for overload in ("List", "Scalar", "ScalarList", "Tensor"):
+            if name != "sub" or overload != "Tensor":
+                made[f"aten._foreach_{name}.{overload}"] = _each(table[f"aten.{single}"])
+    for name, single in CLAMPS.items():
+        made[f"aten._foreach_{name}.List"] = _each(table[f"aten.{single}.Tensor"])
+        for overload in ("Scalar", "ScalarList"):
+            made[f"aten._foreach_{name}.{overload}"] = _each(table[f"aten.{single}.default"])
+    for name in TERNARY:
+        made[f"aten._foreach_{name}.Scalar"] = _each(_with_value(table[f"aten.{name}.default"]))
+        made[f"aten._foreach_{name}.ScalarList"] = _each(_with_value(table[f"aten.{name}.default"]))
+    made["aten._foreach_lerp.List"] = _each(table["aten.lerp.Tensor"])
+    made["aten._foreach_lerp.Scalar"] = _each(table["aten.lerp.Scalar"])
+    made["aten._foreach_pow.List"] = _each(table["aten.pow.Tensor_Tensor"])
+    for overload in ("Scalar", "ScalarList"):
+        made[f"aten._foreach_pow.{overload}"] = _each(table["aten.pow.Tensor_Scalar"])
+    norm = table["aten.linalg_vector_norm.default"]
+    made["aten._foreach_norm.Scalar"] = _each(lambda p, x, ord=2, dtype=None: norm(p, x, ord))
+    made["aten._foreach_max.default"] = _each(table["aten.max.default"])
+    return made
+
+
+def _with_value(single: Function) -> Function:
+    return lambda p, x, a, b, value=1: single(p, x, a, b, value=value)

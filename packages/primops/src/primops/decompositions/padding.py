@@ -1,0 +1,101 @@
+"""Padding by the tensor's own elements: reflection and replication, forward and backward.
+
+`padding` counts from the last dimension: (left, right, top, bottom, front, back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import Function, Table, reduced, reshape
+from primops.decompositions.shape import window
+from primops.errors import Decline
+from stagewire.expr import Dim
+
+Position = Callable[[Builder, Value, int], Value]
+
+
+def _widths(padding: Sequence[Dim], rank: int) -> list[tuple[int, int, int]]:
+    """(dimension, low, high) of the padded dimensions; negative widths, which cut, stay with ATen."""
+    widths = []
+    for i in range(len(padding) // 2):
+        low, high = padding[2 * i], padding[2 * i + 1]
+        if not isinstance(low, int) or not isinstance(high, int) or low < 0 or high < 0:
+            raise Decline("a symbolic or negative width")
+        widths.append((rank - 1 - i, low, high))
+    return widths
+
+
+def _reflected(p: Builder, position: Value, size: int) -> Value:
+    """(n - 1) - |(n - 1) - |i||"""
+    return p.sub(size - 1, p.abs(p.sub(size - 1, p.abs(position))))
+
+
+def _replicated(p: Builder, position: Value, size: int) -> Value:
+    return p.minimum(p.maximum(position, 0), size - 1)
+
+
+def _forward(place: Position) -> Function:
+    """Every result element reads the position that `place` gives for it."""
+
+    def decomposition(p: Builder, x: Value, padding: Sequence[Dim]) -> Value:
+        widths = sorted(_widths(padding, x.rank))
+        sizes = tuple(p.out.shape[dim] for dim, _, _ in widths)
+        indices: list[Value | None] = [None] * widths[0][0]
+        for i, (dim, low, _) in enumerate(widths):
+            size = x.shape[dim]
+            if not isinstance(size, int):
+                raise Decline("a symbolic size")
+            position = place(p, p.iota(sizes[i], -low, 1, "int64"), size)
+            indices.append(p.broadcast_in_dim(position, sizes, (i,)))
+        return p.index(x, tuple(indices))
+
+    return decomposition
+
+
+def _edge(p: Builder, piece: Value, dim: int, before: Dim, after: Dim) -> Value:
+    low, high = [0] * piece.rank, [0] * piece.rank
+    low[dim], high[dim] = before, after  # type: ignore[call-overload]
+    return p.pad(piece, tuple(low), tuple(high), 0.0)
+
+
+def reflection_backward(p: Builder, grad: Value, x: Value, padding: Sequence[Dim]) -> Value:
+    """The reflected borders folded back onto the elements that they repeat."""
+    for dim, low, high in _widths(padding, x.rank):
+        size = x.shape[dim]
+        inner = window(p, grad, dim, low, low + size)
+        if low:
+            inner = p.add(inner, _edge(p, p.flip(window(p, grad, dim, 0, low), (dim,)), dim, 1, size - 1 - low))
+        if high:
+            tail = p.flip(window(p, grad, dim, low + size, low + size + high), (dim,))
+            inner = p.add(inner, _edge(p, tail, dim, size - 1 - high, 1))
+        grad = inner
+    return grad
+
+
+def replication_backward(p: Builder, grad: Value, x: Value, padding: Sequence[Dim]) -> Value:
+    """The borders summed into the elements at the ends."""
+
+    def summed(piece: Value, dim: int) -> Value:
+        shape = (*piece.shape[:dim], 1, *piece.shape[dim + 1 :])
+        return reshape(p, reduced(p, "sum", piece, (dim,)), shape)
+
+    for dim, low, high in _widths(padding, x.rank):
+        size = x.shape[dim]
+        inner = window(p, grad, dim, low, low + size)
+        if low:
+            inner = p.add(inner, _edge(p, summed(window(p, grad, dim, 0, low), dim), dim, 0, size - 1))
+        if high:
+            tail = summed(window(p, grad, dim, low + size, low + size + high), dim)
+            inner = p.add(inner, _edge(p, tail, dim, size - 1, 0))
+        grad = inner
+    return grad
+
+
+TABLE: Table = {
+    **{f"aten.reflection_pad{n}d.default": _forward(_reflected) for n in (1, 2, 3)},
+    **{f"aten.replication_pad{n}d.default": _forward(_replicated) for n in (1, 2, 3)},
+    **{f"aten.reflection_pad{n}d_backward.default": reflection_backward for n in (1, 2, 3)},
+    **{f"aten.replication_pad{n}d_backward.default": replication_backward for n in (1, 2, 3)},
+}

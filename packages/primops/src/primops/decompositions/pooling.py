@@ -1,0 +1,120 @@
+"""Average pooling and patches (im2col). Maximum pooling stays with ATen, whose kernels are hard to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import Table, along, convert, literal_count, opmath, reshape
+from primops.errors import Decline
+from primops.prims.layouts import row_major
+from stagewire.expr import Dim
+
+MOST_TAPS = 25
+"""Windows of more elements than this stay with ATen: the sum is written out."""
+
+
+def _pair(value: Sequence[int] | int) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    return (value[0], value[0]) if len(value) == 1 else (value[0], value[1])
+
+
+def avg_pool2d(
+    p: Builder, x: Value, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0, 0),
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Value:  # fmt: skip
+    """The mean of each window; without the padding in the count where asked so."""
+    kernel, pad = _pair(kernel_size), _pair(padding)
+    step = _pair(stride) if len(stride) else kernel
+    out, inner, lead = p.out.shape[-2:], opmath(x.dtype), x.rank - 2
+    if inner not in ("float32", "float64") or kernel[0] * kernel[1] > MOST_TAPS:
+        raise Decline(f"a window of {kernel} over {x.dtype}")
+    sizes = x.shape[-2:]
+    if any((out[i] - 1) * step[i] + kernel[i] > sizes[i] + 2 * pad[i] for i in (0, 1)):
+        raise Decline("windows beyond the padding")
+    wide = convert(p, x, inner)
+    if any(pad):
+        widths = (*(0,) * lead, *pad)
+        wide = p.pad(wide, widths, widths, 0.0)
+    total = _window_sum(p, wide, out, kernel, step)
+    if divisor_override is not None or count_include_pad or not any(pad):
+        return convert(p, p.div(total, float(divisor_override or kernel[0] * kernel[1])), x.dtype)
+    counts = [_covered(p, out[i], sizes[i], kernel[i], step[i], pad[i], inner) for i in (0, 1)]
+    shape = total.shape
+    count = p.mul(along(p, counts[0], shape, lead), along(p, counts[1], shape, lead + 1))
+    return convert(p, p.div(total, count), x.dtype)
+
+
+def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int]) -> Value:
+    """The sum over the kernel's offsets of the strided slices that begin there."""
+    lead = x.rank - 2
+    total: Value | None = None
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            start = (*(0,) * lead, i, j)
+            stop = (*x.shape[:lead], i + (out[0] - 1) * step[0] + 1, j + (out[1] - 1) * step[1] + 1)
+            piece = p.slice(x, start, stop, (*(1,) * lead, *step))
+            total = piece if total is None else p.add(total, piece)
+    assert total is not None
+    return total
+
+
+def _covered(p: Builder, out: Dim, size: Dim, kernel: int, step: int, pad: int, dtype: str) -> Value:
+    """How many elements of each window lie inside, along one dimension."""
+    first = p.iota(out, -pad, step, "int64")
+    if not isinstance(size, int):
+        raise Decline("a symbolic size")
+    return convert(p, p.sub(p.minimum(p.add(first, kernel), size), p.maximum(first, 0)), dtype)
+
+
+def _cells(shape: Sequence[Dim], out: Sequence[Dim]) -> tuple[tuple[Dim, ...], int]:
+    """`shape` cut into `out` equal cells along the last two dimensions, and the cells' size."""
+    if not all(isinstance(n, int) for n in (*shape[-2:], *out)) or 0 in (*shape, *out):
+        raise Decline("symbolic or empty sizes")
+    if shape[-2] % out[0] or shape[-1] % out[1]:  # type: ignore[operator]
+        raise Decline("cells of different sizes")
+    height, width = shape[-2] // out[0], shape[-1] // out[1]  # type: ignore[operator]
+    return (*shape[:-2], out[0], height, out[1], width), height * width  # type: ignore[return-value]
+
+
+def adaptive_avg_pool2d(p: Builder, x: Value, output_size: Sequence[Dim]) -> Value:
+    cells, count = _cells(x.shape, p.out.shape[-2:])
+    inner, rank = opmath(x.dtype), len(cells)
+    total = p.sum(reshape(p, convert(p, x, inner), cells), (rank - 3, rank - 1))
+    return convert(p, p.div(total, float(count)), x.dtype)
+
+
+def adaptive_avg_pool2d_backward(p: Builder, grad: Value, x: Value) -> Value:
+    cells, count = _cells(x.shape, grad.shape[-2:])
+    inner, rank = opmath(x.dtype), len(cells)
+    share = p.div(convert(p, grad, inner), float(count))
+    wide = p.broadcast_in_dim(share, cells, (*range(rank - 3), rank - 2))
+    return convert(p, reshape(p, wide, x.shape), x.dtype)
+
+
+def im2col(
+    p: Builder, x: Value, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:  # fmt: skip
+    """Every window as a column: (N, C, H, W) -> (N, C * kernel, windows)."""
+    if x.dtype == "bool":
+        raise Decline("bool")
+    kernel, spread, pad, step = map(_pair, (kernel_size, dilation, padding, stride))
+    batched = x if x.rank == 4 else reshape(p, x, (1, *x.shape))
+    if any(pad):
+        batched = p.pad(batched, (0, 0, *pad), (0, 0, *pad), 0.0 if "float" in x.dtype else 0)
+    literal_count(batched.shape, range(4))
+    sizes = [(batched.shape[i + 2] - spread[i] * (kernel[i] - 1) - 1) // step[i] + 1 for i in (0, 1)]
+    rows = row_major(batched.shape)
+    size = (*batched.shape[:2], *kernel, *sizes)
+    strides = (*rows[:2], spread[0] * rows[2], spread[1], step[0] * rows[2], step[1])
+    return reshape(p, p.as_strided(batched, size, strides, 0), p.out.shape)
+
+
+TABLE: Table = {
+    "aten.avg_pool2d.default": avg_pool2d,
+    "aten._adaptive_avg_pool2d.default": adaptive_avg_pool2d,
+    "aten._adaptive_avg_pool2d_backward.default": adaptive_avg_pool2d_backward,
+    "aten.im2col.default": im2col,
+}

@@ -1,0 +1,181 @@
+"""Interpolation to another size: nearest, linear and cubic. Positions are computed as ATen does, in the opmath dtype.
+
+Source: `aten/src/ATen/native/UpSample.h` (`area_pixel_compute_scale`, `area_pixel_compute_source_index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from primops.builder import Builder, Value
+from primops.decompositions.operands import Function, Table, convert, opmath, reshape
+from primops.errors import Decline
+from stagewire.expr import Dim
+
+CUBIC = -0.75
+
+
+def _sizes(*sizes: Dim) -> None:
+    if not all(isinstance(n, int) for n in sizes):
+        raise Decline("a symbolic size")
+
+
+def _factor(size: Dim, out: Dim, scale: float | None) -> int | None:
+    """How often each element repeats, if that is a whole number."""
+    _sizes(size, out)
+    if size == 0 or out % size or (scale is not None and scale != out // size):  # type: ignore[operator]
+        return None
+    return out // size  # type: ignore[operator,return-value]
+
+
+def _ratio(size: int, out: int, scale: float | None) -> float:
+    return 1.0 / scale if scale is not None and scale > 0 else size / out
+
+
+# --- nearest -------------------------------------------------------------------------------------------------------
+def _nearest(rank: int, exact: bool) -> Function:
+    def decomposition(p: Builder, x: Value, output_size: Sequence[Dim], *scales: float | None) -> Value:
+        given = (*scales, *(None,) * rank)[:rank]
+        factors = [_factor(n, m, s) for n, m, s in zip(x.shape[2:], output_size, given, strict=True)]
+        if None not in factors:
+            return _repeated(p, x, factors)  # type: ignore[arg-type]
+        indices: list[Value | None] = [None, None]
+        for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
+            inner = "float64" if x.dtype == "float64" else "float32"
+            position = p.iota(out, 0.5 if exact else 0.0, 1.0, inner)
+            position = p.floor(p.mul(position, _ratio(size, out, scale)))
+            position = p.minimum(convert(p, position, "int64"), size - 1)
+            indices.append(p.broadcast_in_dim(position, tuple(output_size), (i,)))
+        return p.index(x, tuple(indices))
+
+    return decomposition
+
+
+def _split(shape: Sequence[Dim], factors: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[int, ...]]:
+    """`shape` with each spatial size followed by its factor, and the places of the factors."""
+    wide: list[Dim] = list(shape[:2])
+    places: list[int] = []
+    for size, factor in zip(shape[2:], factors, strict=True):
+        wide += [size, factor]
+        places.append(len(wide) - 1)
+    return tuple(wide), tuple(places)
+
+
+def _repeated(p: Builder, x: Value, factors: Sequence[int]) -> Value:
+    if all(factor == 1 for factor in factors):
+        return x
+    wide, places = _split(x.shape, factors)
+    kept = tuple(i for i in range(len(wide)) if i not in places)
+    return reshape(p, p.broadcast_in_dim(x, wide, kept), p.out.shape)
+
+
+def _nearest_backward(rank: int) -> Function:
+    """Sums over the repetitions; factors that are not whole numbers stay with ATen."""
+
+    def decomposition(
+        p: Builder, grad: Value, output_size: Sequence[Dim], input_size: Sequence[Dim], *scales: float | None
+    ) -> Value:
+        given = (*scales, *(None,) * rank)[:rank]
+        factors = [_factor(n, m, s) for n, m, s in zip(input_size[2:], output_size, given, strict=True)]
+        if None in factors:
+            raise Decline("a size that is no multiple")
+        wide, places = _split(input_size, factors)  # type: ignore[arg-type]
+        inner = opmath(grad.dtype)
+        return convert(p, p.sum(reshape(p, convert(p, grad, inner), wide), places), grad.dtype)
+
+    return decomposition
+
+
+# --- linear --------------------------------------------------------------------------------------------------------
+def _source(
+    p: Builder, size: Dim, out: Dim, align_corners: bool, scale: float | None, dtype: str, cubic: bool = False
+) -> Value:
+    """The position in the source of each result element, a vector of floats."""
+    _sizes(size, out)
+    if align_corners:
+        step = (size - 1) / (out - 1) if out > 1 else 0.0  # type: ignore[operator]
+        return p.mul(p.iota(out, 0.0, 1.0, dtype), step)
+    position = p.sub(p.mul(p.iota(out, 0.5, 1.0, dtype), _ratio(size, out, scale)), 0.5)  # type: ignore[arg-type]
+    return position if cubic else p.maximum(position, 0.0)
+
+
+def _linear(rank: int) -> Function:
+    def decomposition(
+        p: Builder, x: Value, output_size: Sequence[Dim], align_corners: bool, *scales: float | None
+    ) -> Value:
+        inner = opmath(x.dtype)
+        if inner not in ("float32", "float64"):
+            raise Decline(f"{x.dtype}")
+        given = (*scales, *(None,) * rank)[:rank]
+        sizes = tuple(output_size)
+        taps: list[list[tuple[Value, Value]]] = []
+        for i, (size, out, scale) in enumerate(zip(x.shape[2:], sizes, given, strict=True)):
+            position = _source(p, size, out, align_corners, scale, inner)
+            low = p.minimum(convert(p, p.floor(position), "int64"), size - 1)
+            high = p.minimum(p.add(low, 1), size - 1)
+            share = p.minimum(p.maximum(p.sub(position, convert(p, low, inner)), 0.0), 1.0)
+            shares = (p.sub(1.0, share), share)
+            taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
+                         for index, weight in zip((low, high), shares, strict=True)])  # fmt: skip
+        return convert(p, _weighted(p, convert(p, x, inner), (), taps), x.dtype)
+
+    return decomposition
+
+
+def _placed(p: Builder, vector: Value, shape: Sequence[Dim], dim: int) -> Value:
+    return p.broadcast_in_dim(vector, tuple(shape), (dim,))
+
+
+def _weighted(p: Builder, x: Value, chosen: tuple[Value, ...], taps: Sequence[Sequence[tuple[Value, Value]]]) -> Value:
+    """The sum over the taps of the first dimension of weight times the sum over those of the others."""
+    if not taps:
+        return p.index(x, (None, None, *chosen))
+    total: Value | None = None
+    for index, weight in taps[0]:
+        term = p.mul(_weighted(p, x, (*chosen, index), taps[1:]), weight)
+        total = term if total is None else p.add(total, term)
+    assert total is not None
+    return total
+
+
+# --- cubic ---------------------------------------------------------------------------------------------------------
+def _near(p: Builder, t: Value) -> Value:
+    """((A + 2) t - (A + 3)) t t + 1, for |t| <= 1."""
+    return p.add(p.mul(p.mul(p.sub(p.mul(t, CUBIC + 2.0), CUBIC + 3.0), t), t), 1.0)
+
+
+def _far(p: Builder, t: Value) -> Value:
+    """((A t - 5 A) t + 8 A) t - 4 A, for 1 < |t| < 2."""
+    return p.sub(p.mul(p.add(p.mul(p.sub(p.mul(t, CUBIC), 5 * CUBIC), t), 8 * CUBIC), t), 4 * CUBIC)
+
+
+def bicubic(p: Builder, x: Value, output_size: Sequence[Dim], align_corners: bool, *scales: float | None) -> Value:
+    """Keys' cubic convolution with A = -0.75 over 4 by 4 taps, the border repeated."""
+    inner = opmath(x.dtype)
+    if inner not in ("float32", "float64"):
+        raise Decline(f"{x.dtype}")
+    given = (*scales, None, None)[:2]
+    sizes = tuple(output_size)
+    taps: list[list[tuple[Value, Value]]] = []
+    for i, (size, out, scale) in enumerate(zip(x.shape[2:], sizes, given, strict=True)):
+        position = _source(p, size, out, align_corners, scale, inner, cubic=True)
+        base = p.floor(position)
+        t = p.sub(position, base)
+        weights = (_far(p, p.add(t, 1.0)), _near(p, t), _near(p, p.sub(1.0, t)), _far(p, p.sub(2.0, t)))
+        first = convert(p, base, "int64")
+        indices = [p.minimum(p.maximum(p.add(first, offset), 0), size - 1) for offset in (-1, 0, 1, 2)]
+        taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
+                     for index, weight in zip(indices, weights, strict=True)])  # fmt: skip
+    return convert(p, _weighted(p, convert(p, x, inner), (), taps), x.dtype)
+
+
+TABLE: Table = {
+    **{f"aten.upsample_nearest{n}d.default": _nearest(n, exact=False) for n in (1, 2, 3)},
+    **{f"aten._upsample_nearest_exact{n}d.default": _nearest(n, exact=True) for n in (1, 2, 3)},
+    **{f"aten.upsample_nearest{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
+    **{f"aten._upsample_nearest_exact{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
+    "aten.upsample_linear1d.default": _linear(1),
+    "aten.upsample_bilinear2d.default": _linear(2),
+    "aten.upsample_trilinear3d.default": _linear(3),
+    "aten.upsample_bicubic2d.default": bicubic,
+}

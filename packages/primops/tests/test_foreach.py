@@ -1,0 +1,51 @@
+"""Foreach ops against eager: lists of tensors of several shapes and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from primops.decompositions import TABLE
+from primops.testing.opinfo import Compare
+
+FOREACH = sorted(target for target in TABLE if "_foreach_" in target)
+SHAPES = ((2, 3), (), (0,), (4,))
+
+
+def tensors(dtype: torch.dtype, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.rand(shape, generator=generator, dtype=torch.float64) * 0.8 + 0.1).to(dtype) for shape in SHAPES]
+
+
+def arguments(target: str, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Positional arguments that fit the schema."""
+    _, name, overload = target.split(".")
+    schema = getattr(getattr(torch.ops.aten, name), overload)._schema
+    given: list[Any] = []
+    for position, argument in enumerate(schema.arguments):
+        kind = str(argument.type)
+        if argument.has_default_value():
+            break
+        if kind == "List[Tensor]":
+            given.append(tensors(dtype, position))
+        elif kind == "Tensor":
+            given.append(torch.tensor(1.5, dtype=dtype))
+        else:
+            given.append([1.5, 2.0, -0.5, 3.0] if kind.startswith("List") else 1.5)
+    return tuple(given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target", FOREACH)
+def test_agrees_with_eager(target: str, dtype: torch.dtype) -> None:
+    _, name, overload = target.split(".")
+    mode = Compare()
+    given = arguments(target, dtype)
+    if name == "_foreach_max":
+        given = ([x for x in given[0] if x.numel()],)
+    with mode:
+        getattr(getattr(torch.ops.aten, name), overload)(*given)
+    outcome = mode.outcomes[target]
+    assert outcome.compared == 1, "declined"
+    assert not outcome.faults
