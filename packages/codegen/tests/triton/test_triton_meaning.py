@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import stagewire
 from codegen import Options, load
@@ -21,13 +22,17 @@ FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(Health
 """Triton's interpreter runs a program instance in milliseconds."""
 
 
+def placed(graph, device):
+    """The graph with all its buffers on `device`."""
+    buffers = [replace(buffer, type=replace(buffer.type, device=device)) for buffer in graph.buffers]
+    return replace(graph, buffers=tuple(buffers))
+
+
 def check(graph, seed, directory, device):
     """Run the emitted unit on `device` and compare every output with the reference on CPU."""
-    unit = emit(graph, Options(target="triton"))
-    assume(device == "cuda" or "libdevice." not in unit.source)  # the interpreter has no libdevice
+    unit = emit(placed(graph, device), Options(target="triton"))
     inputs = sample_inputs(graph, seed)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
-    assume(device == "cuda" or max(span(type) for type in types.values()) <= 4096)  # it folds number by number
     run = load(unit, directory)
     tensors = [inputs[name].to(device).as_strided(types[name].shape, types[name].stride) for name in graph.inputs]
     found = run(*tensors)
@@ -44,13 +49,23 @@ def test_samples(path, directory, device):
     check(graph, 1, directory, device)
 
 
+def check_drawn(graph, seed, directory, device):
+    """`check`, leaving out what Triton's interpreter cannot do: libdevice, and large folds (number by number)."""
+    if device == "cpu":
+        assume("libdevice." not in emit(graph, Options(target="triton")).source)
+        assume(max(span(buffer.type) for buffer in graph.buffers) <= 512)
+    check(graph, seed, directory, device)
+
+
 def check_externs(graph, directory, device):
     """Documents with extern calls: against the C++ unit of the same document."""
     inputs = sample_inputs(graph, 1)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     tensors = [inputs[name].as_strided(types[name].shape, types[name].stride) for name in graph.inputs]
     expected = load(emit(graph, Options()), directory)(*tensors)
-    found = load(emit(graph, Options(target="triton")), directory)(*[tensor.to(device) for tensor in tensors])
+    found = load(emit(placed(graph, device), Options(target="triton")), directory)(
+        *[tensor.to(device) for tensor in tensors]
+    )
     for have, want in zip(found, expected, strict=True):
         torch.testing.assert_close(have.cpu(), want, rtol=1e-3, atol=1e-3)
 
@@ -58,25 +73,25 @@ def check_externs(graph, directory, device):
 @FEW
 @given(graph=pointwise_graphs(), seed=st.integers(0, 5))
 def test_pointwise(directory, device, graph, seed):
-    check(graph, seed, directory, device)
+    check_drawn(graph, seed, directory, device)
 
 
 @FEW
 @given(graph=reduction_graphs(), seed=st.integers(0, 5))
 def test_reductions(directory, device, graph, seed):
-    check(graph, seed, directory, device)
+    check_drawn(graph, seed, directory, device)
 
 
 @FEW
 @given(graph=indirect_graphs(), seed=st.integers(0, 5))
 def test_indirect(directory, device, graph, seed):
-    check(graph, seed, directory, device)
+    check_drawn(graph, seed, directory, device)
 
 
 @FEW
 @given(graph=masked_graphs(), seed=st.integers(0, 5))
 def test_masked(directory, device, graph, seed):
-    check(graph, seed, directory, device)
+    check_drawn(graph, seed, directory, device)
 
 
 def test_unsupported_ops_are_named():
