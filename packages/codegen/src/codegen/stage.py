@@ -16,10 +16,10 @@ from codegen.wrapper import write_instructions
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`target`: which emitter. `parallel_threshold`: rough count of scalar operations below which a kernel stays on
+    """`target`: which emitter ("auto": Triton for a program that touches a CUDA device). `parallel_threshold`: rough count of scalar operations below which a kernel stays on
     one thread (starting a parallel region costs some microseconds)."""
 
-    target: Literal["cpp", "triton"] = "cpp"
+    target: Literal["auto", "cpp", "triton"] = "auto"
     parallel_threshold: int = 65536
 
 
@@ -35,16 +35,19 @@ class Codegen:
     def run(self, document: Loop, options: Any = None) -> Program:
         """Emit both directions."""
         options = options or Options()
+        if options.target == "auto":
+            options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
         backward = None if document.backward is None else emit(document.backward, options)
         return Program(binding=document.binding, forward=emit(document.forward, options), backward=backward)
 
 
 def emit(graph: LoopGraph, options: Options) -> Unit:
     """One direction."""
-    if options.target == "triton":
+    target = _target_for(graph) if options.target == "auto" else options.target
+    if target == "triton":
         return _emit_triton(graph, options)
-    if options.target != "cpp":
-        raise UnknownTarget(f"no emitter for the target {options.target!r}")
+    if target != "cpp":
+        raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
     return Unit(
         target="cpp",
@@ -55,6 +58,11 @@ def emit(graph: LoopGraph, options: Options) -> Unit:
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches),
     )
+
+
+def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:
+    buffers = [buffer for graph in graphs if graph is not None for buffer in graph.buffers]
+    return "triton" if any(buffer.type.device.startswith("cuda") for buffer in buffers) else "cpp"
 
 
 def _input_types(graph: LoopGraph) -> tuple[TensorType, ...]:

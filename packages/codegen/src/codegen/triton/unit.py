@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codegen.errors import MalformedLoop
+from codegen.errors import MalformedLoop, UnsupportedKernel
 from codegen.triton.emit import Tile, choose_tile, emit_kernel, points
 from codegen.triton.prelude import PRELUDE
 from codegen.wrapper import write_instructions
@@ -22,6 +22,9 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         if not isinstance(step, Kernel):
             continue
         parameters = buffers_of(step)
+        devices = sorted({types[name].device for name in parameters})
+        if len(devices) > 1:
+            raise UnsupportedKernel(f"kernel {step.name} works on several devices: {', '.join(devices)}")
         body = emit_kernel(step, parameters, types)
         key = body.replace(f"def {step.name}(", "def (", 1) + repr([types[name].dtype for name in parameters])
         if key not in functions:
