@@ -186,6 +186,19 @@ def equal_outputs_stay_apart(x):
     return x + 1, x + 1, x * 2
 
 
+def equal_values_one_of_them_viewed(x):
+    return x.sin(), x.sin().chunk(2, 1)[0], x.sin().t()[::2]
+
+
+def alias_of_scalar(x):
+    return x.sum().movedim(0, -1), x[0, 0].movedim(0, -1)
+
+
+def same_view_twice(x):
+    v = x.view(-1)
+    return v, v, x.view(-1)
+
+
 def integer_outputs(x):
     return x.argmax(1), x.sum(), x > 0
 

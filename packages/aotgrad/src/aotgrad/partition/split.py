@@ -13,7 +13,7 @@ from aotgrad.operands import operands
 from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.passes.remove_dead_code import live_nodes
-from aotgrad.passes.separate_results import clone_node
+from aotgrad.passes.separate_results import copy_nodes
 from stagewire.expr import Dim
 from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult
 from stagewire.graph import Graph, Node, Ref, Value, definitions
@@ -145,9 +145,9 @@ def _forward(
         if name not in position:
             kept = name
             if name in inputs:  # the program overwrites it: keep what it held
-                clone = clone_node(values[name], f"{name}_before")
-                nodes.append(clone)
-                kept = clone.results[0].name
+                copies = copy_nodes(values[name], f"{name}_before", values)
+                nodes += copies
+                kept = copies[-1].results[0].name
             position[name] = len(results)
             results.append(Ref(kept))
         slots.append(SavedResult(position[name]))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from absint import from_wire
+from absint.strides import is_dense
+from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
-from stagewire.graph import Arg, Graph, MemoryFormatArg, Node, Ref, Value, definitions
+from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
 from stagewire.types import TensorType, contiguous_stride
 
 __all__ = ["SeparateResults"]
@@ -29,10 +32,9 @@ class SeparateResults(msgspec.Struct, frozen=True):
         for position, arg in enumerate(graph.outputs):
             if position < joint.results and isinstance(arg, Ref):
                 if roots[arg.name] in taken:
-                    clone = clone_node(values[arg.name], _unused(f"{arg.name}_copy", values))
-                    values[clone.results[0].name] = clone.results[0]
-                    clones.append(clone)
-                    arg = Ref(clone.results[0].name)
+                    copies = copy_nodes(values[arg.name], f"{arg.name}_copy", values)
+                    clones += copies
+                    arg = Ref(copies[-1].results[0].name)
                 else:
                     taken.add(roots[arg.name])
             outputs.append(arg)
@@ -58,24 +60,26 @@ def memory_roots(graph: Graph) -> dict[str, str]:
 _MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))
 
 
-def clone_node(value: Value, name: str) -> Node:
-    """A copy of `value` in dense memory."""
+def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:
+    """Nodes, of which the last makes a copy of `value` in the same strides; their results are put into `values`."""
     kind = value.type
-    kwargs: dict[str, Arg] = {}
-    if isinstance(kind, TensorType) and kind.stride == contiguous_stride(kind.shape):
-        kwargs["memory_format"] = MemoryFormatArg("contiguous_format")
-    if isinstance(kind, TensorType):
-        kind = TensorType(kind.dtype, kind.shape, _dense_stride(kind), 0, kind.device)
-    return Node("aten.clone.default", (Ref(value.name),), kwargs, (Value(name, kind),))
-
-
-def _dense_stride(kind: TensorType) -> tuple[int, ...]:
-    """The strides that `clone` keeps: those of a dense tensor, else row-major order of its dimensions."""
-    from absint import from_wire
-    from absint.strides import preserve_stride
-
+    if not isinstance(kind, TensorType):
+        raise UnsupportedOutput(f"{value.name} is no tensor, and a result of its own twice")
+    copy = Value(_unused(name, values), TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
+    values[copy.name] = copy
     meta = from_wire(kind)
-    return preserve_stride(meta.shape, meta.stride)
+    if is_dense(meta.shape, meta.stride):
+        kwargs: dict[str, Arg] = {}
+        if kind.stride == contiguous_stride(kind.shape):
+            kwargs["memory_format"] = MemoryFormatArg("contiguous_format")
+        return [Node("aten.clone.default", (Ref(value.name),), kwargs, (copy,))]
+    memory = Value(_unused(f"{name}_memory", values), copy.type)
+    values[memory.name] = memory
+    options: dict[str, Arg] = {"dtype": DTypeArg(kind.dtype), "device": DeviceArg(kind.device)}
+    return [
+        Node("aten.empty_strided.default", (List(kind.shape), List(kind.stride)), options, (memory,)),
+        Node("aten.copy.default", (Ref(memory.name), Ref(value.name)), {}, (copy,)),
+    ]
 
 
 def _unused(name: str, values: dict[str, Value]) -> str:

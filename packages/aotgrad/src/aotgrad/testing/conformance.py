@@ -88,6 +88,7 @@ class _Run:
 
     def gradients(self) -> list[torch.Tensor | None]:
         roots = [o for o in self.outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+        roots += [t for t, w in zip(self.given, self.written, strict=True) if w and t.requires_grad and not t.is_leaf]
         if roots:
             sum((o.abs().double() ** 2).sum() for o in roots).backward()
         return [leaf.grad if leaf.is_leaf else None for leaf in self.leaves]

@@ -113,7 +113,7 @@ def _inputs(draw: st.DrawFn) -> list[torch.Tensor]:
             x = x.permute(turned).contiguous().permute(turned)
         elif layout == "offset":
             x = torch.cat([x.unsqueeze(0), x.unsqueeze(0)])[1]
-        kind = draw(st.sampled_from(("leaf", "hidden", "closed")))
+        kind = draw(st.sampled_from(("leaf", "hidden", "hidden", "closed")))
         x = x.requires_grad_(kind != "closed")
         found.append(x * 1 if kind == "hidden" else x)
     return found

@@ -13,7 +13,14 @@ import torch
 from absint import Meta, from_wire, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
-from aotgrad.errors import BackwardFailed, BadCapture, MetadataMutation, NoFunctionalForm, NoGraphForm
+from aotgrad.errors import (
+    BackwardFailed,
+    BadCapture,
+    MetadataMutation,
+    NoFunctionalForm,
+    NoGraphForm,
+    UnsupportedOutput,
+)
 from aotgrad.joint import Joint
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -41,12 +48,12 @@ def trace(capture: Capture, *, training: bool = True) -> Joint:
         # The frame that is compiled may stand in any of these; the trace follows the capture instead.
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(_autocast(None))
-        stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled and training))
+        stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled))
         stack.enter_context(_default_dtype(getattr(torch, capture.state.default_dtype)))
         if any(node.target.endswith(".lstm") for node in capture.graph.nodes):
             stack.enter_context(_without_onednn())
         stack.enter_context(mode)
-        return _trace(mode, capture)
+        return _trace(mode, capture, training)
 
 
 @contextmanager
@@ -72,8 +79,8 @@ def _without_onednn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(enabled)
 
 
-def _trace(mode: TraceMode, capture: Capture) -> Joint:
-    inputs = [_placeholder(mode, capture, index, given) for index, given in enumerate(capture.inputs)]
+def _trace(mode: TraceMode, capture: Capture, training: bool) -> Joint:
+    inputs = [_placeholder(mode, capture, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
 
     def on_line(line: Any) -> None:
@@ -84,8 +91,8 @@ def _trace(mode: TraceMode, capture: Capture) -> Joint:
     recorder.line = None
     plan = plan_outputs(mode, inputs, outputs)
     recorder.phase = "backward"
+    _refuse_changes(capture, inputs, plan)
     tangents, gradients = _backward(mode, inputs, plan)
-    _refuse_writes(capture, inputs)
     return _joint(mode, capture, inputs, plan, tangents, gradients)
 
 
@@ -113,7 +120,8 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _placeholder(mode: TraceMode, capture: Capture, index: int, given: Input) -> Placeholder:
+def _placeholder(mode: TraceMode, capture: Capture, index: int, training: bool) -> Placeholder:
+    given = capture.inputs[index]
     wire = given.value.type
     if not isinstance(wire, TensorType):
         raise BadCapture(f"input {given.value.name} is no tensor")
@@ -121,22 +129,24 @@ def _placeholder(mode: TraceMode, capture: Capture, index: int, given: Input) ->
     value = mode.recorder.define(given.value.name, meta)
     memory = Memory(meta, value, input=index)
     mode.memories.append(memory)
-    leaf = Traced(meta, memory, requires_grad=wire.requires_grad)
+    requires_grad = wire.requires_grad and training
+    leaf = Traced(meta, memory, requires_grad=requires_grad)
     leaf.value, leaf.generation = value, 0
-    if not (wire.requires_grad and torch.is_grad_enabled()) or _is_leaf(capture, given):
-        return Placeholder(leaf, leaf, leaf.grad_fn)
+    if not requires_grad or _is_leaf(capture, given):
+        return Placeholder(leaf, leaf, leaf.grad_fn, requires_grad)
     return _not_a_leaf(mode, leaf, memory)
 
 
 def _not_a_leaf(mode: TraceMode, leaf: Traced, memory: Memory) -> Placeholder:
     """Let the program work on a copy of `leaf` that counts as the input's own memory, so that it may be written."""
-    copy = leaf.clone()
+    with torch.enable_grad():
+        copy = leaf.clone()
     mode.recorder.nodes.pop()
     copy.value, copy.generation = memory.value, 0
     copy.memory = memory
     copy.meta = leaf.meta
     memory.base = copy
-    return Placeholder(leaf, copy, copy.grad_fn)
+    return Placeholder(leaf, copy, copy.grad_fn, True)
 
 
 def _is_leaf(capture: Capture, given: Input) -> bool:
@@ -149,7 +159,7 @@ def _backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[d
     """Tangent values by result number, and the gradient value of each input."""
     wanted = [given for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
     numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
-    if not numbers or not wanted or not torch.is_grad_enabled():
+    if not numbers or not wanted:
         plan.tensors[:] = [None] * len(plan.tensors)
         return {}, [None] * len(inputs)
     starts = {number: _tangent(mode, number, plan.tensors[number]) for number in numbers}
@@ -165,6 +175,9 @@ def _backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[d
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise BackwardFailed(str(error)) from error
     by_leaf = {id(given.leaf): gradient for given, gradient in zip(wanted, found, strict=True)}
+    for number, given in enumerate(inputs):
+        if given.leaf.memory.written_in_backward:
+            raise NoFunctionalForm(f"the backward writes into input {number}")
     gradients = [by_leaf.get(id(given.leaf)) for given in inputs]
     values = [None if g is None else mode.content(g) for g in gradients]
     return {number: start.value for number, start in starts.items()}, values
@@ -184,18 +197,18 @@ def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
     return start
 
 
-def _refuse_writes(capture: Capture, inputs: list[Placeholder]) -> None:
-    """Changes of inputs that no binding can make afterwards."""
+def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan) -> None:
+    """What the program does to its inputs or outputs that no binding can do afterwards."""
     for bound, given in zip(capture.inputs, inputs, strict=True):
         name, leaf = bound.value.name, given.leaf
-        if leaf.memory.written_in_backward:
-            raise NoFunctionalForm(f"the backward writes into the input {name}")
         if leaf.requires_grad and leaf.is_leaf and not bound.value.type.requires_grad:
             raise MetadataMutation(f"the program makes the input {name} require grad")
-        if bound.value.type.requires_grad and not (leaf.requires_grad and given.tensor.requires_grad):
+        if given.started and not (leaf.requires_grad and given.tensor.requires_grad):
             raise MetadataMutation(f"the program detaches the input {name} in place")
         if leaf.is_leaf and leaf.grad is not None:
             raise NoGraphForm(f"the program accumulates a gradient into the input {name}")
+    if not capture.state.grad_enabled and any(tensor is not None for tensor in plan.tensors):
+        raise UnsupportedOutput("an output is computed under enable_grad() in a program that is called without")
 
 
 def _joint(

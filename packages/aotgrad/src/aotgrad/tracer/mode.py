@@ -174,7 +174,8 @@ class TraceMode(AbstractMode):
 
     def _identity(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         source = self._abstract(args[0])
-        step = Step(None, "", (), {}, source.meta, source.meta)
+        target = record.name if record.name == "aten.detach.default" else "aten.alias.default"
+        step = Step(None, target, (), {}, source.meta, source.meta)
         return self._look(source, source.meta, step, self.content(source))
 
     def _look(self, source: Traced, meta: Meta, step: Step, value: Ref) -> Traced:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from absint import to_wire
 from absint.wire import to_arg
-from aotgrad.errors import BackwardFailed, MetadataMutation, UnsupportedOutput
+from aotgrad.errors import MetadataMutation, UnsupportedOutput
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.values import Memory, Step, Traced
 from stagewire.grad import BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
@@ -25,12 +25,13 @@ class Placeholder(msgspec.Struct, eq=False):
     """One input: `leaf` is what gradients are asked for, `tensor` what the program works on.
 
     They differ for inputs that are not leaves: the program then works on a copy, so that it may write into it as
-    eager may. `start` is the autograd node of `tensor` before the program ran.
+    eager may. `start` is the autograd node of `tensor` before the program ran, `started` whether it required grad.
     """
 
     leaf: Traced
     tensor: Traced
     start: Any
+    started: bool
 
 
 class Plan(msgspec.Struct, eq=False):
@@ -139,13 +140,11 @@ def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
     if base.requires_grad and not output.requires_grad and _DETACH not in chain:
         chain.append(_DETACH)
     if _DETACH in chain and output.requires_grad:
-        raise BackwardFailed(f"an output {output.meta} is detached from its base and requires grad itself")
+        raise UnsupportedOutput(f"an output {output.meta} is detached from its base and requires grad itself")
     return tuple(chain)
 
 
 def _link(step: Step) -> tuple[str, Any]:
-    if step.func is None:
-        return _DETACH
     if step.kwargs:
         raise UnsupportedOutput(f"a view output made with keyword arguments: {step.func}")
     return step.target, tuple(to_arg(arg) for arg in step.args)

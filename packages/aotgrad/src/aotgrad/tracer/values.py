@@ -29,7 +29,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 class Step(msgspec.Struct, frozen=True, eq=False):
     """One view op on the way from a base to a view: `func`, named `target`, called as func(tensor, *args, **kwargs).
 
-    `func` is None where only autograd sees a difference (detach).
+    `func` is None where at most autograd sees a difference (detach, alias).
     """
 
     func: OpOverload | None
