@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from codegen.cpp.emit import emit_unit
+from codegen.errors import MalformedLoop, UnknownTarget
+from codegen.wrapper import write_instructions
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
 from stagewire.types import TensorType
 
-from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, UnknownTarget
-from codegen.wrapper import write_instructions
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """`target`: which emitter ("auto": Triton for a program that touches a CUDA device). `parallel_threshold`: rough count of scalar operations below which a kernel stays on
-    one thread (starting a parallel region costs some microseconds)."""
+    """`target`: which emitter; "auto" takes Triton for a program that touches a CUDA device.
+
+    `parallel_threshold`: rough count of scalar operations below which a kernel stays on one thread (starting a parallel
+    region costs some microseconds).
+    """
 
     target: Literal["auto", "cpp", "triton"] = "auto"
     parallel_threshold: int = 65536
