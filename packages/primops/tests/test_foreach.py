@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from primops.decompositions import TABLE
 from primops.testing.opinfo import Compare
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from primops.builder import Builder, Value
@@ -16,6 +15,7 @@ from primops.decompositions.operands import (
     literal_count,
     operand,
     opmath,
+    per_count,
     reshape,
     spread,
 )
@@ -29,7 +29,7 @@ def reduce_loss(p: Builder, loss: Value, reduction: int) -> Value:
         return loss
     dims = tuple(range(loss.rank))
     total = p.sum(loss, dims) if dims else loss
-    return total if reduction == SUM else p.div(total, float(literal_count(loss.shape, dims)) or math.nan)
+    return total if reduction == SUM else per_count(p, total, loss.shape, dims)
 
 
 def _loss(compute: Any) -> Function:
@@ -55,7 +55,7 @@ def _loss_backward(compute: Any) -> Function:
         slope, reduction = compute(p, x, target, *arguments, **keywords)
         result = p.mul(slope, grad)
         if reduction == MEAN:
-            result = p.mul(result, 1.0 / literal_count(out.shape, range(len(out.shape))))
+            result = per_count(p, result, out.shape, range(len(out.shape)))
         return convert(p, result, out.dtype)
 
     return decomposition
@@ -142,7 +142,7 @@ def binary_cross_entropy_backward(
     if weight is not None:
         result = p.mul(result, broadcast(p, convert(p, weight, inner), shape))
     if reduction == MEAN:
-        result = p.div(result, float(literal_count(shape, range(len(shape)))))
+        result = per_count(p, result, shape, range(len(shape)))
     return convert(p, result, p.out.dtype)
 
 

@@ -12,9 +12,10 @@ from primops.decompositions.operands import (
     along,
     broadcast,
     convert,
+    count_of,
     kept,
-    literal_count,
     opmath,
+    per_count,
     reduced,
     reshape,
     spread,
@@ -126,10 +127,9 @@ def layer_norm_backward(
 
 def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> Value:
     """grad - mean(grad) - normal * mean(grad * normal) over dims."""
-    count = float(literal_count(grad.shape, dims))
-    mean = p.div(reduced(p, "sum", grad, dims), count)
-    slope = p.div(reduced(p, "sum", p.mul(grad, normal), dims), count)
     shape = grad.shape
+    mean = per_count(p, reduced(p, "sum", grad, dims), shape, dims)
+    slope = per_count(p, reduced(p, "sum", p.mul(grad, normal), dims), shape, dims)
     return p.sub(p.sub(grad, spread(p, mean, shape, dims)), p.mul(normal, spread(p, slope, shape, dims)))
 
 
@@ -140,7 +140,7 @@ def rms_norm(p: Builder, x: Value, normalized_shape: Sequence[int], weight: Valu
     if eps is None:
         raise Decline("eps by dtype")
     wide = convert(p, x, inner)
-    mean = p.div(reduced(p, "sum", p.mul(wide, wide), dims), float(literal_count(x.shape, dims)))
+    mean = per_count(p, reduced(p, "sum", p.mul(wide, wide), dims), x.shape, dims)
     rstd = p.rsqrt(p.add(mean, float(eps)))
     out = p.mul(wide, spread(p, rstd, x.shape, dims))
     out = _affine(p, out, _in(p, weight, inner), None, lambda v: broadcast(p, v, x.shape))
@@ -160,7 +160,7 @@ def rms_norm_backward(
     results: list[Value | None] = [None, None]
     if _wanted(p, 0, output_mask):
         weighted = grad if weight is None else p.mul(grad, broadcast(p, convert(p, weight, inner), x.shape))
-        slope = p.div(reduced(p, "sum", p.mul(weighted, normal), dims), float(literal_count(x.shape, dims)))
+        slope = per_count(p, reduced(p, "sum", p.mul(weighted, normal), dims), x.shape, dims)
         results[0] = convert(p, p.mul(p.sub(weighted, p.mul(normal, spread(p, slope, x.shape, dims))), scale), x.dtype)
     if _wanted(p, 1, output_mask):
         results[1] = _as(p, reduced(p, "sum", p.mul(grad, normal), outer), p.results[1])
@@ -220,12 +220,10 @@ def _batch_norm(
     new_mean, new_var = running_mean, running_var
     if training:
         var, mean = p.var_mean(wide, dims, 0)
-        count = literal_count(x.shape, dims)
         if running_mean is not None:
             new_mean = _moved(p, running_mean, mean, momentum)
         if running_var is not None:
-            unbiased = p.mul(var, count / (count - 1) if count > 1 else float("nan"))
-            new_var = _moved(p, running_var, unbiased, momentum)
+            new_var = _moved(p, running_var, _unbiased(p, wide, var, dims), momentum)
     elif running_mean is None or running_var is None:
         raise Decline("evaluation without statistics")
     else:
@@ -235,6 +233,14 @@ def _batch_norm(
     normal = p.mul(p.sub(wide, along(p, mean, x.shape, 1)), along(p, rstd, x.shape, 1))
     out = _affine(p, normal, _in(p, weight, inner), _in(p, bias, inner), lambda v: along(p, v, x.shape, 1))
     return convert(p, out, x.dtype), mean, rstd, new_mean, new_var
+
+
+def _unbiased(p: Builder, x: Value, var: Value, dims: tuple[int, ...]) -> Value:
+    """The variance with Bessel's correction; counted anew where the count is symbolic."""
+    count = count_of(x.shape, dims)
+    if not isinstance(count, int):
+        return p.var_mean(x, dims, 1)[0]
+    return p.mul(var, count / (count - 1) if count > 1 else float("nan"))
 
 
 def _moved(p: Builder, running: Value, batch: Value, momentum: float) -> Value:

@@ -111,6 +111,17 @@ def literal_count(shape: Sequence[Dim], dims: Sequence[int]) -> int:
     return count
 
 
+def per_count(p: Builder, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
+    """x divided by the number of elements over `dims` of `shape`; a symbolic number is counted while running."""
+    count = count_of(shape, dims)
+    if isinstance(count, int):
+        return p.div(x, float(count))
+    # Integers count exactly; the sum of a constant reads nothing.
+    ones = p.full(tuple(shape[d] for d in dims), 1, "int64")
+    total = convert(p, p.sum(ones, tuple(range(len(dims)))), x.dtype)
+    return p.div(x, broadcast(p, total, x.shape))
+
+
 def reduced(p: Builder, prim: str, x: Value, dims: tuple[int, ...], keepdim: bool = False) -> Value:
     """A reduction prim over `dims`; dimensions kept as size 1 on request; no node over no dimensions."""
     out = getattr(p, prim)(x, dims) if dims else x

@@ -11,8 +11,8 @@ from primops.decompositions.operands import (
     Table,
     convert,
     kept,
-    literal_count,
     opmath,
+    per_count,
     reduced,
     reshape,
     spread,
@@ -51,9 +51,8 @@ def mean_dims(p: Builder, x: Value, dim: Dims = None, keepdim: bool = False, dty
     """The sum divided by the count."""
     out = p.out.dtype
     dims = wrap_all(dim, x.rank)
-    count = literal_count(x.shape, dims)
     total = reduced(p, "sum", convert(p, convert(p, x, out), opmath(out)), dims, keepdim)
-    return convert(p, p.div(total, float(count)), out)
+    return convert(p, per_count(p, total, x.shape, dims), out)
 
 
 def mean_all(p: Builder, x: Value, dtype: Any = None) -> Value:
