@@ -132,7 +132,7 @@ class Recorder:
             raise MalformedNest(f"{buffer} has {rank} dimensions, {len(coordinates)} coordinates were given")
         for c in coordinates:
             if c.__class__ is not Index:
-                return tuple([as_index(c) for c in coordinates])
+                return tuple([self.emitter.place(c) if isinstance(c, Typed) else as_index(c) for c in coordinates])
         return coordinates  # type: ignore[return-value]
 
 

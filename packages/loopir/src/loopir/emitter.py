@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from loopir.errors import MalformedNest
 from loopir.fold import fold
+from loopir.index import constant, range_of, value
 from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, loop_op
 from stagewire.expr import Dim
@@ -34,7 +36,7 @@ class Emitter:
     excepted) only inside. Equal statements in sight of each other are emitted once.
     """
 
-    __slots__ = ("_axes", "_inner", "_outer", "_reduced", "_statements", "blocks", "names", "sizes")
+    __slots__ = ("_axes", "_inner", "_outer", "_places", "_reduced", "_statements", "blocks", "names", "sizes")
 
     def __init__(self, names: Names, sizes: dict[str, Dim] | None = None) -> None:
         self.names = names
@@ -45,6 +47,7 @@ class Emitter:
         self._outer: dict[object, Typed] = {}
         self._inner: dict[object, Typed] = {}
         self._reduced: dict[object, tuple[str, ...]] = {}
+        self._places: dict[str, Index] = {}
 
     def open(self, axes: tuple[Axis, ...]) -> None:
         """Start a block over `axes` (none: the code between inner loops)."""
@@ -95,6 +98,8 @@ class Emitter:
         folded = fold(op, values, dtype, typed.dtype)
         if folded is not None:
             return Typed(folded, dtype)
+        if op == "wrap_index" and self._is_inside(values):
+            return operands[0]
         if typed.operand.__class__ is not Ref and op not in ("convert", "where"):
             values = (self._constant(operands[0]), *values[1:])
         return self.raw_compute(op, values, dtype)
@@ -122,7 +127,26 @@ class Emitter:
             name = self.names("v")
             found = self._keep(key, Typed(Ref(name), dtype))
             self._statements.append(IndexValue(name, index, dtype))
+            self._places[name] = index
         return found
+
+    def place(self, coordinate: Typed) -> Index:
+        """A computed integer as an index: what it was made from where that is an index, else the value itself."""
+        operand = coordinate.operand
+        if isinstance(operand, Ref):
+            return self._places.get(operand.name) or value(operand.name)
+        if isinstance(operand, int):
+            return constant(int(operand))
+        raise MalformedNest(f"{operand!r} is no coordinate")
+
+    def _is_inside(self, values: tuple[Operand, ...]) -> bool:
+        """Whether an index is known to lie in 0 <= index < size."""
+        first, size = values
+        if not isinstance(first, Ref):
+            bounds = (first, first) if isinstance(first, int) else None
+        else:
+            bounds = range_of(self._places[first.name], self.sizes) if first.name in self._places else None
+        return bounds is not None and bounds[0] >= 0 and isinstance(size, int) and bounds[1] < size
 
     def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
         """Combine over the axes of the open block; the results are values of the outer point."""

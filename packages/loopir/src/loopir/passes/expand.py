@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopir import index as ix
-from loopir.builder import as_index
 from loopir.emitter import Emitter, Typed, literal_key
 from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes, reads_of
 from loopir.ops import OPS
@@ -87,7 +86,7 @@ class Expander:
 
     def _index(self, index: Index, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> Index:
         if ix.has_values(index):
-            axes = {**axes, **{name: as_index(values[name]) for name in ix.values_of(index)}}
+            axes = {**axes, **{name: self.emitter.place(values[name]) for name in ix.values_of(index)}}
         return ix.substitute(index, axes, self.emitter.sizes)
 
     def _read(self, read: Read, values: Mapping[str, Typed], axes: Mapping[str, Index], mask: Mask) -> Typed:

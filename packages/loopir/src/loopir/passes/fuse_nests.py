@@ -9,7 +9,7 @@ import msgspec
 from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
-from loopir.passes.merge_nests import Limits, merge
+from loopir.passes.merge_nests import Limits, is_scalar, merge
 from stagewire.expr import Dim
 from stagewire.loop import Decision
 from stagewire.types import ITEM_SIZE, numel
@@ -21,6 +21,7 @@ class FuseNests:
     same point (vertical), or reads the same buffer at corresponding points (horizontal), is one kernel with it.
 
     A kernel has the outer axes of its reductions; a pointwise nest becomes a section over the rest of its axes.
+    Nests of a single point (step counters) are gathered though they share nothing: a launch costs more than they do.
     `attempts` bounds the partners tried for each nest; sharing less than `least_bytes` is no reason for a horizontal
     merge.
     """
@@ -31,6 +32,7 @@ class FuseNests:
     least_bytes: int = 1024
     vertical: bool = True
     horizontal: bool = True
+    scalars: bool = True
 
     def run(self, schedule: Schedule) -> Schedule:
         names = Names(schedule.fresh)
@@ -39,6 +41,8 @@ class FuseNests:
             if isinstance(item, Nest):
                 fusion.place(number)
             fusion.publish(number)
+        if self.scalars:
+            fusion.gather_scalars()
         expander = Expander({}, names)
         items: list[Item] = []
         for group in fusion.dependences.order():
@@ -89,6 +93,16 @@ class _Fusion:
                     current = merged
                     progress = True
                     break
+
+    def gather_scalars(self) -> None:
+        """Merge nests of a single point with each other."""
+        gathered: int | None = None
+        groups = sorted({self.dependences.find(n) for n in self.items})
+        for group in groups:
+            item = self.items[group]
+            if isinstance(item, Nest) and is_scalar(item):
+                merged = None if gathered is None else self._try(gathered, group)
+                gathered = merged if merged is not None else group
 
     def _partners(self, group: int) -> list[int]:
         """Groups that share data with this one, most bytes first."""
@@ -145,7 +159,9 @@ class _Fusion:
 
 def _kind(a: Nest, b: Nest) -> str:
     written = set(writes_of(a))
-    return "producer and consumer" if written.intersection(reads_of(b)) else "read the same data"
+    if written.intersection(reads_of(b)):
+        return "producer and consumer"
+    return "single points" if is_scalar(a) and is_scalar(b) else "read the same data"
 
 
 def _int(size: Dim) -> int:

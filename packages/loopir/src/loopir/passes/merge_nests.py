@@ -41,7 +41,7 @@ def merge(first: Nest, second: Nest, types: Mapping[str, TensorType], names: Nam
     if isinstance(link, str):
         return link
     match, saved = _horizontal(first, second, writes, link, types)
-    if not match.bound and (first.axes or second.axes or not saved):
+    if not match.bound and not (is_scalar(first) and is_scalar(second)) and (first.axes or second.axes or not saved):
         return "nothing shared at the same points"
     left = substitute_axes(first, match.left.mapping(), _replacement(match.left))
     right = substitute_axes(second, match.right.mapping(), _replacement(match.right))
@@ -54,6 +54,11 @@ def merge(first: Nest, second: Nest, types: Mapping[str, TensorType], names: Nam
         blocks.add(block)
     merged = Nest(first.name, outer, blocks.result(), (*first.origins, *second.origins), first.line or second.line)
     return Merged(merged, saved)
+
+
+def is_scalar(nest: Nest) -> bool:
+    """Whether the nest runs one point: no loops at all."""
+    return not nest.axes and not any([block.axes for block in nest.blocks])
 
 
 def _too_large(first: Nest, second: Nest, limits: Limits) -> str | None:
