@@ -9,6 +9,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, Kernel, Reduce, Section, Store
 from stagewire.types import TensorType
 
+from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, extent, is_ordered, lane_of, make_plan
 from codegen.cpp.reductions import Reducer, reducer
@@ -139,31 +140,32 @@ class _Writer:
         shared = self.plan.threads == "inner" and not ordered
         simd = self.plan.vector and not ordered
         outer_scope = dict(self.scope.values)
-        depth = self._row_loops(rest, lane, clauses, shared, simd)
-        self._points(section, dict(reducers), "")
-        self.close(depth)
-        self.scope.values = outer_scope
-        self._row_results(section, reducers)
-
-    def _row_loops(self, rest: list[Axis], lane: Axis, clauses: str, shared: bool, simd: bool) -> int:
+        level = levels(section, lane.name, {})
+        self._points(section, {}, "", level, BEFORE)
         if shared and rest:
             self.share(1, clauses)
         for axis in rest:
             self.loop(axis)
-        depth = len(rest)
+        self._points(section, {}, "", level, BETWEEN)
+        depth = self._row_lanes(lane, clauses, shared and not rest, simd)
+        self._points(section, dict(reducers), "", level, INSIDE)
+        self.close(depth + len(rest))
+        self.scope.values = outer_scope
+        self._row_results(section, reducers)
+
+    def _row_lanes(self, lane: Axis, clauses: str, shared: bool, simd: bool) -> int:
+        """Open the loop of the lanes, in chunks where the threads share it; returns how many loops."""
         name, size = self.scope.axes[lane.name], self.scope.dim(lane.size)
-        if shared and not rest:
+        start, end = "0", size
+        if shared:
             self.share(1, clauses)
             self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {ROW_CHUNK})")
             self.line(f"const i64 {name}e = {name}c + {ROW_CHUNK} < {size} ? {name}c + {ROW_CHUNK} : {size};")
-            depth += 1
             start, end = f"{name}c", f"{name}e"
-        else:
-            start, end = "0", size
         if simd:
             self.pragma(f"simd{clauses}")
         self.open(f"for (i64 {name} = {start}; {name} < {end}; {name}++)")
-        return depth + 1
+        return 2 if shared else 1
 
     def _row_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]]) -> None:
         count = self._count_text(section)
@@ -227,15 +229,18 @@ class _Writer:
             self.line(f"{c_type(self._dtype_of(section, value)).local} k_{number}_{kept[value]}[{self.plan.tile}];")
         shared = self.plan.threads == "inner"
         ordered = any(is_ordered(s) for s in section.statements)
+        outer_scope = dict(self.scope.values)
+        level = levels(section, lane.name, dict.fromkeys(outer_scope, INSIDE))
+        self._points(section, {}, "", level, BEFORE)
         if shared and section.axes and not ordered:
             self.share(1, _clauses(reducers, f"[:{self.plan.tile}]"))
         for axis in section.axes:
             self.loop(axis)
+        self._points(section, {}, "", level, BETWEEN)
         if self.plan.vector:
             self.pragma("simd")
         self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
-        outer_scope = dict(self.scope.values)
-        self._points(section, dict(reducers), f"[{name} - {name}c]")
+        self._points(section, dict(reducers), f"[{name} - {name}c]", level, INSIDE)
         for value, position in kept.items():
             self.line(f"k_{number}_{position}[{name} - {name}c] = {self.scope.values[value]};")
         self.close(1 + len(section.axes))
@@ -276,8 +281,11 @@ class _Writer:
                 found.append((statement, reducer(statement, self.scope.fresh(), dtype)))
         return found if section.axes else []
 
-    def _points(self, section: Section, recipes: Mapping[Reduce, Reducer], lane: str) -> None:
-        for statement in section.statements:
+    def _points(
+        self, section: Section, recipes: Mapping[Reduce, Reducer], lane: str, level: Sequence[int], wanted: int
+    ) -> None:
+        """The statements of one level."""
+        for statement in (s for s, at in zip(section.statements, level, strict=True) if at == wanted):
             if not isinstance(statement, Reduce):
                 self._put(statement)
             elif not section.axes:
