@@ -1,10 +1,10 @@
 """bytecap: captures Python frames as torch-level graphs.
 
-    optimize(target, backend) -> callable       frames captured, guarded in C, compiled by the backend, replaced
-    backend ::= (Capture, example_inputs) -> callable(*tensors) -> tuple
-    executor(capture) -> callable               runs a captured graph call by call: the eager backend
-    interpret(capture, inputs) -> outputs       the reference meaning of a Capture document
-    capture(frame_view) -> CaptureResult        one frame, without running it
+optimize(target, backend) -> callable       frames captured, guarded in C, compiled by the backend, replaced
+backend ::= (Capture, example_inputs) -> callable(*tensors) -> tuple
+executor(capture) -> callable               runs a captured graph call by call: the eager backend
+interpret(capture, inputs) -> outputs       the reference meaning of a Capture document
+capture(frame_view) -> CaptureResult        one frame, without running it
 """
 
 from bytecap.errors import CannotCapture

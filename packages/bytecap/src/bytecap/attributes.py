@@ -52,9 +52,7 @@ _HEAP_TYPE = 1 << 9
 
 def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
     """The AttributeError of the evaluated program."""
-    return tracer.raises(
-        AttributeError, f"'{value.python_type().__name__}' object has no attribute '{name}'"
-    )
+    return tracer.raises(AttributeError, f"'{value.python_type().__name__}' object has no attribute '{name}'")
 
 
 def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: type, name: str) -> Value:
@@ -112,9 +110,7 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
             return receiver.slots[name]
         if receiver.real is None:
             raise no_attribute(tracer, receiver, name)
-        value = tracer.wrap(
-            run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name)
-        )
+        value = tracer.wrap(run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name))
         receiver.slots[name] = value
         return value
     return tracer.fresh(run(tracer, getattr, (receiver.concrete(), name)))

@@ -32,9 +32,7 @@ _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
 
 
-def call_function(
-    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a Python function."""
     real = function.real
     if real is not None:
@@ -52,9 +50,7 @@ def call_function(
     return inline(tracer, function, args, kwargs)
 
 
-def call_handler(
-    tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def call_handler(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a table entry; a wrong argument list raises TypeError in the evaluated program."""
     try:
         inspect.signature(handler).bind(tracer, *args, **kwargs)
@@ -99,9 +95,9 @@ def is_torch_function(real: Any) -> bool:
 def _call_descriptor(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         raise tracer.raises(TypeError, f"unbound method {real.__name__}() needs an argument")
-    if isinstance(args[0], TensorValue) or issubclass(_TENSOR_BASE, real.__objclass__):
-        if real.__objclass__ is not object:
-            return call_torch(tracer, real, args, kwargs)
+    of_tensors = isinstance(args[0], TensorValue) or issubclass(_TENSOR_BASE, real.__objclass__)
+    if of_tensors and real.__objclass__ is not object:
+        return call_torch(tracer, real, args, kwargs)
     return args[0].call_method(tracer, real.__name__, args[1:], kwargs)
 
 
@@ -115,9 +111,7 @@ def _call_cached(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
     return tracer.wrap(run(tracer, real, tuple(concrete), named), None)
 
 
-def inline(
-    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def inline(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Evaluate the function's body in a new frame."""
     from bytecap.frame import Frame
     from bytecap.values.iterators import GeneratorValue

@@ -108,9 +108,7 @@ def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object
 
 
 # Two-in-one forms of 3.13 hold two local indices in one argument, whatever its size.
-_PAIRED = frozenset(
-    {"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"}
-)
+_PAIRED = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
 
 
 @lru_cache(maxsize=4096)
@@ -136,11 +134,7 @@ def decode(code: CodeType) -> Program:
         jump = -1
         if op in _HAS_JUMP:
             jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
-        value = (
-            (names[arg >> 4], names[arg & 15])
-            if name in _PAIRED
-            else _argval(code, names, op, arg)
-        )
+        value = (names[arg >> 4], names[arg & 15]) if name in _PAIRED else _argval(code, names, op, arg)
         index_of[position] = len(rows)
         rows.append((name, arg, value, jump, position))
         start, arg, position = after, 0, after
@@ -159,7 +153,4 @@ def _handlers(code: CodeType, index_of: dict[int, int], raw: bytes) -> tuple[Han
         return index_of[offset]
 
     entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    return tuple(
-        Handler(index_at(e.start), index_at(e.end), index_at(e.target), e.depth, e.lasti)
-        for e in entries
-    )
+    return tuple(Handler(index_at(e.start), index_at(e.end), index_at(e.target), e.depth, e.lasti) for e in entries)

@@ -110,6 +110,13 @@ class InterpretError(StageError):
     fix = "Run the document with the torch version that wrote it."
 
 
+class EvaluatorFault(CannotCapture):
+    """The evaluator itself failed; `__cause__` is its exception. The frame runs plain as for any other refusal."""
+
+    code = "BC014"
+    fix = "Report it with the function; meanwhile the frame runs plain."
+
+
 class BadOption(StageError):
     """An option of `optimize` that cannot be honoured."""
 

@@ -28,9 +28,7 @@ def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kw
     return tracer.fresh(run(tracer, function, args, kwargs))
 
 
-def fold_call(
-    tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
     try:
         real_args = tuple(arg.concrete() for arg in args)
@@ -41,9 +39,7 @@ def fold_call(
     return fold(tracer, function, real_args, real_kwargs)
 
 
-def fold_method(
-    tracer: Tracer, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A method of an immutable object, done at once."""
     from bytecap.values.constant import Constant
     from bytecap.values.opaque import OpaqueValue, is_pure_method

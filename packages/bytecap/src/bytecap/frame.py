@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from bytecap.decode import Handler, Instruction, decode
-from bytecap.errors import CannotCapture, UnsupportedInstruction
+from bytecap.errors import UnsupportedInstruction
 from bytecap.opcodes import HANDLERS
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
@@ -17,7 +17,6 @@ from bytecap.values.sequences import Lazy
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
-
 
 
 class Returned:
@@ -114,9 +113,8 @@ class Frame:
                         return outcome.value if type(outcome) is Returned else outcome
             except PythonRaise as error:
                 self._unwind(error)
-            except CannotCapture as error:
-                if error.where is None:
-                    error.where = str(self.tracer.line())
+            except Exception:
+                self.tracer.note_fault()
                 raise
 
     def resume(self, sent: Value, *, first: bool) -> Any:
@@ -133,7 +131,9 @@ class Frame:
     def _unwind(self, error: PythonRaise) -> None:
         handler: Handler | None = self.program.handler_at(self.pc - 1)
         if handler is None:
+            self.tracer.note_fault()
             raise error
+        self.tracer.fault_line = None
         del self.stack[handler.depth :]
         if handler.lasti:
             self.push(Constant(self.pc - 1))

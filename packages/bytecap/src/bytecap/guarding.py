@@ -109,9 +109,7 @@ class GuardSet:
     def same(self, first: Source, second: Source, same: bool, line: SourceLine | None) -> None:
         self.add(SameObject(first, second, same, line))
 
-    def tensor(
-        self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None
-    ) -> None:
+    def tensor(self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
         name = f"{type(real).__module__}.{type(real).__qualname__}"
         if type(real) is torch.Tensor:
             name = "torch.Tensor"

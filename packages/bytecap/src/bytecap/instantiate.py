@@ -45,9 +45,7 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     raise UnsupportedCall(f"creating a {cls.__module__}.{cls.__qualname__}")
 
 
-def _metaclass_call(
-    tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def _metaclass_call(tracer: Tracer, cls: type, custom: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if issubclass(cls, enum.Enum):
         return fold_call(tracer, cls, args, kwargs)
     method = MethodValue(tracer.wrap(custom, None), ClassValue(cls))
@@ -62,7 +60,7 @@ def _new_exception(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[st
 
 def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """type.__call__: `__new__`, then `__init__` if the result is an instance."""
-    new, owner = static_lookup(cls.__mro__, "__new__")
+    new, _ = static_lookup(cls.__mro__, "__new__")
     if isinstance(new, staticmethod):
         new = new.__func__
     if isinstance(new, types.FunctionType):
@@ -76,9 +74,7 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
     return made
 
 
-def _initialise(
-    tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]
-) -> None:
+def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
     init, owner = static_lookup(cls.__mro__, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)

@@ -1,6 +1,6 @@
 """The reference meaning of `Capture`: run the graph's torch calls by name, eagerly.
 
-    >>> outputs = interpret(document, inputs)         # doctest: +SKIP
+>>> outputs = interpret(document, inputs)         # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ..
     """
     if len(inputs) != len(capture.inputs):
         raise InterpretError(f"the graph has {len(capture.inputs)} inputs, {len(inputs)} were given")
-    values: dict[str, Any] = {
-        item.value.name: given for item, given in zip(capture.inputs, inputs, strict=True)
-    }
+    values: dict[str, Any] = {item.value.name: given for item, given in zip(capture.inputs, inputs, strict=True)}
     enabled = torch.is_grad_enabled()
     try:
         for node in capture.graph.nodes:

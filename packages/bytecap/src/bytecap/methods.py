@@ -99,9 +99,7 @@ def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse:
     return NONE
 
 
-def sort_values(
-    tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None
-) -> list[Value]:
+def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: Value | None) -> list[Value]:
     """sorted(items, key=key, reverse=reverse), stable."""
     import functools
 
@@ -404,9 +402,7 @@ PROTOCOL: dict[str, Method] = {
 }
 
 
-def call_table_method(
-    tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a method of a builtin container."""
     method = _TABLES[type(self)].get(name) or PROTOCOL.get(name)
     if method is None and isinstance(self, Sequence) and self.cls is deque and name == "__reversed__":
@@ -476,4 +472,3 @@ def call_object_method(
 
         return fold_call(tracer, run(tracer, getattr, (self.concrete(), name)), args, kwargs)
     raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
-

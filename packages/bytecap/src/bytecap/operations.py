@@ -81,9 +81,7 @@ def _is_not_implemented(value: Value) -> bool:
 
 def _user_binary(tracer: Tracer, left: Value, right: Value, method: str, reflected: str) -> Value | None:
     attempts = [(left, method, right), (right, reflected, left)]
-    right_first = left.python_type() is not right.python_type() and issubclass(
-        right.python_type(), left.python_type()
-    )
+    right_first = left.python_type() is not right.python_type() and issubclass(right.python_type(), left.python_type())
     for receiver, name, other in reversed(attempts) if right_first else attempts:
         bound = _user_method(tracer, receiver, name)
         if bound is not None:
@@ -98,10 +96,10 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     from bytecap.torch_calls import call_torch
 
     row = BINARY[symbol]
-    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-        if not (isinstance(left, ObjectValue) or isinstance(right, ObjectValue)):
-            function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
-            return call_torch(tracer, function, [left, right], {})
+    kinds = {type(left), type(right)}
+    if TensorValue in kinds and not any(issubclass(kind, ObjectValue) for kind in kinds):
+        function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
+        return call_torch(tracer, function, [left, right], {})
     if inplace:
         bound = _user_method(tracer, left, row.inplace_method)
         if bound is not None:
@@ -127,9 +125,7 @@ def _concrete_binary(tracer: Tracer, function: Any, left: Value, right: Value) -
     try:
         real_left, real_right = left.concrete(), right.concrete()
     except NotConcrete:
-        raise UnsupportedCall(
-            f"operator {function.__name__} on {left.describe()} and {right.describe()}"
-        ) from None
+        raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}") from None
     return fold(tracer, function, (real_left, real_right))
 
 
@@ -154,10 +150,10 @@ _SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symm
 
 
 def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
-    if symbol == "+" and isinstance(left, Sequence) and isinstance(right, Sequence):
-        if left.builtin is right.builtin:
-            cls = _sum_class(left.cls, right.cls)
-            return type(left)([*left.values(tracer), *right.values(tracer)], cls=cls)
+    both_sequences = isinstance(left, Sequence) and isinstance(right, Sequence)
+    if symbol == "+" and both_sequences and left.builtin is right.builtin:  # type: ignore[attr-defined]
+        cls = _sum_class(left.cls, right.cls)
+        return type(left)([*left.values(tracer), *right.values(tracer)], cls=cls)
     if symbol == "*":
         for sequence, count in ((left, right), (right, left)):
             if isinstance(sequence, Sequence) and isinstance(count, Constant):
@@ -261,9 +257,7 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return (
             left.builtin is right.builtin
             and len(left.items) == len(right.items)
-            and all(
-                equal(tracer, a, b) for a, b in zip(left.values(tracer), right.values(tracer), strict=True)
-            )
+            and all(equal(tracer, a, b) for a, b in zip(left.values(tracer), right.values(tracer), strict=True))
         )
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         return _dicts_equal(tracer, left, right)
@@ -301,9 +295,7 @@ def same_object(left: Value, right: Value) -> bool:
         return False
     if isinstance(left, Constant) and isinstance(right, Constant):
         return left.value is right.value or (
-            type(left.value) is type(right.value)
-            and isinstance(left.value, (int, str))
-            and left.value == right.value
+            type(left.value) is type(right.value) and isinstance(left.value, (int, str)) and left.value == right.value
         )
     if type(left) is not type(right) or getattr(left, "real", None) is None:
         return False

@@ -23,7 +23,7 @@ from bytecap.guards import GuardError, compile_guards, explain
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
 from bytecap.options import Options
 from bytecap.roots import root_of
-from bytecap.stage import capture
+from bytecap.stage import capture, frame_refusal
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 
@@ -63,8 +63,13 @@ def optimize(
     if recompile_limit < 1:
         raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
     function, code = root_of(target)
+    refusal = frame_refusal(code)
+    if refusal is not None and fullgraph:
+        raise refusal
     engine = _Engine(backend, fullgraph, recompile_limit, on_event, options)
     enable(code, engine.owner)
+    if refusal is not None:
+        engine.report(code, refusal, Refused(refusal))
     call = Dispatcher(engine.owner, function)
     for name in _NAMES:
         value = getattr(target, name, None)
@@ -150,7 +155,7 @@ class _Engine:
         elif self.fullgraph:
             raise error
         else:
-            self._report(view.code, error, Refused(error))
+            self.report(view.code, error, Refused(error))
         try:
             guard = compile_guards(error.guards, view, objects=error.objects)
         except GuardError:
@@ -165,9 +170,9 @@ class _Engine:
         )
         if self.fullgraph:
             raise error
-        self._report(view.code, error, LimitReached(error))
+        self.report(view.code, error, LimitReached(error))
 
-    def _report(self, code: CodeType, error: StageError, event: Event) -> None:
+    def report(self, code: CodeType, error: StageError, event: Event) -> None:
         """Tell the listener, or warn; each fault of a code object once."""
         key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)
         if key in self._reported:

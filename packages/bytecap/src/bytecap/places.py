@@ -1,6 +1,6 @@
 """Where objects of modules are found again by name, so that guards on them are plain data.
 
-    place ::= sys.modules["pkg.mod"] | module-level name (.attribute)* | handle (held by this process)
+place ::= sys.modules["pkg.mod"] | module-level name (.attribute)* | handle (held by this process)
 """
 
 from __future__ import annotations

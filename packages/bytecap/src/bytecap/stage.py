@@ -1,7 +1,7 @@
 """The stage: one Python frame in, a `Capture` document and replacement bytecode out.
 
-    capture(frame_view, options) -> CaptureResult
-    CaptureResult.replacement(compiled) -> code object that calls `compiled` and gives the frame's result
+capture(frame_view, options) -> CaptureResult
+CaptureResult.replacement(compiled) -> code object that calls `compiled` and gives the frame's result
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from bytecap.emit import Emitter, emit_epilogue
-from bytecap.errors import CannotCapture, NoTensorWork, RaisedInCapture, UnsupportedFrame
+from bytecap.errors import (
+    CannotCapture,
+    EvaluatorFault,
+    NoTensorWork,
+    RaisedInCapture,
+    UnsupportedCall,
+    UnsupportedFrame,
+)
 from bytecap.frame import Frame
 from bytecap.guarding import global_state
 from bytecap.options import Options
@@ -69,17 +76,20 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     """
     options = Options() if options is None else options
-    for flag, what in _UNSUPPORTED_FLAGS.items():
-        if view.code.co_flags & flag:
-            raise UnsupportedFrame(f"{view.code.co_qualname} is {what}")
+    refusal = frame_refusal(view.code)
+    if refusal is not None:
+        raise refusal
     tracer = Tracer()
     state = global_state()
     with capture_environment():
         try:
             emitter = _evaluate_and_emit(tracer, view, options)
-        except CannotCapture as error:
-            error.guards, error.objects = (state, *tracer.guards.all()), tracer.names.objects
-            raise
+        except Exception as error:
+            refused = _as_refusal(error)
+            refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
+            if refused.where is None and tracer.fault_line is not None:
+                refused.where = str(tracer.fault_line)
+            raise refused from refused.__cause__
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
     document = Capture(
@@ -101,6 +111,30 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
     )
 
 
+def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
+    """Why frames of `code` are never captured, whatever their arguments; None when they may be."""
+    for flag, what in _UNSUPPORTED_FLAGS.items():
+        if code.co_flags & flag:
+            where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
+            return UnsupportedFrame(f"{code.co_qualname} is {what}", where=where)
+    return None
+
+
+def _as_refusal(error: Exception) -> CannotCapture:
+    match error:
+        case CannotCapture():
+            return error
+        case PythonRaise():
+            return RaisedInCapture(_raised(error))
+        case NotConcrete():
+            return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
+        case RecursionError():
+            return UnsupportedCall("calls nested too deeply to evaluate")
+    fault = EvaluatorFault(f"{type(error).__name__} in the evaluator: {error}")
+    fault.__cause__ = error
+    return fault
+
+
 def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
     result = _evaluate(tracer, view)
     if not tracer.graph.has_work and not options.allow_empty:
@@ -113,13 +147,8 @@ def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
 
 def _evaluate(tracer: Tracer, view: Any) -> Value:
     frame = _first_frame(tracer, view)
-    try:
-        with tracer.entering(frame):
-            return frame.run()
-    except PythonRaise as error:
-        raise RaisedInCapture(_raised(error)) from None
-    except NotConcrete as error:
-        raise CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}") from None
+    with tracer.entering(frame):
+        return frame.run()
 
 
 def _raised(error: PythonRaise) -> str:

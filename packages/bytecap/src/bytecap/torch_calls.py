@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from absint import AbstractTensor, DataDependentError, abstract_call
+from absint.errors import TypeRuleError
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
@@ -15,6 +17,7 @@ from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
+from bytecap.values.objects import UnknownText
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 
@@ -46,6 +49,14 @@ def to_host(tracer: Tracer, value: Value) -> Any:
         raise UnsupportedValue(f"a torch function was given a {value.describe()}") from None
 
 
+def _refuse_setters(function: Any) -> None:
+    """Changes of torch's own state, save those that are undone on leaving a `with`."""
+    name = getattr(function, "__name__", "")
+    is_setter = name.startswith(("set_", "_set_")) and not isinstance(function, (MethodDescriptorType, FunctionType))
+    if is_setter and "autocast" not in name and name != "set_":
+        raise UnsupportedCall(f"torch.{name} in captured code")
+
+
 def call_torch(
     tracer: Tracer,
     function: Callable[..., Any],
@@ -55,6 +66,7 @@ def call_torch(
     target: str | None = None,
 ) -> Value:
     """Evaluate one torch call; `target` names functions that do not know their own name."""
+    _refuse_setters(function)
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
     result = _evaluate(tracer, function, host_args, host_kwargs)
@@ -74,10 +86,12 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
         raise DataDependent(f"{name}(): {error.message}") from None
+    except TypeRuleError as error:
+        raise tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error)) from None
     except StageError as error:
         raise AbstractCallFailed(f"{name}: {error.message}") from None
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-        raise tracer.raises_real(error) from None
+        raise tracer.raises(type(error), UnknownText(error)) from None
 
 
 def _is_node(result: Any) -> bool:
@@ -102,9 +116,7 @@ def _target(function: Any) -> str:
         raise UnsupportedCall(f"{function!r} has no name in torch: {error.message}") from None
 
 
-def record(
-    tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Value:
+def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Value:
     """Append the node and wrap its result; a tensor that went in and comes out stays the same object."""
     wire = tracer.wire_argument
     try:
@@ -137,3 +149,5 @@ def data_dependent_scalar(tracer: Tracer, value: TensorValue, what: str) -> Any:
         return abstract_call(torch.Tensor.item, (value.abstract,), mode=tracer.mode)
     except DataDependentError:
         raise DataDependent(f"{what} ({value.describe()}) depends on its content") from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise tracer.raises(type(error), UnknownText(error)) from None

@@ -50,6 +50,7 @@ class Tracer:
         self.mode = AbstractMode()
         self.frames: list[Frame] = []
         self.frame_globals: DictValue | None = None
+        self.fault_line: SourceLine | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.tensors: dict[int, TensorValue] = {}
@@ -325,7 +326,9 @@ class Tracer:
                 continue
             for other in inputs:
                 both_held = written.role != "tensor" and other.role != "tensor"
-                alike = written.abstract.shape == other.abstract.shape and written.abstract.dtype == other.abstract.dtype
+                alike = (
+                    written.abstract.shape == other.abstract.shape and written.abstract.dtype == other.abstract.dtype
+                )
                 if other is not written and alike and not both_held:
                     self.guards.same(written.source, other.source, False, None)  # type: ignore[arg-type]
 
@@ -355,6 +358,11 @@ class Tracer:
             if not is_exempt(_module_of(frame)):
                 return _line_of(frame)
         return _line_of(self.frames[-1]) if self.frames else SourceLine("<unknown>", 0)
+
+    def note_fault(self) -> None:
+        """Remember the user's line where an exception left the innermost frame."""
+        if self.fault_line is None:
+            self.fault_line = self.line()
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:
         """An exception of the evaluated program; raise the result."""
@@ -425,12 +433,31 @@ def source_hint(source: Source) -> str:
 
 @contextlib.contextmanager
 def capture_environment() -> Iterator[None]:
-    """Hold the garbage collector, and put torch's grad mode back afterwards."""
-    enabled, grad = gc.isenabled(), torch.is_grad_enabled()
+    """Hold the garbage collector, and put torch's modes back afterwards (a refusal leaves `with` blocks open)."""
+    enabled, grad, autocast = gc.isenabled(), torch.is_grad_enabled(), _autocast_state()
     gc.disable()
     try:
         yield
     finally:
         torch._C._set_grad_enabled(grad)
+        if _autocast_state() != autocast:
+            _restore_autocast(autocast)
         if enabled:
             gc.enable()
+
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def _autocast_state() -> tuple[Any, ...]:
+    rows = [(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _AUTOCAST_DEVICES]
+    return (*rows, torch.is_autocast_cache_enabled())
+
+
+def _restore_autocast(state: tuple[Any, ...]) -> None:
+    *rows, cached = state
+    for device, (on, dtype) in zip(_AUTOCAST_DEVICES, rows, strict=True):
+        torch.set_autocast_enabled(device, on)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(cached)
+    torch.clear_autocast_cache()

@@ -158,17 +158,14 @@ def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         tracer.guard_set(source, real)
     members = [tracer.wrap(member, None) for member in real]
-    return SetValue(
-        {tracer.hash_key(m): m for m in members}, cls=type(real), real=real, source=source
-    )
+    return SetValue({tracer.hash_key(m): m for m in members}, cls=type(real), real=real, source=source)
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, slice, tracer.line())
     parts = [
-        tracer.wrap(getattr(real, name), tracer.attribute_source(source, name))
-        for name in ("start", "stop", "step")
+        tracer.wrap(getattr(real, name), tracer.attribute_source(source, name)) for name in ("start", "stop", "step")
     ]
     return SliceValue(*parts, source=source)
 
@@ -289,9 +286,7 @@ def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
     return DictValue(
         real=names,
         source=home,
-        item_source=item_source(tracer, home)
-        if custom
-        else lambda key, index: tracer.attribute_source(source, key),
+        item_source=item_source(tracer, home) if custom else lambda key, index: tracer.attribute_source(source, key),
     )
 
 

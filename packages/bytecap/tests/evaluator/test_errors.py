@@ -50,7 +50,7 @@ def divides_by_zero(x, n):
     return x * (1 // n)
 
 
-@PROGRAMS.add(matrix, refusal="BC011")
+@PROGRAMS.add(matrix, refusal="BC005")
 def shape_mismatch(x):
     return x @ x
 

@@ -6,8 +6,9 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall
-from bytecap.fold import fold, fold_call
+from bytecap.fold import fold, fold_call, run
 from bytecap.operations import (
     BINARY,
     COMPARE,
@@ -29,8 +30,8 @@ from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
-from bytecap.values.iterators import HostIterator
 from bytecap.values.identity import IdentityToken
+from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.protocols import CallIterator
@@ -56,22 +57,20 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
     cls = classes.concrete()
     if isinstance(value, TensorValue):
-        return (value.real is not None and _fast_isinstance(value.real, cls)) or issubclass(value.cls, cls)
+        return (value.real is not None and run(tracer, isinstance, (value.real, cls))) or issubclass(value.cls, cls)
     try:
-        return _fast_isinstance(value.concrete(), cls)
+        return run(tracer, isinstance, (value.concrete(), cls))
     except NotConcrete:
-        return issubclass(value.python_type(), cls)
-
-
-def _fast_isinstance(real: Any, cls: Any) -> bool:
-    return isinstance(real, cls)
+        return run(tracer, issubclass, (value.python_type(), cls))
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
-    others = classes.concrete() if not isinstance(classes, TupleValue) else tuple(
-        other.concrete() for other in classes.values(tracer)
+    others = (
+        classes.concrete()
+        if not isinstance(classes, TupleValue)
+        else tuple(other.concrete() for other in classes.values(tracer))
     )
-    return Constant(issubclass(cls.concrete(), others))
+    return Constant(run(tracer, issubclass, (cls.concrete(), others)))
 
 
 def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:
@@ -112,7 +111,7 @@ def _type(tracer: Tracer, *args: Value) -> Value:
 def _callable(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, (FunctionValue, MethodValue, BuiltinMethod, BuiltinFunction, ClassValue)):
         return Constant(True)
-    return Constant(callable(getattr(value.python_type(), "__call__", None)))
+    return Constant(static_lookup(value.python_type().__mro__, "__call__")[1] is not None)
 
 
 def _id(tracer: Tracer, value: Value) -> Value:
@@ -149,9 +148,7 @@ def _sum(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
 
 
 def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
-    def pick(
-        tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None
-    ) -> Value:
+    def pick(tracer: Tracer, *args: Value, key: Value | None = None, default: Value | None = None) -> Value:
         items = collect(tracer, args[0]) if len(args) == 1 else list(args)
         if not items:
             if default is None:

@@ -83,22 +83,16 @@ def _starmap(tracer: Tracer, function: Value, rows: Value) -> Value:
 
 
 def _takewhile(tracer: Tracer, test: Value, values: Value) -> Value:
-    items = itertools.takewhile(
-        lambda item: truth(tracer, test.call(tracer, [item], {})), iterate_host(tracer, values)
-    )
+    items = itertools.takewhile(lambda item: truth(tracer, test.call(tracer, [item], {})), iterate_host(tracer, values))
     return HostIterator(items, itertools.takewhile)
 
 
 def _dropwhile(tracer: Tracer, test: Value, values: Value) -> Value:
-    items = itertools.dropwhile(
-        lambda item: truth(tracer, test.call(tracer, [item], {})), iterate_host(tracer, values)
-    )
+    items = itertools.dropwhile(lambda item: truth(tracer, test.call(tracer, [item], {})), iterate_host(tracer, values))
     return HostIterator(items, itertools.dropwhile)
 
 
-def _accumulate(
-    tracer: Tracer, values: Value, function: Value | None = None, *, initial: Value | None = None
-) -> Value:
+def _accumulate(tracer: Tracer, values: Value, function: Value | None = None, *, initial: Value | None = None) -> Value:
     def sums() -> Iterator[Value]:
         total = None if initial is None or is_none(initial) else initial
         if total is not None:

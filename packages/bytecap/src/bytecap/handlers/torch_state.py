@@ -77,8 +77,6 @@ def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     return fold_call(tracer, torch.device, list(args), kwargs)
 
 
-
-
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.compiler.is_compiling: _always(True),
     torch.compiler.is_dynamo_compiling: _always(True),

@@ -226,4 +226,3 @@ VARIABLES = {
     "COMPARE_OP": _compare_op, "IS_OP": _is_op, "CONTAINS_OP": _contains_op, "UNARY_NEGATIVE": _unary("-"),
     "UNARY_POSITIVE": _unary("+"), "UNARY_INVERT": _unary("~"), "UNARY_NOT": _unary_not,
 }  # fmt: skip
-

@@ -1,7 +1,7 @@
 """For tests of the evaluator: CPython itself as the oracle, and generated programs.
 
-    check(function, make_arguments)     plain and captured runs give the same outcome
-    outcome ::= result | exception, arguments as the call left them, printed text
+check(function, make_arguments)     plain and captured runs give the same outcome
+outcome ::= result | exception, arguments as the call left them, printed text
 """
 
 from bytecap.testing.comparison import differences

@@ -1,12 +1,12 @@
 """A list of test programs with the arguments to call them with.
 
-    PROGRAMS = Programs()
+PROGRAMS = Programs()
 
-    @PROGRAMS.add(lambda: torch.ones(3))
-    def doubles(x): return x * 2
+@PROGRAMS.add(lambda: torch.ones(3))
+def doubles(x): return x * 2
 
-    @pytest.mark.parametrize("program", PROGRAMS, ids=str)
-    def test_same_as_plain(program): program.check()
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program): program.check()
 """
 
 from __future__ import annotations

@@ -61,9 +61,7 @@ class Value:
         method = self.get_attribute(tracer, "__call__")
         return method.call(tracer, args, kwargs)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Call the method `name` that the object's C type implements."""
         from bytecap.fold import fold_method
 
@@ -114,9 +112,7 @@ class IteratorValue(Value):
     def iterate(self, tracer: Tracer) -> Value:
         return self
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.operations import next_or_raise
 
         if name == "__next__":

@@ -47,9 +47,7 @@ class ClassValue(Value):
 
         return instantiate(tracer, self.real, args, kwargs)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.fold import fold_call, run
 
         if name == "fromkeys" and self.real in DICT_TYPES:

@@ -88,9 +88,7 @@ class FunctionValue(Value):
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         self.attributes.set_item(tracer, Constant(name), value)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__get__":
             is_none = isinstance(args[0], Constant) and args[0].value is None
             return self if is_none else MethodValue(self, args[0])

@@ -84,9 +84,7 @@ class GeneratorValue(IteratorValue):
         self.finished = True
         return End(result)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.operations import result_or_stop
 
         match name:

@@ -162,9 +162,7 @@ class DictValue(Value):
         if self.real is not None:
             self.written[code] = True
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
 
         return call_table_method(tracer, self, name, args, kwargs)
@@ -253,9 +251,7 @@ class DictView(Value):
             return self.dictionary.contains(tracer, item)
         return super().contains(tracer, item)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
 
         return call_table_method(tracer, self, name, args, kwargs)
@@ -313,9 +309,7 @@ class SetValue(Value):
 
         return HostIterator(iter(list(self.members.values())))
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
 
         return call_table_method(tracer, self, name, args, kwargs)

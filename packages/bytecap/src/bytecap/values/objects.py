@@ -76,9 +76,7 @@ class ObjectValue(Value):
             raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not callable")
         return method.call(tracer, args, kwargs)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_object_method
 
         return call_object_method(tracer, self, name, args, kwargs)
@@ -177,6 +175,25 @@ class ObjectValue(Value):
         emitter.load(value)
         emitter.call_helper("set_attribute", arguments=3)
         emitter.pop()
+
+
+class UnknownText(Value):
+    """The message of an error that torch raised on abstract tensors: eager torch may put it in other words."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def python_type(self) -> type:
+        return str
+
+    def describe(self) -> str:
+        return "message of an error raised by torch"
+
+    def __repr__(self) -> str:
+        return getattr(self.error, "message", str(self.error))
 
 
 class TracebackValue(Value):

@@ -28,9 +28,7 @@ _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
 
 def is_pure_method(real: Any, name: str) -> bool:
     """Whether calling `name` on this object at capture time is sound."""
-    return any(
-        isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS
-    )
+    return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
 
 
 class OpaqueValue(Value):

@@ -62,10 +62,7 @@ class Sequence(Value):
         return [self.item(tracer, index) for index in range(len(self.items))]
 
     def concrete_items(self) -> list[Any]:
-        return [
-            item.real if isinstance(item, Lazy) and item.source is None else _concrete(item)
-            for item in self.items
-        ]
+        return [item.real if isinstance(item, Lazy) and item.source is None else _concrete(item) for item in self.items]
 
     def length(self, tracer: Tracer) -> int:
         return len(self.items)
@@ -92,9 +89,7 @@ class Sequence(Value):
     def slice_type(self) -> Any:
         return type(self)
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
 
         return call_table_method(tracer, self, name, args, kwargs)

@@ -103,9 +103,7 @@ class TensorValue(Value):
             raise UnsupportedMutation(f"cannot set attribute {name!r} of an outside tensor")
         self.attributes[name] = value
 
-    def call_method(
-        self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.torch_calls import call_torch
 
         return call_torch(tracer, getattr(torch.Tensor, name), [self, *args], kwargs)
