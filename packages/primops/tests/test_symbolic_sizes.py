@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from primops.interpret import interpret
 from primops.stage import lower_graph
 from primops.verify import verify_graph

@@ -84,7 +84,7 @@ class Builder:
         return self.results[0]  # type: ignore[return-value]
 
     def apply(self, record: Record, arguments: tuple[Any, ...]) -> Any:
-        """The value of a prim (a tuple for prims with several results). Raises `Decline` for a dtype it does not take."""
+        """The value of a prim (a tuple where it has several results). Raises `Decline` for a dtype it does not take."""
         allowed = _ALLOWED.get(record.name)
         if allowed is not None:
             for x in arguments:

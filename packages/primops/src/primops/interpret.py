@@ -57,9 +57,9 @@ def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
             if isinstance(dim, Expr) and dim.text.isidentifier():
                 symbols.setdefault(dim.text, size)
     for value, x in zip(graph.inputs, inputs, strict=True):
-        if isinstance(value.type, TensorType) and isinstance(x, torch.Tensor):
-            if _sizes(value.type.shape, symbols) != tuple(x.shape):
-                raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
+        typed = isinstance(value.type, TensorType) and isinstance(x, torch.Tensor)
+        if typed and _sizes(value.type.shape, symbols) != tuple(x.shape):  # type: ignore[union-attr]
+            raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
     return symbols
 
 

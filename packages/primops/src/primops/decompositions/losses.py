@@ -166,7 +166,7 @@ def binary_cross_entropy_with_logits(
 
 # --- negative log likelihood ---------------------------------------------------------------------------------------
 def _picked(p: Builder, x: Value, target: Value, ignore_index: int) -> tuple[Value, Value, Value, int]:
-    """Which targets count, the targets made safe, both shaped like x with size 1 for the classes, and that dimension."""
+    """Which targets count; the targets made safe, and which count, with size 1 for the classes; that dimension."""
     dim = 1 if x.rank > 1 else 0
     shape = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     valid = p.ne(target, int(ignore_index))

@@ -207,6 +207,8 @@ def norm(p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = F
     return vector_norm(p, x, 2 if ord is None else ord, dim, keepdim)
 
 
+_SPREADS = {"var": var, "std": std, "var_mean": var_mean, "std_mean": std_mean}
+
 TABLE: Table = {
     "aten.sum.default": sum_all,
     "aten.sum.dim_IntList": sum_dims,
@@ -215,10 +217,10 @@ TABLE: Table = {
     "aten.prod.dim_int": prod_dim,
     "aten.mean.default": mean_all,
     "aten.mean.dim": mean_dims,
-    **{f"aten.{name}.correction": f for name, f in (("var", var), ("std", std), ("var_mean", var_mean), ("std_mean", std_mean))},
+    **{f"aten.{name}.correction": f for name, f in _SPREADS.items()},
     **{
         f"aten.{name}.{o}": _old_style(f)
-        for name, f in (("var", var), ("std", std), ("var_mean", var_mean), ("std_mean", std_mean))
+        for name, f in _SPREADS.items()
         for o in ("default", "dim")
     },
     "aten.amax.default": _extreme("amax"),

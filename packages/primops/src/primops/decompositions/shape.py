@@ -379,7 +379,10 @@ def broadcast_tensors(p: Builder, tensors: Sequence[Value]) -> tuple[Value, ...]
 
 
 VIEWS: Table = {
-    **{f"aten.{n}.default": to_shape for n in ("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "view_as")},
+    **{
+        f"aten.{n}.default": to_shape
+        for n in ("view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "view_as")
+    },
     "aten.squeeze.dim": to_shape,
     "aten.squeeze.dims": to_shape,
     "aten.expand.default": expand,

@@ -25,7 +25,7 @@ _ELEMENTWISE = frozenset(
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """After it, `full` moved or converted is `full` again, and a `full` beside a tensor in an elementwise prim is a literal."""
+    """After it, `full` moved or converted is `full` again, and a `full` beside a tensor, elementwise, is a literal."""
 
     def run(self, graph: Graph) -> Graph:
         constants: dict[str, Number] = {}

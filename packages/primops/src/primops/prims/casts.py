@@ -22,7 +22,9 @@ def _same_width(x: TensorType, dtype: str) -> str | None:
     return f"{x.dtype} and {dtype} differ in width"
 
 
-C1 = Constraint("C1", "Both dtypes are supported.", _supported, ("convert_element_type", (tensor("float32", (2,)), "complex64")))  # fmt: skip
+C1 = Constraint(
+    "C1", "Both dtypes are supported.", _supported, ("convert_element_type", (tensor("float32", (2,)), "complex64"))
+)
 C2 = Constraint("C2", "Both dtypes have the same width.", _same_width, ("bitcast", (tensor("float32", (2,)), "int64")))
 
 RECORDS: tuple[Record, ...] = (
@@ -32,7 +34,8 @@ RECORDS: tuple[Record, ...] = (
         _cast, (C1,), "convert_element_type(x: f32[2, 3], bfloat16) -> bf16[2, 3]",
     ),
     Record(
-        "bitcast", "cast", parameters("x: tensor, dtype: dtype"), "The same bits read as another dtype of the same width.",
+        "bitcast", "cast", parameters("x: tensor, dtype: dtype"),
+        "The same bits read as another dtype of the same width.",
         _cast, (C1, C2), "bitcast(x: f32[2, 3], int32) -> i32[2, 3]",
     ),
 )  # fmt: skip

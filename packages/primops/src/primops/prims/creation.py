@@ -29,7 +29,9 @@ def _iota_dtype(length: Dim, start: float, step: float, dtype: str) -> str | Non
 
 
 N1 = Constraint("N1", "The dtype is supported.", _full_dtype, ("full", ((2,), 0, "complex64")))
-N2 = Constraint("N2", "The dtype is an integer or float; integers count by integers.", _iota_dtype, ("iota", (3, 0, 0.5, "int64")))  # fmt: skip
+N2 = Constraint(
+    "N2", "The dtype is an integer or float; integers count by integers.", _iota_dtype, ("iota", (3, 0, 0.5, "int64"))
+)
 
 RECORDS: tuple[Record, ...] = (
     Record(

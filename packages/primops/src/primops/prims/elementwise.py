@@ -86,19 +86,30 @@ def _where_condition(cond: TensorType, a: Any, b: Any) -> str | None:
 E1 = Constraint("E1", "All tensor operands have the same shape.", _same_shape, ("add", (_F, _F4)))
 E2 = Constraint("E2", "At least one operand is a tensor.", _some_tensor, ("add", (1, 2)))
 E3 = Constraint("E3", "All tensor operands have the same dtype.", _same_dtype, ("add", (_F, _D)))
-E4 = Constraint("E4", "All tensor operands are on one device.", _one_device, ("add", (_F, tensor("float32", (2, 3), "cuda:0"))))  # fmt: skip
-E5 = Constraint("E5", "A literal fits the dtype: no float for integers, only bool for bool.", _literals_fit, ("add", (_I, 0.5)))  # fmt: skip
+E4 = Constraint(
+    "E4", "All tensor operands are on one device.", _one_device, ("add", (_F, tensor("float32", (2, 3), "cuda:0")))
+)
+E5 = Constraint(
+    "E5", "A literal fits the dtype: no float for integers, only bool for bool.", _literals_fit, ("add", (_I, 0.5))
+)
 E6 = _dtype_in(FLOATS, "E6", "Operands are of a floating dtype.", ("exp", (_I,)))
 E7 = _dtype_in(NUMBERS, "E7", "Operands are integers or floats, not bool.", ("add", (_B, _B)))
 E8 = _dtype_in(INTEGRAL, "E8", "Operands are integers or bool.", ("bitwise_and", (_F, _F)))
 E9 = _dtype_in(INTEGERS, "E9", "Operands are integers.", ("shift_left", (_B, _B)))
 E10 = _dtype_in(frozenset({"bool"}), "E10", "Operands are bool.", ("logical_and", (_F, _F)))
-E11 = _dtype_in(SUPPORTED, "E11", "Operands are of a supported dtype.", ("eq", (tensor("complex64", (2,)), tensor("complex64", (2,)))))  # fmt: skip
+E11 = _dtype_in(
+    SUPPORTED,
+    "E11",
+    "Operands are of a supported dtype.",
+    ("eq", (tensor("complex64", (2,)), tensor("complex64", (2,)))),
+)
 E12 = Constraint("E12", "The condition is bool.", _where_condition, ("where", (_I, _F, _F)))
 E13 = Constraint("E13", "The condition has the shape and device of the tensors chosen from.",
-                 lambda cond, a, b: _same_shape(cond, a, b) or _one_device(cond, a, b), ("where", (tensor("bool", (3,)), _F, 0.0)))  # fmt: skip
+                 lambda cond, a, b: _same_shape(cond, a, b) or _one_device(cond, a, b),
+                 ("where", (tensor("bool", (3,)), _F, 0.0)))  # fmt: skip
 E14 = Constraint("E14", "The values chosen from have one dtype; a literal fits it; one of them is a tensor.",
-                 lambda cond, a, b: _some_tensor(a, b) or _same_dtype(a, b) or _literals_fit(a, b), ("where", (_B, _F, _D)))  # fmt: skip
+                 lambda cond, a, b: _some_tensor(a, b) or _same_dtype(a, b) or _literals_fit(a, b),
+                 ("where", (_B, _F, _D)))  # fmt: skip
 
 
 _EXAMPLES = {1: "{0}(x: f32[2, 3]) -> f32[2, 3]", 2: "{0}(x: f32[2, 3], y: f32[2, 3]) -> f32[2, 3]"}
@@ -178,7 +189,8 @@ RECORDS: tuple[Record, ...] = (
     *(_elementwise(name, 2, E10, doc) for name, doc in _LOGICAL.items()),
     _elementwise("fma", 3, E6, "x * y + z, rounded once."),
     Record(
-        "where", "elementwise", parameters("cond: tensor, x: operand, y: operand"), "x where cond holds, else y.", _where,
+        "where", "elementwise", parameters("cond: tensor, x: operand, y: operand"), "x where cond holds, else y.",
+        _where,
         (E12, E14, E13), "where(cond: b8[2, 3], x: f32[2, 3], 0.0) -> f32[2, 3]",
     ),
 )  # fmt: skip

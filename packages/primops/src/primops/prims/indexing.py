@@ -91,13 +91,48 @@ def _window(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Siz
     return None
 
 
-I1 = Constraint("I1", "The index is int64 or int32, of the operand's rank; dim is a dimension.", _gather_index, ("gather", (_X, 0, _J)))  # fmt: skip
-I2 = Constraint("I2", "Outside dim the index is no larger than the operand.", _gather_sizes, ("gather", (_X, 0, tensor("int64", (2, 4)))))  # fmt: skip
-I3 = Constraint("I3", "The source has the operand's dtype and the index's shape (or is a literal).", _source, ("scatter", (_X, 0, _I, tensor("float64", (2, 3)))))  # fmt: skip
-I4 = Constraint("I4", "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.", _indices, ("index", (_X, (_J, tensor("int64", (5,))))))  # fmt: skip
-I5 = Constraint("I5", "The values have the operand's dtype and the shape of operand[indices].", _values, ("index_put", (_X, (_J,), _X, False)))  # fmt: skip
-I6 = Constraint("I6", "The source has the operand's dtype and the shape of the window.", _window, ("slice_scatter", (_X, _X, (0, 0), (1, 3), (1, 1))))  # fmt: skip
-I7 = Constraint("I7", "The operand is an integer or float.", _no_bool, ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))))  # fmt: skip
+I1 = Constraint(
+    "I1",
+    "The index is int64 or int32, of the operand's rank; dim is a dimension.",
+    _gather_index,
+    ("gather", (_X, 0, _J)),
+)
+I2 = Constraint(
+    "I2",
+    "Outside dim the index is no larger than the operand.",
+    _gather_sizes,
+    ("gather", (_X, 0, tensor("int64", (2, 4)))),
+)
+I3 = Constraint(
+    "I3",
+    "The source has the operand's dtype and the index's shape (or is a literal).",
+    _source,
+    ("scatter", (_X, 0, _I, tensor("float64", (2, 3)))),
+)
+I4 = Constraint(
+    "I4",
+    "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.",
+    _indices,
+    ("index", (_X, (_J, tensor("int64", (5,))))),
+)
+I5 = Constraint(
+    "I5",
+    "The values have the operand's dtype and the shape of operand[indices].",
+    _values,
+    ("index_put", (_X, (_J,), _X, False)),
+)
+I6 = Constraint(
+    "I6",
+    "The source has the operand's dtype and the shape of the window.",
+    _window,
+    ("slice_scatter", (_X, _X, (0, 0), (1, 3), (1, 1))),
+)
+I7 = Constraint(
+    "I7",
+    "The operand is an integer or float.",
+    _no_bool,
+    ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))),
+)
 
 _FAMILY = "indexing"
 RECORDS: tuple[Record, ...] = (
@@ -108,14 +143,16 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "index", _FAMILY, parameters("x: tensor, indices: indices"),
-        "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). Negative indices "
+        "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). "
+        "Negative indices "
         "count from the end. The index tensors have one shape; its dimensions stand where the indices do, or first "
         "if the indices are apart.",
         _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]]) -> f32[2, 4]",
     ),
     Record(
         "scatter", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
-        "x with x[index[i, j, k], j, k] = src[i, j, k] (for dim 0). Which write wins is unspecified when indices repeat.",
+        "x with x[index[i, j, k], j, k] = src[i, j, k] (for dim 0). "
+        "Which write wins is unspecified when indices repeat.",
         _like, (I1, I2, I3), "scatter(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
     ),
     Record(

@@ -55,13 +55,20 @@ def _one_dim(x: TensorType, dim: int | None) -> str | None:
     return None if dim is None or 0 <= dim < len(x.shape) else f"dim {dim} of rank {len(x.shape)}"
 
 
-R1 = Constraint("R1", "dims are distinct dimensions of the operand.", lambda x, dims, *_: distinct_dims(x, dims), ("sum", (_X, (0, 0))))  # fmt: skip
+R1 = Constraint(
+    "R1",
+    "dims are distinct dimensions of the operand.",
+    lambda x, dims, *_: distinct_dims(x, dims),
+    ("sum", (_X, (0, 0))),
+)
 R2 = Constraint(
     "R2", "The operand is an integer or float; the result has its dtype.", _numbers, ("sum", (_B, (0,))), NUMBERS
 )
 R3 = Constraint("R3", "The operand is bool.", _bools, ("any", (_X, (0,))), frozenset({"bool"}))
 R4 = Constraint("R4", "The operand is a float.", _floats, ("var_mean", (tensor("int64", (2,)), (0,), 1)), FLOATS)
-R5 = Constraint("R5", "No reduced dimension is empty (unless the result is).", _nonempty, ("amax", (tensor("float32", (0,)), (0,))))  # fmt: skip
+R5 = Constraint(
+    "R5", "No reduced dimension is empty (unless the result is).", _nonempty, ("amax", (tensor("float32", (0,)), (0,)))
+)
 R6 = Constraint("R6", "dim is a dimension of the operand (or None for all, flattened).", _one_dim, ("argmax", (_X, 2)))
 
 
@@ -76,14 +83,24 @@ def _along(name: str, family: str, kind: str, doc: str, rule: Rule, result: str)
 
 
 RECORDS: tuple[Record, ...] = (
-    _reduction("sum", "Sum over dims, which disappear; 0 for none. Floats accumulate in at least the operand's precision.", (R1, R2)),
+    _reduction(
+        "sum",
+        "Sum over dims, which disappear; 0 for none. Floats accumulate in at least the operand's precision.",
+        (R1, R2),
+    ),
     _reduction("prod", "Product over dims; 1 for none.", (R1, R2)),
     _reduction("amax", "Greatest over dims; nan if one is nan.", (R1, R2, R5)),
     _reduction("amin", "Least over dims; nan if one is nan.", (R1, R2, R5)),
     _reduction("any", "Whether some element over dims holds.", (R1, R3), "b8"),
     _reduction("all", "Whether every element over dims holds.", (R1, R3), "b8"),
-    _along("argmax", "reduction", "int?", "Index (int64) of the first greatest element along dim; nan is greatest.", _argument, "i64[2]"),
-    _along("argmin", "reduction", "int?", "Index (int64) of the first least element along dim; nan is least.", _argument, "i64[2]"),
+    _along(
+        "argmax", "reduction", "int?", "Index (int64) of the first greatest element along dim; nan is greatest.",
+        _argument, "i64[2]",
+    ),
+    _along(
+        "argmin", "reduction", "int?", "Index (int64) of the first least element along dim; nan is least.",
+        _argument, "i64[2]",
+    ),
     Record(
         "var_mean", "reduction", parameters("x: tensor, dims: dims, correction: number"),
         "Mean over dims, and the sum of squared deviations from it divided by max(0, count - correction). "

@@ -159,18 +159,45 @@ def _strided_bounds(x: TensorType, size: Sizes, stride: Sizes, offset: Dim) -> s
     return None if offset >= 0 and last < count else f"element {last} of {count}"
 
 
-S1 = Constraint("S1", "broadcast_dimensions has one increasing entry for each operand dimension.", _broadcast_dims, ("broadcast_in_dim", (_X, (2, 3), (1, 0))))  # fmt: skip
-S2 = Constraint("S2", "Each operand size is 1 or equals the size it goes to.", _broadcast_sizes, ("broadcast_in_dim", (_X, (2, 4), (0, 1))))  # fmt: skip
+S1 = Constraint(
+    "S1",
+    "broadcast_dimensions has one increasing entry for each operand dimension.",
+    _broadcast_dims,
+    ("broadcast_in_dim", (_X, (2, 3), (1, 0))),
+)
+S2 = Constraint(
+    "S2",
+    "Each operand size is 1 or equals the size it goes to.",
+    _broadcast_sizes,
+    ("broadcast_in_dim", (_X, (2, 4), (0, 1))),
+)
 S3 = Constraint("S3", "dims is a permutation of the dimensions.", _permutation, ("permute", (_X, (0, 0))))
 S4 = Constraint("S4", "The number of elements stays.", _same_count, ("reshape", (_X, (7,))))
-S5 = Constraint("S5", "start, stop and step have one entry for each dimension.", _slice_rank, ("slice", (_X, (0,), (2,), (1,))))  # fmt: skip
-S6 = Constraint("S6", "0 <= start <= stop <= size and step >= 1.", _slice_bounds, ("slice", (_X, (0, 0), (2, 4), (1, 1))))  # fmt: skip
+S5 = Constraint(
+    "S5", "start, stop and step have one entry for each dimension.", _slice_rank, ("slice", (_X, (0,), (2,), (1,)))
+)
+S6 = Constraint(
+    "S6", "0 <= start <= stop <= size and step >= 1.", _slice_bounds, ("slice", (_X, (0, 0), (2, 4), (1, 1)))
+)
 S7 = Constraint("S7", "dims are distinct dimensions of the operand.", distinct_dims, ("flip", (_X, (2,))))
-S8 = Constraint("S8", "There is at least one tensor, all have one rank, dim is one of its dimensions.", _cat_rank, ("cat", ((_X, tensor("float32", (2,))), 0)))  # fmt: skip
-S9 = Constraint("S9", "The tensors agree in size outside dim.", _cat_sizes, ("cat", ((_X, tensor("float32", (2, 4))), 0)))  # fmt: skip
-S10 = Constraint("S10", "The tensors have one dtype and one device.", _cat_dtypes, ("cat", ((_X, tensor("int64", (2, 3))), 0)))  # fmt: skip
-S11 = Constraint("S11", "low and high have one width >= 0 for each dimension.", _pad_widths, ("pad", (_X, (0, -1), (0, 0), 0.0)))  # fmt: skip
-S12 = Constraint("S12", "Every element read lies inside the operand.", _strided_bounds, ("as_strided", (_X, (2, 2), (3, 3), 0)))  # fmt: skip
+S8 = Constraint(
+    "S8",
+    "There is at least one tensor, all have one rank, dim is one of its dimensions.",
+    _cat_rank,
+    ("cat", ((_X, tensor("float32", (2,))), 0)),
+)
+S9 = Constraint(
+    "S9", "The tensors agree in size outside dim.", _cat_sizes, ("cat", ((_X, tensor("float32", (2, 4))), 0))
+)
+S10 = Constraint(
+    "S10", "The tensors have one dtype and one device.", _cat_dtypes, ("cat", ((_X, tensor("int64", (2, 3))), 0))
+)
+S11 = Constraint(
+    "S11", "low and high have one width >= 0 for each dimension.", _pad_widths, ("pad", (_X, (0, -1), (0, 0), 0.0))
+)
+S12 = Constraint(
+    "S12", "Every element read lies inside the operand.", _strided_bounds, ("as_strided", (_X, (2, 2), (3, 3), 0))
+)
 
 _FAMILY = "shape"
 RECORDS: tuple[Record, ...] = (
@@ -185,7 +212,8 @@ RECORDS: tuple[Record, ...] = (
         _permute, (S3,), "permute(x: f32[2, 3], [1, 0]) -> f32[3, 2]",
     ),
     Record(
-        "reshape", _FAMILY, parameters("x: tensor, shape: sizes"), "The same elements in row-major order under another shape.",
+        "reshape", _FAMILY, parameters("x: tensor, shape: sizes"),
+        "The same elements in row-major order under another shape.",
         _reshape, (S4,), "reshape(x: f32[2, 3], [6]) -> f32[6]",
     ),
     Record(
@@ -212,7 +240,8 @@ RECORDS: tuple[Record, ...] = (
         _as_strided, (S12,), "as_strided(x: f32[6], [2, 2], [3, 1], 1) -> f32[2, 2]",
     ),
     Record(
-        "clone", _FAMILY, parameters("x: tensor"), "The same elements in a fresh tensor; the result's type states the layout.",
+        "clone", _FAMILY, parameters("x: tensor"),
+        "The same elements in a fresh tensor; the result's type states the layout.",
         _same, (), "clone(x: f32[2, 3]) -> f32[2, 3]",
     ),
 )  # fmt: skip

@@ -195,7 +195,8 @@ def _reduce(writer: _Writer) -> None:
     dims = [writer.draw(st.integers(-rank, rank - 1))] if rank else []
     keep = writer.draw(st.booleans())
     choice: dict[str, tuple[Any, ...]] = {
-        "sum.dim_IntList": (dims, keep), "mean.dim": (dims, keep), "amax.default": (dims, keep), "amin.default": (dims, keep),
+        "sum.dim_IntList": (dims, keep), "mean.dim": (dims, keep), "amax.default": (dims, keep),
+        "amin.default": (dims, keep),
         "any.dims": (dims, keep), "all.default": (), "sum.default": (), "var.correction": (dims,), "argmax.default": (),
         "logsumexp.default": (dims, keep), "linalg_vector_norm.default": (2, dims, keep), "prod.default": (),
         "max.dim": (*dims, keep), "cumsum.default": tuple(dims),
