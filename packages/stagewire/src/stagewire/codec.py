@@ -64,7 +64,7 @@ def decode(data: bytes, expect: str | None = None) -> Document:
     module = msgspec.json if is_json else msgspec.msgpack
     try:
         wire = module.decode(data, type=_Wire)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"the header does not decode: {error}") from None
     if wire.document not in KINDS:
         raise UnknownVersion(f"unknown document kind {wire.document!r}; known: {', '.join(KINDS)}")

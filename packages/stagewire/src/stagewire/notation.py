@@ -36,6 +36,7 @@ LEAF_CALLS: dict[str, str] = {
 
 KEYWORDS = frozenset(
     [
+        "_",
         "input",
         "return",
         "kernel",

@@ -257,6 +257,6 @@ def line_reader(choices: tuple[Any, ...]) -> Callable[[Scanner], Fields] | None:
 
 def parse_outputs(scanner: Scanner) -> tuple[Arg, ...]:
     """The arguments after `return`, up to the end of the line's values."""
-    if scanner.at("}") or scanner.at_end() or scanner.at_word("with"):
+    if scanner.at("}") or scanner.at_end() or scanner.line_ended() or scanner.at_word("with"):
         return ()
     return cast("tuple[Arg, ...]", _comma_separated(scanner, parse_arg))

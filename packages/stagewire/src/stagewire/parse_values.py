@@ -108,7 +108,7 @@ def parse_line(scanner: Scanner, text: str) -> SourceLine:
     """`model.py:41 in forward`."""
     match = _FILE_LINE.match(text)
     if match is None:
-        raise scanner.error(f"the comment {text!r} is no file:line", scanner.before_space)
+        raise scanner.error(f"the comment {text!r} is no file:line", scanner.comment_start)
     file, line, function = match.groups()
     return SourceLine(_unquoted(file), int(line), _unquoted(function or ""))
 
@@ -392,7 +392,7 @@ def _parse_union(scanner: Scanner, arguments: tuple[Any, ...]) -> Any:
     start = scanner.position
     value = parse_arg(scanner)
     if not isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type))):
-        raise scanner.error(f"expected {' or '.join(str(kind) for kind in kinds)}", start)
+        raise scanner.error(f"expected {' or '.join(getattr(kind, '__name__', str(kind)) for kind in kinds)}", start)
     return value
 
 

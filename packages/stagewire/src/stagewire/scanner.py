@@ -10,7 +10,7 @@ import json
 import re
 
 from stagewire.errors import ParseError
-from stagewire.notation import IDENTIFIER, RESERVED
+from stagewire.notation import IDENTIFIER, RESERVED, TARGET
 
 _SPACE = re.compile(r"[ \t\n]*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
@@ -27,6 +27,7 @@ class Scanner:
         self.text = text
         self.position = 0
         self.before_space = 0  # where the last token ended: comments are looked for from here
+        self.comment_start = 0  # where the text of the last comment began
         self.skip_space()
 
     def error(self, message: str, at: int | None = None) -> ParseError:
@@ -49,8 +50,8 @@ class Scanner:
         return self.text.startswith(token, self.position)
 
     def at_word(self, word: str) -> bool:
-        """True before `word` as a whole identifier."""
-        match = IDENTIFIER.match(self.text, self.position)
+        """True before `word` as a whole name: not before `word.more`."""
+        match = TARGET.match(self.text, self.position)
         return match is not None and match.group() == word
 
     def match(self, pattern: re.Pattern[str]) -> str | None:
@@ -107,6 +108,7 @@ class Scanner:
         match = _COMMENT.match(self.text, self.before_space)
         if match is None:
             return None
+        self.comment_start = match.start(1)
         self.position = match.end()
         self.skip_space()
         return match.group(1)
@@ -119,12 +121,12 @@ class Scanner:
 
     def _sum(self, depth: int) -> None:
         self._unary(depth)
-        while not self._line_ended() and (operator := self.match(_OPERATOR)) is not None:
+        while not self.line_ended() and (operator := self.match(_OPERATOR)) is not None:
             self.advance(len(operator))
             self._unary(depth)
 
-    def _line_ended(self) -> bool:
-        """True where a new line began after the last token: its `%` or `-` is no operator."""
+    def line_ended(self) -> bool:
+        """True where a new line began after the last token: its `%` or `-` is no operator, its word no output."""
         return "\n" in self.text[self.before_space : self.position]
 
     def _unary(self, depth: int) -> None:

@@ -102,7 +102,7 @@ def bindings(
         tangents=_tangents(draw, results, tensors) if trains else (),
         symbols=interface.symbols,
         constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
-        joint_saved=tuple(draw(st.lists(st.sampled_from(tensors), max_size=1))) if joint and tensors else (),
+        joint_saved=_joint_saved(draw, tensors) if joint and tensors else (),
     )
 
 
@@ -140,6 +140,10 @@ def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[S
     if tensors:
         choices.append(st.builds(SavedResult, st.sampled_from(tensors)))
     return tuple(draw(st.lists(st.one_of(choices), max_size=2))) if choices else ()
+
+
+def _joint_saved(draw: st.DrawFn, tensors: list[int]) -> tuple[int, ...]:
+    return tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, max_size=2)))
 
 
 def _tangents(draw: st.DrawFn, results: Sequence[ValueType | None], tensors: list[int]) -> tuple[Tangent, ...]:

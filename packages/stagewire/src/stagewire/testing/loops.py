@@ -34,14 +34,21 @@ loop_dtypes: st.SearchStrategy[DType] = st.sampled_from(("float32", "float32", "
 
 @st.composite
 def loop_graphs(
-    draw: st.DrawFn, inputs: Sequence[ValueType] | None = None, symbols: Sequence[str] = (), most_steps: int = 4
+    draw: st.DrawFn,
+    inputs: Sequence[ValueType] | None = None,
+    symbols: Sequence[str] = (),
+    least_steps: int = 0,
+    most_steps: int = 4,
 ) -> LoopGraph:
-    """One direction over inputs of these types (of any types, where not given); every step verifies."""
+    """One direction over inputs of these types (of any types, where not given); every step verifies.
+
+    `least_steps` and `most_steps` bound the attempts: one that finds nothing to free or to reuse adds no step.
+    """
     kinds = draw(st.lists(tensor_types(symbols, loop_dtypes), max_size=2)) if inputs is None else inputs
     plan = _Plan(draw, symbols)
     taken = tuple(plan.add(kind, "input").name for kind in kinds if isinstance(kind, TensorType))
-    makers = (plan.kernel, plan.kernel, plan.reduction, plan.in_place, plan.extern, plan.view, plan.free)
-    for _ in range(draw(st.integers(0, most_steps))):
+    makers = (plan.kernel, plan.kernel, plan.reduction, plan.in_place, plan.in_place, plan.extern, plan.view, plan.free)
+    for _ in range(draw(st.integers(least_steps, most_steps))):
         draw(st.sampled_from(makers))()
     readable = [buffer.name for buffer in plan.readable]
     outputs: list[Arg] = (

@@ -29,9 +29,13 @@ def kernel_infos(draw: st.DrawFn, name: str, symbols: Sequence[str] = ()) -> Ker
 
 @st.composite
 def units(
-    draw: st.DrawFn, inputs: Sequence[ValueType] | None = None, symbols: Sequence[str] = (), most_steps: int = 6
+    draw: st.DrawFn,
+    inputs: Sequence[ValueType] | None = None,
+    symbols: Sequence[str] = (),
+    least_steps: int = 0,
+    most_steps: int = 6,
 ) -> Unit:
-    """One direction over inputs of these types (of any types, where not given)."""
+    """One direction over inputs of these types (of any types, where not given); bounds as in `loop_graphs`."""
     kinds = draw(st.lists(tensor_types(symbols), max_size=2)) if inputs is None else inputs
     kernel_names = Names(draw)
     kernels = tuple(
@@ -42,7 +46,7 @@ def units(
     taken = tuple(plan.define(kind) for kind in types)
     plan.given = frozenset(taken)
     makers = (plan.allocate, plan.view, plan.launch, plan.call, plan.release)
-    for _ in range(draw(st.integers(0, most_steps))):
+    for _ in range(draw(st.integers(least_steps, most_steps))):
         draw(st.sampled_from(makers))()
     outputs: list[Arg] = [Ref(name) for name in plan.some(3)]
     outputs += draw(st.lists(args([], symbols), max_size=1))

@@ -1,0 +1,45 @@
+"""Walking graphs."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from stagewire.graph import (
+    Arg,
+    Dict,
+    Graph,
+    List,
+    Ref,
+    Slice,
+    Tuple,
+    definitions,
+    map_arg,
+    node_references,
+    references,
+    rename,
+)
+from stagewire.testing.basics import args
+from stagewire.testing.graphs import graphs
+
+NESTED: Arg = Tuple((Ref("a"), List((1, Ref("b"))), Dict((("k", Ref("a")),)), Slice(None, Ref("c"), None)))
+
+
+def test_references_are_found_in_order_with_repetitions() -> None:
+    assert list(references(NESTED)) == ["a", "b", "a", "c"]
+
+
+def test_rename() -> None:
+    assert list(references(rename(NESTED, {"a": "x", "c": "z"}))) == ["x", "b", "x", "z"]
+
+
+@given(args(("a", "b")))
+def test_rename_to_the_same_names_changes_nothing(arg: Arg) -> None:
+    assert rename(arg, {}) == arg
+    assert map_arg(arg, lambda leaf: leaf) == arg
+
+
+@given(graphs())
+def test_references_are_to_definitions(graph: Graph) -> None:
+    known = definitions(graph)
+    assert all(name in known for node in graph.nodes for name in node_references(node))
+    assert len(known) == len(graph.inputs) + sum(len(node.results) for node in graph.nodes)
