@@ -11,8 +11,8 @@ from primops.errors import Decline
 
 UNARY = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
-    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan",
-    "tanh", "trunc",
+    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
 )  # fmt: skip
 BINARY = {"add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor"}
 CLAMPS = {"maximum": "clamp_min", "clamp_min": "clamp_min", "minimum": "clamp_max", "clamp_max": "clamp_max"}
