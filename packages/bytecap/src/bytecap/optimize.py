@@ -23,7 +23,7 @@ from bytecap.guards import GuardError, compile_guards, explain
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
 from bytecap.options import Options
 from bytecap.roots import root_of
-from bytecap.stage import capture, frame_refusal
+from bytecap.stage import capture, frame_refusal, place
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 
@@ -166,7 +166,7 @@ class _Engine:
     def _report_limit(self, view: FrameView, reason: str | None) -> None:
         error = RecompileLimit(
             f"{view.code.co_qualname} was captured {self.limit} times; the last reason: {reason}",
-            where=f"{view.code.co_filename}:{view.code.co_firstlineno} in {view.code.co_qualname}",
+            where=place(view.code),
         )
         if self.fullgraph:
             raise error

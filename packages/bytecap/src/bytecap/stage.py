@@ -87,8 +87,8 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
         except Exception as error:
             refused = _as_refusal(error)
             refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
-            if refused.where is None and tracer.fault_line is not None:
-                refused.where = str(tracer.fault_line)
+            if refused.where is None:
+                refused.where = place(view.code) if tracer.fault_line is None else str(tracer.fault_line)
             raise refused from refused.__cause__
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
@@ -115,9 +115,13 @@ def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
     """Why frames of `code` are never captured, whatever their arguments; None when they may be."""
     for flag, what in _UNSUPPORTED_FLAGS.items():
         if code.co_flags & flag:
-            where = f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
-            return UnsupportedFrame(f"{code.co_qualname} is {what}", where=where)
+            return UnsupportedFrame(f"{code.co_qualname} is {what}", where=place(code))
     return None
+
+
+def place(code: CodeType) -> str:
+    """Where a code object begins, as errors name it."""
+    return f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
 
 
 def _as_refusal(error: Exception) -> CannotCapture:

@@ -15,6 +15,7 @@ from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.errors import UnsupportedValue
 from bytecap.guarding import is_exempt
+from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
@@ -228,6 +229,13 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     return BuiltinFunction(real, source)
 
 
+def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
+    """What another `optimize` made: in captured code it is the function that it wraps."""
+    if source is not None:
+        tracer.guards.type_is(source, Dispatcher, tracer.line())
+    return tracer.wrap(real.__wrapped__, tracer.attribute_source(source, "__wrapped__"))
+
+
 def _partial(tracer: Tracer, real: functools.partial[Any], source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, functools.partial, tracer.line())
@@ -362,6 +370,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     types.CellType: _cell,
     types.MethodType: _method,
     functools.partial: _partial,
+    Dispatcher: _dispatcher,
     torch.Tensor: _tensor,
     torch.nn.Parameter: _tensor,
     torch.finfo: _opaque,

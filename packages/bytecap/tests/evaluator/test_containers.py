@@ -1,5 +1,7 @@
 """Programs run plain and captured: containers."""
 
+# ruff: noqa: B023
+
 from __future__ import annotations
 
 import collections

@@ -1,5 +1,7 @@
 """Programs run plain and captured: control flow."""
 
+# ruff: noqa: B007, F821
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,7 @@
 """Programs run plain and captured: errors."""
 
+# ruff: noqa: B018
+
 from __future__ import annotations
 
 import math
@@ -188,7 +190,8 @@ def messages_of_builtin_errors(x):
     except ValueError as e:
         out.append(str(e))
     try:
-        3()
+        number = 3
+        number()
     except TypeError as e:
         out.append(str(e))
     return x * 1, out

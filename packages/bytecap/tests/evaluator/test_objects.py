@@ -1,5 +1,7 @@
 """Programs run plain and captured: objects."""
 
+# ruff: noqa: B018, B019
+
 from __future__ import annotations
 
 import abc

@@ -1,5 +1,7 @@
 """Programs run plain and captured: scalars and text."""
 
+# ruff: noqa: UP031
+
 from __future__ import annotations
 
 import math

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 
+_RANGE_ITERATOR = type(iter(range(0)))
+
+
 class HostIterator(IteratorValue):
     """Any iterator (range, zip, enumerate, map...) as a host iterator over Values."""
 
     __slots__ = ("cls", "items")
 
-    def __init__(self, items: Iterator[Value], cls: type = type(iter(range(0)))) -> None:
+    def __init__(self, items: Iterator[Value], cls: type = _RANGE_ITERATOR) -> None:
         super().__init__()
         self.items = items
         self.cls = cls

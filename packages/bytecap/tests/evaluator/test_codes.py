@@ -1,0 +1,165 @@
+"""Each refusal by its code: it runs plain, and under fullgraph the code is raised with the user's line and a fix."""
+
+from __future__ import annotations
+
+import collections
+import time
+
+import pytest
+import torch
+
+from bytecap import executor, optimize
+from bytecap.errors import ERROR_CODES, CannotCapture, NoTensorWork, RaisedInCapture
+from bytecap.testing import differences
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+SLOTTED = Slotted()
+
+
+def a_class_statement(x):
+    class Local:
+        value = x
+
+    return Local.value * 2
+
+
+def a_c_function(x):
+    return x * (time.time() > 0)
+
+
+def a_file(x):
+    with open("/dev/null"):
+        return x * 2
+
+
+def local_names(x):
+    return locals()["x"] * 2
+
+
+def backward_inside(x):
+    y = x.clone().requires_grad_()
+    (y * 2).sum().backward()
+    return y.grad
+
+
+def a_tensor_subclass(x):
+    return x * 2
+
+
+def an_outside_deque(queue):
+    return queue[0] * 2
+
+
+def a_branch(x):
+    return x if x.sum() > 0 else -x
+
+
+def a_number(x):
+    return x * x.sum().item()
+
+
+def a_mask(x):
+    return x[x > 0]
+
+
+def an_assertion(x):
+    assert (x > 0).all()
+    return x * 2
+
+
+def an_error(x):
+    raise KeyError(str(x.shape))
+
+
+def a_shape_error(x):
+    return x @ torch.ones(7)
+
+
+def a_suspended_generator(x):
+    y = x * 2
+
+    def rows():
+        yield y
+
+    return [rows()]
+
+
+def an_attribute_of_a_tensor(x):
+    x.note = 3
+    return x * 2
+
+
+def an_outside_slot(x):
+    SLOTTED.a = x * 2
+    return x * 3
+
+
+def no_tensor_work(x):
+    return [x, 3]
+
+
+CASES = [
+    ("BC001", a_class_statement, torch.ones(2)),
+    ("BC002", a_c_function, torch.ones(2)),
+    ("BC002", a_file, torch.ones(2)),
+    ("BC002", local_names, torch.ones(2)),
+    ("BC002", backward_inside, torch.ones(2)),
+    ("BC003", a_tensor_subclass, torch.ones(2).as_subclass(Subclass)),
+    ("BC003", an_outside_deque, collections.deque([torch.ones(2)])),
+    ("BC004", a_branch, torch.ones(2)),
+    ("BC004", a_number, torch.ones(2)),
+    ("BC004", a_mask, torch.ones(2)),
+    ("BC004", an_assertion, torch.ones(2)),
+    ("BC005", an_error, torch.ones(2)),
+    ("BC005", a_shape_error, torch.ones(2)),
+    ("BC006", a_suspended_generator, torch.ones(2)),
+    ("BC008", an_attribute_of_a_tensor, torch.ones(2)),
+    ("BC008", an_outside_slot, torch.ones(2)),
+    ("BC009", no_tensor_work, torch.ones(2)),
+]
+
+
+def backend(capture, example_inputs):
+    return executor(capture)
+
+
+def outcome(function, argument):
+    try:
+        return function(argument)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize(("code", "function", "argument"), CASES, ids=lambda value: getattr(value, "__name__", None))
+def test_refused_frames_run_plain(code, function, argument):
+    events = []
+    got = outcome(optimize(function, backend, on_event=events.append), argument)
+    expected = outcome(function, argument)
+    if code != "BC006":
+        assert differences(expected, got) == []
+    (event,) = events
+    assert event.error.code == code
+    assert event.error.fix
+    assert f" in {function.__name__}" in event.error.where
+
+
+@pytest.mark.parametrize(("code", "function", "argument"), CASES, ids=lambda value: getattr(value, "__name__", None))
+def test_fullgraph_raises(code, function, argument):
+    call = optimize(function, backend, fullgraph=True)
+    if code in (NoTensorWork.code, RaisedInCapture.code):
+        assert differences(outcome(function, argument), outcome(call, argument)) == []
+        return
+    with pytest.raises(CannotCapture, match=code):
+        call(argument)
+
+
+def test_codes_are_unique():
+    assert len(set(ERROR_CODES)) == len(ERROR_CODES)

@@ -1,0 +1,373 @@
+"""optimize(): owners, guards, recompilation, the limit, refusals, fullgraph, threads."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import bytecap
+from bytecap import Captured, CaptureWarning, LimitReached, Refused, executor, optimize
+from bytecap.errors import BadOption, DataDependent, RecompileLimit, UnsupportedFrame
+
+
+class Backend:
+    """Counts what it is given; runs it eagerly."""
+
+    def __init__(self):
+        self.captures = []
+
+    def __call__(self, capture, example_inputs):
+        assert [tuple(tensor.shape) for tensor in example_inputs] == [item.value.type.shape for item in capture.inputs]
+        self.captures.append(capture)
+        return executor(capture)
+
+
+def test_the_graph_runs_in_the_frames_place():
+    calls = []
+
+    def backend(capture, example_inputs):
+        def run(x):
+            calls.append(x)
+            return (x + 100,)
+
+        return run
+
+    double = optimize(lambda x: x * 2, backend, fullgraph=True)
+    x = torch.ones(2)
+    assert torch.equal(double(x), x + 100)
+    assert torch.equal(double(x), x + 100)
+    assert len(calls) == 2
+    assert calls[0] is x
+
+
+def test_names_and_signature_of_the_target():
+    def scale(x, factor=2):
+        """Scaled x."""
+        return x * factor
+
+    call = optimize(scale, Backend())
+    assert (call.__name__, call.__doc__, call.__wrapped__) == ("scale", "Scaled x.", scale)
+    assert torch.equal(call(torch.ones(2), factor=3), torch.full((2,), 3.0))
+
+
+def test_a_method_in_a_class_body():
+    backend = Backend()
+
+    class Scaler:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def apply(self, x):
+            return x * self.factor
+
+        apply = optimize(apply, backend, fullgraph=True)
+
+    assert torch.equal(Scaler(2.0).apply(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(Scaler(3.0).apply(torch.ones(2)), torch.full((2,), 3.0))
+    assert len(backend.captures) == 2
+
+
+def test_a_bound_method_a_partial_and_a_callable_object():
+    import functools
+
+    class Adder:
+        def __init__(self, amount):
+            self.amount = amount
+
+        def __call__(self, x):
+            return x + self.amount
+
+    x = torch.ones(2)
+    assert torch.equal(optimize(Adder(2), Backend(), fullgraph=True)(x), x + 2)
+    assert torch.equal(optimize(Adder(2).__call__, Backend(), fullgraph=True)(x), x + 2)
+    assert torch.equal(optimize(functools.partial(torch.add, x), Backend(), fullgraph=True)(x), x + x)
+
+
+def test_a_module_through_its_call_with_hooks():
+    model = nn.Linear(2, 2)
+    backend = Backend()
+    call = optimize(model, backend, fullgraph=True)
+    x = torch.randn(3, 2)
+    assert torch.equal(call(x), model(x))
+    handle = model.register_forward_hook(lambda module, inputs, output: output * 2)
+    assert torch.equal(call(x), model(x))
+    handle.remove()
+    assert torch.equal(call(x), model(x))
+    assert len(backend.captures) == 2
+    assert {item.role for item in backend.captures[0].inputs} == {"parameter", "tensor"}
+
+
+def test_gradients_reach_the_parameters():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    call = optimize(model, Backend(), fullgraph=True)
+    x = torch.randn(5, 3)
+    model(x).sum().backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    call(x).sum().backward()
+    for parameter, grad in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, grad)
+
+
+def test_recompiles_with_a_one_sentence_reason():
+    events = []
+
+    def scale(x, factor):
+        return x * factor
+
+    call = optimize(scale, Backend(), on_event=events.append)
+    x = torch.ones(2)
+    for factor in (2, 2, 3, 2):
+        assert torch.equal(call(x, factor), x * factor)
+    assert torch.equal(call(torch.ones(3), 2), torch.full((3,), 2.0))
+    assert [type(event) for event in events] == [Captured] * 3
+    assert events[0].reason is None
+    assert events[1].reason.startswith("factor was 2 and is 3 (read at ")
+    assert events[2].reason.startswith("x.shape[0] was 2 and is 3 (read at ")
+
+
+def test_owners_do_not_mix():
+    def f(x):
+        return x + 1
+
+    ones = optimize(f, lambda capture, inputs: lambda x: (torch.ones(1),))
+    zeros = optimize(f, lambda capture, inputs: lambda x: (torch.zeros(1),))
+    x = torch.full((1,), 5.0)
+    for _ in range(2):
+        assert ones(x).item() == 1
+        assert zeros(x).item() == 0
+        assert f(x).item() == 6
+
+
+def test_an_optimized_function_inside_another_is_part_of_its_graph():
+    inner_backend, outer_backend = Backend(), Backend()
+    inner = optimize(lambda x: x * 2, inner_backend, fullgraph=True)
+    outer = optimize(lambda x: inner(x) + 1, outer_backend, fullgraph=True)
+    assert torch.equal(outer(torch.ones(2)), torch.full((2,), 3.0))
+    assert (len(inner_backend.captures), len(outer_backend.captures)) == (0, 1)
+    assert len(outer_backend.captures[0].graph.nodes) == 2
+
+
+def test_the_backend_is_not_asked_again_for_the_same_work():
+    backend, events = Backend(), []
+    settings = {"mode": None}
+
+    def f(x):
+        if settings["mode"] is None:
+            settings["mode"] = "found"
+        return x * 2
+
+    call = optimize(f, backend, on_event=events.append)
+    call(torch.ones(2))
+    call(torch.ones(2))
+    assert [event.reused for event in events] == [False, True]
+    assert len(backend.captures) == 1
+
+
+def test_past_the_limit_new_cases_run_plain_with_one_warning():
+    backend = Backend()
+
+    def scale(x, factor):
+        return x * factor
+
+    call = optimize(scale, backend, recompile_limit=2)
+    x = torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for factor in (1, 2, 3, 4, 1):
+            assert torch.equal(call(x, factor), x * factor)
+    assert len(backend.captures) == 2
+    assert [item.category for item in caught] == [CaptureWarning]
+    assert "BC010" in str(caught[0].message)
+    assert "factor was" in str(caught[0].message)
+
+
+def test_the_limit_as_event_and_under_fullgraph():
+    events = []
+
+    def scale(x, factor):
+        return x * factor
+
+    call = optimize(scale, Backend(), recompile_limit=1, on_event=events.append)
+    for factor in (1, 2, 3):
+        call(torch.ones(2), factor)
+    assert [type(event) for event in events] == [Captured, LimitReached]
+    strict = optimize(scale, Backend(), recompile_limit=1, fullgraph=True)
+    strict(torch.ones(2), 1)
+    with pytest.raises(RecompileLimit, match="BC010"):
+        strict(torch.ones(2), 2)
+
+
+def branch(x):
+    y = x + 1
+    if y.sum() > 0:
+        return y
+    return -y
+
+
+def test_a_refused_frame_runs_plain_and_is_reported_once():
+    call = optimize(branch, Backend())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for value in (1.0, -5.0, 1.0):
+            assert torch.equal(call(torch.full((2,), value)), branch(torch.full((2,), value)))
+        call(torch.ones(3))
+    assert len(caught) == 1
+    text = str(caught[0].message)
+    line = branch.__code__.co_firstlineno + 2
+    assert "BC004" in text
+    assert f"{__file__}:{line} in branch" in text
+    assert "fix: " in text
+
+
+def test_a_refusal_is_not_looked_into_again_while_its_guards_hold():
+    events = []
+    call = optimize(branch, Backend(), on_event=events.append)
+    for _ in range(3):
+        call(torch.ones(2))
+    assert len([event for event in events if isinstance(event, Refused)]) == 1
+
+
+def test_another_path_of_a_refused_function_is_captured():
+    backend, events = Backend(), []
+
+    def f(x, checked):
+        return branch(x) if checked else x * 2
+
+    call = optimize(f, backend, on_event=events.append)
+    x = torch.ones(2)
+    for checked in (True, False, True, False):
+        assert torch.equal(call(x, checked), f(x, checked))
+    assert [type(event) for event in events] == [Refused, Captured]
+
+
+def test_fullgraph_raises_the_refusal_each_time():
+    call = optimize(branch, Backend(), fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(DataDependent, match="BC004"):
+            call(torch.ones(2))
+
+
+def test_errors_of_the_program_are_its_own_even_under_fullgraph():
+    def f(x):
+        if x.shape[0] != 2:
+            raise ValueError(f"want 2 rows, got {x.shape[0]}")
+        return x * 2
+
+    call = optimize(f, Backend(), fullgraph=True)
+    with pytest.raises(ValueError, match="want 2 rows, got 3"):
+        call(torch.ones(3))
+    assert torch.equal(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_errors_of_the_backend_propagate_and_nothing_is_kept():
+    attempts = []
+
+    def backend(capture, example_inputs):
+        attempts.append(capture)
+        if len(attempts) == 1:
+            raise ZeroDivisionError("backend")
+        return executor(capture)
+
+    call = optimize(lambda x: x * 2, backend)
+    with pytest.raises(ZeroDivisionError, match="backend"):
+        call(torch.ones(2))
+    assert torch.equal(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_nothing_is_evaluated_twice():
+    log = []
+
+    class Noted:
+        @property
+        def value(self):
+            log.append("read")
+            return 2
+
+    noted = Noted()
+    call = optimize(lambda x: x * noted.value, Backend())
+    for count in (1, 2, 3):
+        call(torch.ones(2))
+        assert len(log) == count
+
+
+def test_generators_and_coroutines():
+    def generator(x):
+        yield x * 2
+
+    async def coroutine(x):
+        return x * 2
+
+    for function in (generator, coroutine):
+        with pytest.raises(UnsupportedFrame, match="BC007"):
+            optimize(function, Backend(), fullgraph=True)
+    with pytest.warns(CaptureWarning, match="BC007"):
+        call = optimize(generator, Backend())
+    assert torch.equal(next(call(torch.ones(2))), torch.full((2,), 2.0))
+
+
+def test_bad_options():
+    with pytest.raises(BadOption, match="BC013"):
+        optimize(branch, Backend(), dynamic=True)
+    with pytest.raises(BadOption, match="recompile_limit=0"):
+        optimize(branch, Backend(), recompile_limit=0)
+
+
+def test_many_threads_compile_once():
+    backend = Backend()
+    call = optimize(lambda x, n: x * n, backend, fullgraph=True)
+    results, failures = [], []
+    start = threading.Barrier(6)
+
+    def work(n):
+        try:
+            start.wait(10)
+            results.extend((n, call(torch.ones(2), n % 2)) for _ in range(20))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(results) == 120
+    assert all(torch.equal(result, torch.ones(2) * (n % 2)) for n, result in results)
+    assert len(backend.captures) == 2
+
+
+def test_modes_are_put_back_after_a_refusal():
+    def f(x):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return (x @ x.t()).sum().item()
+
+    call = optimize(f, Backend(), on_event=lambda event: None)
+    call(torch.ones(2, 3))
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_interpret_is_the_meaning_of_what_was_captured():
+    backend = Backend()
+
+    def f(x, y):
+        a, b = torch.split(x, 1)
+        with torch.no_grad():
+            c = a * y
+        return torch.cat([a + b, c]).sum()
+
+    x, y = torch.randn(2, 3), torch.randn(3)
+    optimize(f, backend, fullgraph=True)(x, y)
+    (capture,) = backend.captures
+    (result,) = bytecap.interpret(capture, (x, y))
+    assert torch.equal(result, f(x, y))
+    with pytest.raises(bytecap.errors.InterpretError, match="BC012"):
+        bytecap.interpret(capture, (x,))
+    with pytest.raises(bytecap.errors.InterpretError, match="BC012"):
+        executor(capture)(x)
