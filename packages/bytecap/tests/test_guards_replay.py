@@ -188,6 +188,10 @@ CHANGES: dict[str, Callable[[Whole], Any]] = {
     "another function": lambda w: setattr(w, "call", print),
     "unread attribute": lambda w: setattr(w, "unread", object()),
     "unread attribute of a part": lambda w: setattr(w.parts[0], "unread", object()),
+    "dict exchanged": lambda w: setattr(
+        w, "__dict__", {**w.__dict__, "numbers": [random.choice((1, 2)), 2.5, "three"]}
+    ),
+    "dict of a part exchanged": lambda w: setattr(w.parts[0], "__dict__", {**w.parts[0].__dict__, "size": 5}),
     "dict replaced whole": lambda w: w.__dict__.update(dict(w.__dict__)),
 }
 
@@ -278,6 +282,24 @@ def test_attributes_that_change_every_call_do_not_stop_the_recording() -> None:
     assert program.replays == before + 30
     whole.parts[0].size = 4
     assert not program.check(scope)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        KeysAre(Attribute(SELF, "ordered"), ("x", "y")),
+        Equals(DictKey(Attribute(SELF, "ordered"), 0), "x"),
+        Equals(DictValue(Attribute(SELF, "ordered"), 1), 2),
+    ],
+)
+def test_the_order_of_an_ordered_dict_is_its_own(guard: Guard) -> None:
+    scope = {"self": Whole()}
+    program = compile_guards([guard], scope)
+    assert is_replaying(program, scope)
+    scope["self"].ordered.move_to_end("x")
+    assert not program.check(scope)
+    scope["self"].ordered.move_to_end("y")
+    assert program.check(scope)
 
 
 def test_class_changes_are_seen() -> None:
