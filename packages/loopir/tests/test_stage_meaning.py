@@ -6,15 +6,14 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stagewire.loop import Loop
-from stagewire.verify import verify
-
 from loopir.interpret import interpret
 from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.prim_meaning import prim_meaning
 from loopir.testing.strategies import Scenario, prim_scenarios
+from stagewire.loop import Loop
+from stagewire.verify import verify
 
 GENERATED = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 

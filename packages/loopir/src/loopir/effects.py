@@ -1,33 +1,16 @@
-"""Which externs must run, and in program order: those that draw random numbers or belong to the user."""
+"""What is known of externs: which must run in program order (random numbers, calls of the user), which give views."""
 
 from __future__ import annotations
 
-RANDOM: frozenset[str] = frozenset(
-    [
-        "bernoulli",
-        "bernoulli_",
-        "cauchy_",
-        "dropout",
-        "exponential",
-        "exponential_",
-        "geometric_",
-        "log_normal_",
-        "multinomial",
-        "native_dropout",
-        "normal",
-        "normal_",
-        "poisson",
-        "random_",
-        "rrelu_with_noise",
-        "rrelu_with_noise_functional",
-        "uniform",
-        "uniform_",
-        "alpha_dropout",
-        "_fused_dropout",
-        "binomial",
-        "_standard_gamma",
-        "_sample_dirichlet",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RANDOM: frozenset[str] = _words(
+    "bernoulli bernoulli_ cauchy_ dropout exponential exponential_ geometric_ log_normal_ multinomial "
+    "native_dropout normal normal_ poisson random_ rrelu_with_noise rrelu_with_noise_functional uniform "
+    "uniform_ alpha_dropout _fused_dropout binomial _standard_gamma _sample_dirichlet"
 )
 
 
@@ -43,3 +26,21 @@ def is_ordered(target: str) -> bool:
     name = rest.partition(".")[0]
     attention = name.startswith("_scaled_dot_product") and not name.endswith("backward")
     return name in RANDOM or name.startswith("rand") or attention
+
+
+VIEWS: frozenset[str] = _words(
+    "alias as_strided adjoint chunk conj _conj _neg_view contiguous detach diagonal expand expand_as imag "
+    "lift_fresh movedim narrow permute real reshape _reshape_alias resolve_conj resolve_neg select slice split "
+    "split_with_sizes squeeze t transpose unbind unflatten unfold unsqueeze view view_as view_as_complex "
+    "view_as_real"
+)
+
+
+def may_alias(target: str) -> bool:
+    """Whether results of `target` may lie in the memory of its operands.
+
+    >>> may_alias("aten._conj.default"), may_alias("aten.mm.default")
+    (True, False)
+    """
+    namespace, _, rest = target.partition(".")
+    return namespace == "aten" and rest.partition(".")[0] in VIEWS

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from loopir.effects import may_alias
 from loopir.layout import is_dense
 from loopir.nest import reads_of
 from stagewire.expr import Dim
@@ -18,7 +19,8 @@ from stagewire.types import ITEM_SIZE, numel
 class PlanMemory:
     """Before: kernels and externs only. After: a `Free` follows the last use of every buffer that is neither input nor
     output, unless a later buffer of the same size takes over its memory (`reuse`), possibly in place: written by the
-    kernel that reads it last, each element at the point that reads it last."""
+    kernel that reads it last, each element at the point that reads it last. Memory that a view made by ATen may share
+    is not taken over."""
 
     name = "plan_memory"
     reuse: bool = True
@@ -38,6 +40,10 @@ class _Plan:
     def __post_init__(self) -> None:
         self.buffers = {buffer.name: buffer for buffer in self.graph.buffers}
         self.kept = {self._root(n) for arg in self.graph.outputs for n in references(arg)} | set(self.graph.inputs)
+        self.kept_memory = set(self.kept)
+        for step in self.graph.steps:
+            if isinstance(step, Extern) and may_alias(step.target):
+                self.kept_memory.update(self._touched(step))
         self.uses = [self._touched(step) for step in self.graph.steps]
         self.last: dict[str, int] = {}
         self.first: dict[str, int] = {}
@@ -74,7 +80,8 @@ class _Plan:
             for name in self.uses[number]:
                 if self.last[name] == number and name not in self.kept and name not in taken:
                     steps.append(Free(name))
-                    self.dead.setdefault(self._size(name), []).append(name)
+                    if name not in self.kept_memory:
+                        self.dead.setdefault(self._size(name), []).append(name)
         freed = [step for step in steps if not (isinstance(step, Free) and step.buffer in taken)]
         buffers = tuple(self.buffers[buffer.name] for buffer in self.graph.buffers)
         return msgspec.structs.replace(
@@ -104,7 +111,7 @@ class _Plan:
         if not self.options.in_place:
             return None
         for old in self.uses[number]:
-            if old == name or old in self.kept or old in taken or self.last[old] != number:
+            if old == name or old in self.kept_memory or old in taken or self.last[old] != number:
                 continue
             if self.buffers[old].role == "input" or self._size(old) != self._size(name):
                 continue

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
-from stagewire.types import TensorType
-
 from loopir import numpy_ops
 from loopir.errors import NotInterpretable
 from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded
 from loopir.ops import OPS
+from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
+from stagewire.types import TensorType
 
 Meaning = Callable[..., Any]
 Externs = Mapping[str, Meaning]

@@ -16,12 +16,11 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
+from loopir.numpy_ops import Array, rounded
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, Ref, Value
 from stagewire.prim import Prim
 from stagewire.types import DType, TensorType, contiguous_stride, numel
-
-from loopir.numpy_ops import Array, rounded
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 LARGEST = 2**20

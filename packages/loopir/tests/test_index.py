@@ -1,0 +1,131 @@
+"""Index arithmetic: every simplification gives the same integer at every point."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopir import index as ix
+from loopir.lowering.shape import reshape_index
+from stagewire.expr import symbol
+from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom
+
+SIZES = {"i": 4, "j": 6, "k": 2}
+
+
+def value_at(index: Index, point: dict[str, int]) -> int:
+    """The integer that an index is worth at a point."""
+    total = index.constant
+    for term in index.terms:
+        match term.atom:
+            case AxisAtom(name):
+                worth = point[name]
+            case FloorDivAtom(numerator, divisor):
+                worth = value_at(numerator, point) // divisor
+            case ModAtom(numerator, divisor):
+                worth = value_at(numerator, point) % divisor
+        total += term.coefficient * worth
+    return total
+
+
+def points() -> list[dict[str, int]]:
+    return [dict(zip(SIZES, p, strict=True)) for p in itertools.product(*(range(n) for n in SIZES.values()))]
+
+
+affine = st.builds(
+    lambda c, ts: ix.total([ix.constant(c), *(ix.scale(ix.axis(name), k) for name, k in ts)]),
+    st.integers(-9, 20),
+    st.lists(st.tuples(st.sampled_from(list(SIZES)), st.sampled_from((-6, -1, 1, 2, 3, 4, 6, 8, 12, 24))), max_size=4),
+)
+divisors = st.sampled_from((1, 2, 3, 4, 6, 8, 12, 24))
+
+
+@given(affine, divisors)
+def test_floor_div_and_mod_are_pythons(a: Index, divisor: int) -> None:
+    quotient, rest = ix.floor_div(a, divisor, SIZES), ix.mod(a, divisor, SIZES)
+    for point in points():
+        assert value_at(quotient, point) == value_at(a, point) // divisor
+        assert value_at(rest, point) == value_at(a, point) % divisor
+
+
+@given(affine, divisors, divisors)
+def test_nested_quotients(a: Index, first: int, second: int) -> None:
+    found = ix.mod(ix.floor_div(a, first, SIZES), second, SIZES)
+    again = ix.floor_div(ix.mod(a, first, SIZES), second, SIZES)
+    for point in points():
+        assert value_at(found, point) == value_at(a, point) // first % second
+        assert value_at(again, point) == value_at(a, point) % first // second
+
+
+@given(affine, divisors)
+def test_a_quotient_and_its_remainder_recombine(a: Index, divisor: int) -> None:
+    whole = ix.total([ix.scale(ix.floor_div(a, divisor, SIZES), divisor), ix.mod(a, divisor, SIZES)])
+    for point in points():
+        assert value_at(whole, point) == value_at(a, point)
+
+
+@given(affine, affine)
+def test_substitution(a: Index, b: Index) -> None:
+    found = ix.substitute(ix.floor_div(a, 6, SIZES), {"i": b}, SIZES)
+    for point in points():
+        assert value_at(found, point) == value_at(a, {**point, "i": value_at(b, point)}) // 6
+
+
+@given(affine)
+def test_range_holds_every_value(a: Index) -> None:
+    bounds = ix.range_of(ix.mod(a, 8, SIZES), SIZES)
+    assert bounds is not None
+    values = [value_at(ix.mod(a, 8, SIZES), point) for point in points()]
+    assert bounds[0] <= min(values) <= max(values) <= bounds[1]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_reshape_keeps_the_row_major_order(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.sampled_from((1, 2, 3, 4, 6)), max_size=4)))
+    rest, target = math.prod(shape), []
+    while rest > 1:
+        target.append(data.draw(st.sampled_from([n for n in range(2, rest + 1) if rest % n == 0])))
+        rest //= target[-1]
+    names = [f"a{d}" for d in range(len(shape))]
+    sizes = dict(zip(names, shape, strict=True))
+    indices = tuple(ix.axis(name) if size != 1 else ix.ZERO for name, size in zip(names, shape, strict=True))
+    found = reshape_index(indices, shape, tuple(target), sizes)
+    assert len(found) == len(target)
+    for number, point in enumerate(itertools.product(*(range(n) for n in shape))):
+        at = dict(zip(names, point, strict=True))
+        position = 0
+        for size, coordinate in zip(target, found, strict=True):
+            assert 0 <= value_at(coordinate, at) < size
+            position = position * size + value_at(coordinate, at)
+        assert position == number
+
+
+@pytest.mark.parametrize(
+    ("position", "divisor", "text"),
+    [
+        (ix.add(ix.scale(ix.axis("i"), 6), ix.axis("j")), 6, "i"),
+        (ix.add(ix.scale(ix.axis("i"), 6), ix.axis("j")), 3, "2*i + j//3"),
+        (ix.add(ix.scale(ix.axis("i"), 12), ix.scale(ix.axis("j"), 2)), 24, "i//2"),
+        (ix.value("v"), 4, "v//4"),
+    ],
+)
+def test_simplified_forms(position: Index, divisor: int, text: str) -> None:
+    assert ix.str_index(ix.floor_div(position, divisor, SIZES)) == text
+
+
+def test_symbolic_sizes_are_carried() -> None:
+    n = symbol("n")
+    whole = ix.linear((ix.axis("i"), ix.axis("j")), (n, 1))
+    assert ix.str_index(ix.floor_div(whole, n, {"i": 4, "j": n})) == "i + j//n"
+
+
+def test_equal_sums_are_equal_data() -> None:
+    a = ix.total([ix.axis("i"), ix.scale(ix.axis("j"), 3), ix.axis("i")])
+    b = ix.add(ix.scale(ix.axis("j"), 3), ix.scale(ix.axis("i"), 2))
+    assert a == b
+    assert hash(a) == hash(b)
