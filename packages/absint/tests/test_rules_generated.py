@@ -225,3 +225,120 @@ def test_images(data):
     holds(aten.native_layer_norm, image, [5], None, None, 1e-5)
     holds(aten.reflection_pad2d, image, [1, 1, 1, 1])
     holds(aten.constant_pad_nd, image, [1, 1, 1, 1])
+
+
+@RUNS
+@given(st.data())
+def test_matrices(data):
+    batch = tuple(data.draw(st.lists(st.integers(0, 2), max_size=2)))
+    rows, columns = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    dtype = data.draw(st.sampled_from((torch.float32, torch.float64, torch.complex64)))
+    matrix = data.draw(laid_out((*batch, rows, columns), dtype))
+    square = data.draw(laid_out((*batch, rows, rows), dtype)) + torch.eye(rows, dtype=dtype)
+    for call in (torch.linalg.svd, torch.linalg.qr, torch.linalg.lu, torch.linalg.pinv, torch.geqrf):
+        holds(call, matrix)
+    for call in (torch.linalg.inv_ex, torch.linalg.det, torch.linalg.slogdet, torch.linalg.eigh, torch.linalg.eig):
+        holds(call, square)
+    holds(torch.linalg.cholesky_ex, square @ square.mH)
+    holds(torch.linalg.matrix_exp, square)
+    left = data.draw(st.booleans())
+    right = data.draw(laid_out((*batch, rows, columns) if left else (*batch, columns, rows), dtype))
+    holds(torch.linalg.solve_ex, square, right, left=left)
+    holds(torch.linalg.solve_triangular, square, right, upper=True, left=left)
+    holds(torch.linalg.solve_ex, square, data.draw(laid_out((*batch, rows), dtype)))
+
+
+@RUNS
+@given(tensor=tensors((torch.float32, torch.float64)), data=st.data())
+def test_fourier_transforms(tensor, data):
+    rank = tensor.dim()
+    dims = data.draw(st.lists(st.integers(0, max(rank - 1, 0)), unique=True, min_size=1, max_size=3))
+    holds(torch.fft.rfftn, tensor, dim=dims)
+    holds(torch.fft.irfftn, tensor.to(torch.complex64), dim=dims)
+    holds(torch.fft.fftn, tensor, dim=dims)
+    holds(torch.fft.ifftn, tensor.to(torch.complex64), dim=dims)
+
+
+@RUNS
+@given(st.data())
+def test_image_rearrangements(data):
+    image = data.draw(laid_out((data.draw(st.integers(0, 2)), 4, 4, 6), torch.float32))
+    grid = data.draw(laid_out((image.shape[0], 3, 2, 2), torch.float32))
+    factor = data.draw(st.integers(1, 2))
+    holds(aten.pixel_shuffle, image, factor)
+    holds(aten.pixel_unshuffle, image, factor)
+    holds(aten.channel_shuffle, image, 2)
+    holds(aten.grid_sampler_2d, image, grid, 0, 0, False)
+    holds(aten.grid_sampler_2d_backward, torch.ones(image.shape[0], 4, 3, 2), image, grid, 0, 0, False, [True, True])
+    holds(aten.im2col, image, [2, 2], [1, 1], [0, 1], [2, 1])
+    holds(aten.max_pool2d_with_indices, image, [2, 2], [1, 2], [1, 0], [1, 1], True)
+    holds(aten.adaptive_max_pool2d, image, [2, 3])
+    holds(aten.upsample_bicubic2d, image, [7, 9], False)
+    holds(aten.replication_pad2d, image, [1, 1, 1, 1])
+    holds(aten.roll, image, [1, 1], [0, 2])
+    holds(aten.rot90, image, data.draw(st.integers(-4, 4)), data.draw(st.permutations(range(4)))[:2])
+
+
+@RUNS
+@given(st.data())
+def test_convolutions(data):
+    """Transposed, grouped and dilated ones, of one to three spatial dimensions."""
+    rank = data.draw(st.integers(1, 3))
+    groups = data.draw(st.integers(1, 2))
+    batch, kernel = data.draw(st.integers(1, 2)), data.draw(st.sampled_from((1, 2)))
+    dtype = data.draw(st.sampled_from((torch.float32, torch.float64, torch.bfloat16)))
+    image = data.draw(laid_out((batch, 2 * groups, *(5,) * rank), dtype))
+    transposed = data.draw(st.booleans())
+    weight = data.draw(laid_out((2 * groups, 2, *(kernel,) * rank), dtype))
+    spec = ([data.draw(st.integers(1, 2))], [data.draw(st.integers(0, 1))], [data.draw(st.integers(1, 2))])
+    rest = (transposed, [0], groups)
+    holds(aten.convolution, image, weight, None, *spec, *rest)
+    try:
+        result = aten.convolution(image, weight, None, *spec, *rest)
+    except RuntimeError:
+        return
+    grad = data.draw(laid_out(tuple(result.shape), dtype))
+    holds(aten.convolution_backward, grad, image, weight, [result.shape[1]], *spec, *rest, [True, True, True])
+
+
+@RUNS
+@given(tensor=tensors(FLOATS), others=st.lists(tensors(FLOATS), max_size=2))
+def test_lists_of_tensors(tensor, others):
+    several = [tensor, *others]
+    holds(torch._foreach_sqrt, several)
+    holds(torch._foreach_add, several, several, alpha=2)
+    holds(torch._foreach_mul, several, 2)
+    holds(torch._foreach_div, several, [2.0] * len(several))
+    holds(torch._foreach_addcmul, several, several, several, 2)
+    holds(torch._foreach_lerp, several, several, 0.5)
+    holds(torch._foreach_norm, several)
+    holds(torch._foreach_maximum, several, 0)
+
+
+@RUNS
+@given(st.data())
+def test_normalisations(data):
+    shape = (data.draw(st.integers(0, 2)), 4, data.draw(st.integers(0, 3)), 3)
+    dtype = data.draw(st.sampled_from(FLOATS))
+    image = data.draw(laid_out(shape, dtype))
+    wide = data.draw(st.sampled_from((dtype, torch.float32)))
+    weight = data.draw(st.sampled_from((None, torch.ones(4, dtype=wide))))
+    holds(torch.nn.functional.layer_norm, image, shape[2:], None, None)
+    holds(torch.nn.functional.group_norm, image, 2, weight, weight)
+    holds(torch.nn.functional.batch_norm, image, torch.zeros(4), torch.ones(4), weight, weight, True)
+    holds(torch.nn.functional.batch_norm, image, torch.zeros(4), torch.ones(4), weight, weight, False)
+    holds(torch.nn.functional.rms_norm, image, shape[2:])
+    holds(torch.nn.functional.instance_norm, image)
+
+
+@RUNS
+@given(st.data())
+def test_attention(data):
+    batch, heads, length, keys, width = (data.draw(st.integers(1, 3)) for _ in range(5))
+    dtype = data.draw(st.sampled_from(FLOATS))
+    query = data.draw(laid_out((batch, heads, length, width), dtype)).requires_grad_()
+    key, value = (data.draw(laid_out((batch, heads, keys, width), dtype)) for _ in range(2))
+    mask = data.draw(st.sampled_from((None, torch.ones(length, keys, dtype=torch.bool))))
+    call = torch.nn.functional.scaled_dot_product_attention
+    holds(lambda: call(query, key, value, mask).sum().backward())
+    holds(lambda: call(query, key, value, is_causal=True).sum().backward())

@@ -47,7 +47,8 @@ class Fallback:
         else:
             true_device = None
         zeros: dict[int, torch.Tensor] = {}
-        state = torch.get_rng_state() if record.is_random else None
+        # Tags do not tell every random kernel (whole recurrent layers drop out too).
+        state = torch.get_rng_state()
         try:
             with torch.no_grad():
                 result = record.func(*_real(args, zeros), **_real(kwargs, zeros))
@@ -56,8 +57,7 @@ class Fallback:
         except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError) as error:
             raise NoTypeRule(f"{record.name} has no type rule, and on zeros it says: {error}") from error
         finally:
-            if state is not None:
-                torch.set_rng_state(state)
+            torch.set_rng_state(state)
         return _types(result, true_device)
 
 

@@ -132,6 +132,8 @@ class AbstractMode(TorchDispatchMode):
             return record.rule(*metas, **named)
         if record.writes:
             return self._written_types(record, metas, named)
+        if not record.func._schema.returns:
+            return None  # assertions and notes: nothing is known of the data, nothing comes back
         return self._slow_types(record, metas, named)
 
     def _slow_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:

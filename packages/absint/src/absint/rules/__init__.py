@@ -9,6 +9,8 @@ from absint.rules import (
     copies,
     elementwise,
     factory,
+    fft,
+    foreach,
     index,
     linalg,
     loss,
@@ -16,6 +18,7 @@ from absint.rules import (
     movement,
     norm,
     pool,
+    recurrent,
     reduce,
     rng,
     view,
@@ -41,6 +44,9 @@ FAMILIES: dict[str, RuleTable] = {
     "copies": copies.TABLE,
     "factory": factory.TABLE,
     "rng": rng.TABLE,
+    "recurrent": recurrent.TABLE,
+    "fft": fft.TABLE,
+    "foreach": foreach.TABLE,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
+from absint.rules.movement import like
 from absint.rules.pointwise import pointwise
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
@@ -46,8 +47,7 @@ def _log_sigmoid_forward(self: Meta) -> tuple[Meta, Meta]:
 
 @TABLE.rule("log_sigmoid_backward")
 def _log_sigmoid_backward(grad_output: Meta, self: Meta, buffer: Meta) -> Meta:
-    operands = (self, buffer, grad_output) if self.device.type == "cpu" else (self, grad_output)
-    return pointwise(operands)
+    return like(grad_output, None)
 
 
 @TABLE.rule("glu")

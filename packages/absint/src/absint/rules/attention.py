@@ -68,3 +68,32 @@ def _efficient(
     seed = contiguous((), torch.int64, torch.device("cpu"))
     logsumexp = contiguous((batch, heads, padded), torch.float32, query.device)
     return _by_head(query, shape), logsumexp, seed, seed
+
+
+@TABLE.rule("_transformer_encoder_layer_fwd")
+def _encoder_layer(src: Meta, *_: Any, **__: Any) -> Meta:
+    return contiguous(src.shape, src.dtype, src.device)
+
+
+@TABLE.rule("_native_multi_head_attention")
+def _multi_head(
+    query: Meta,
+    key: Meta,
+    value: Meta,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Meta,
+    qkv_bias: Meta,
+    proj_weight: Meta,
+    proj_bias: Meta,
+    mask: Meta | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Meta, Meta | None]:
+    batch, length, _ = query.shape
+    output = contiguous((batch, length, embed_dim), query.dtype, query.device)
+    if not need_weights:
+        return output, None
+    heads = () if average_attn_weights else (num_head,)
+    return output, contiguous((batch, *heads, length, length), query.dtype, query.device)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta
+from absint.meta import Meta, contiguous
 from absint.rules.table import RuleTable
 from absint.strides import stride_of_format, suggest_format
 
@@ -18,6 +18,7 @@ __all__ = ["TABLE"]
 
 TABLE = RuleTable()
 Sizes = Sequence[int]
+_ONE_SPATIAL_DIMENSION = 3
 
 
 def _at(values: Sizes, position: int) -> int:
@@ -51,7 +52,20 @@ def _spatial(
     return tuple(sizes)
 
 
+def _with_height(meta: Meta) -> Meta:
+    """`unsqueeze(2)`: eager runs one spatial dimension as two of which the first has size one."""
+    shape = (*meta.shape[:2], 1, meta.shape[2])
+    stride = (*meta.stride[:2], meta.shape[2] * meta.stride[2], meta.stride[2])
+    return Meta(shape, stride, meta.dtype, meta.device)
+
+
 def _format(input: Meta, weight: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) == _ONE_SPATIAL_DIMENSION:
+        # A permuted input is made row-major first, so that only the weight can ask for channels-last.
+        row_major = contiguous(input.shape, input.dtype, input.device)
+        tall = (*shape[:2], 1, shape[2])
+        stride = _format(_with_height(row_major), _with_height(weight), tall)
+        return (*stride[:2], stride[3])
     chosen = suggest_format(input)
     if chosen is torch.contiguous_format:
         chosen = suggest_format(weight)

@@ -81,12 +81,13 @@ def _rot90(self: Meta, k: int = 1, dims: Sequence[int] = (0, 1)) -> Meta:
         return flipped
     if k % 4 == 0:
         return contiguous(self.shape, self.dtype, self.device)
-    turned = view.TABLE["aten.transpose.int"](self, first, second)
-    return like(turned, None)
+    return view.TABLE["aten.transpose.int"](flipped, first, second)
 
 
 @TABLE.rule("channel_shuffle")
 def _channel_shuffle(self: Meta, groups: int) -> Meta:
+    if 0 in self.shape:
+        return self
     return contiguous(self.shape, self.dtype, self.device)
 
 
@@ -111,3 +112,10 @@ def _trace(self: Meta) -> Meta:
 @TABLE.rule("_efficientzerotensor")
 def _efficient_zero(size: Sequence[int], **options: Any) -> Meta:
     return factory.TABLE["aten.zeros.default"](size, **options)
+
+
+@TABLE.rule("narrow_copy")
+def _narrow_copy(self: Meta, dim: int, start: int, length: int) -> Meta:
+    dim = wrap_dim(dim, self.ndim)
+    shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
+    return contiguous(shape, self.dtype, self.device)

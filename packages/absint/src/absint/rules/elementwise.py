@@ -53,6 +53,12 @@ _BINARY_FLOAT = """
     xlogy.Scalar_Self special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
     special_zeta.other_scalar special_zeta.self_scalar
 """
+_POLYNOMIALS = """
+    chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w
+    hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p
+    shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
+    shifted_chebyshev_polynomial_w
+"""
 _COMPARISON = [
     f"{op}.{overload}" for op in ("eq", "ne", "lt", "le", "gt", "ge") for overload in ("Tensor", "Scalar")
 ] + ["logical_and", "logical_or", "logical_xor"]
@@ -85,6 +91,9 @@ def _comparison(self: Any, other: Any) -> Meta:
     return pointwise((self, other), None, torch.bool)
 
 
+for _name in _POLYNOMIALS.split():
+    for _overload in ("default", "n_scalar", "x_scalar"):
+        TABLE.add(f"special_{_name}.{_overload}", _binary_float)
 for _names, _function in (
     (_UNARY_SAME.split(), _unary_same),
     (_UNARY_FLOAT.split(), _unary_float),
@@ -213,3 +222,20 @@ def _complex(real: Meta, imag: Meta) -> Meta:
 @TABLE.rule("polar")
 def _polar(abs: Meta, angle: Meta) -> Meta:
     return _complex(abs, angle)
+
+
+@TABLE.rule("ldexp.Tensor")
+def _ldexp(self: Meta, other: Meta) -> Meta:
+    # Eager computes x * 2.0 ** other.
+    return pointwise((self, pointwise((other,), result_type((other, 2.0)))))
+
+
+@TABLE.rule("frexp.Tensor")
+def _frexp(self: Meta) -> tuple[Meta, Meta]:
+    mantissa = pointwise((self,), self.dtype)
+    return mantissa, Meta(mantissa.shape, mantissa.stride, torch.int32, self.device)
+
+
+@TABLE.rule("mvlgamma")
+def _mvlgamma(self: Meta, p: int) -> Meta:
+    return contiguous(self.shape, float_dtype(self.dtype), self.device)

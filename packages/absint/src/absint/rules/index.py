@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from absint.errors import DataDependentError, DimensionError, TypeRuleError
+from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
 from absint.meta import Meta, contiguous, numel
 from absint.rules.pointwise import broadcast
 from absint.rules.sizes import expand_stride, wrap_dim
@@ -170,7 +170,7 @@ def _nonzero_static(self: Meta, *, size: int, fill_value: int = -1) -> Meta:
     return contiguous((size, self.ndim), torch.int64, self.device)
 
 
-@TABLE.rule("_embedding_bag _embedding_bag_forward_only")
+@TABLE.rule("_embedding_bag")
 def _embedding_bag(
     weight: Meta,
     indices: Meta,
@@ -191,6 +191,18 @@ def _embedding_bag(
     # The fast kernel of the CPU leaves offset2bag empty.
     offset2bag = contiguous((0 if fast else indices.shape[0],), dtype, device)
     return output, offset2bag, bag_size, largest
+
+
+@TABLE.rule("_embedding_bag_forward_only")
+def _embedding_bag_forward_only(
+    weight: Meta, indices: Meta, offsets: Meta, scale_grad_by_freq: bool = False, mode: int = 0, *rest: Any
+) -> tuple[Meta, ...]:
+    output, offset2bag, bag_size, largest = _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, *rest)
+    if mode != _BAG_SUM:
+        return output, offset2bag, bag_size, largest
+    # Without a gradient the bag sizes of a sum are not needed, and keep the size they were allocated with.
+    unused = contiguous(offsets.shape, offsets.dtype, weight.device)
+    return output, offset2bag, unused, unused
 
 
 _BAG_SUM, _BAG_MEAN, _BAG_MAX = 0, 1, 2
@@ -219,3 +231,43 @@ def _embedding_bag_backward(
     **__: Any,
 ) -> Meta:
     return contiguous((num_weights, grad.shape[1]), grad.dtype, grad.device)
+
+
+@TABLE.rule("_embedding_bag_per_sample_weights_backward")
+def _embedding_bag_weights_backward(grad: Meta, weight: Meta, indices: Meta, *_: Any, **__: Any) -> Meta:
+    return contiguous(indices.shape, grad.dtype, grad.device)
+
+
+@TABLE.rule("_embedding_bag_backward")
+def _embedding_bag_backward_any(
+    grad: Meta,
+    indices: Meta,
+    offsets: Meta,
+    offset2bag: Meta,
+    bag_size: Meta,
+    maximum_indices: Meta,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    *_: Any,
+    **__: Any,
+) -> Meta:
+    if sparse:
+        raise UnsupportedTensor("the gradient of a sparse embedding bag is a sparse tensor")
+    return contiguous((num_weights, grad.shape[1]), grad.dtype, grad.device)
+
+
+@TABLE.rule("embedding_renorm")
+def _embedding_renorm(self: Meta, indices: Meta, max_norm: float, norm_type: float) -> Meta:
+    return _preserved(self)
+
+
+@TABLE.rule("_unsafe_masked_index")
+def _masked_index(self: Meta, mask: Meta, indices: Indices, fill: Any) -> Meta:
+    return contiguous(_index(self, indices).shape, self.dtype, self.device)
+
+
+@TABLE.rule("_unsafe_masked_index_put_accumulate")
+def _masked_index_put(self: Meta, mask: Meta, indices: Indices, values: Meta) -> Meta:
+    return _preserved(self)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from absint.errors import TypeRuleError
+from absint.errors import DataDependentError, TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.pointwise import pointwise
 from absint.rules.table import RuleTable
@@ -95,3 +96,54 @@ def _soft_margin(self: Meta, target: Meta, reduction: int = 1) -> Meta:
 @TABLE.rule("soft_margin_loss_backward")
 def _soft_margin_backward(grad_output: Meta, self: Meta, target: Meta, reduction: int) -> Meta:
     return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("multi_margin_loss")
+def _multi_margin(
+    self: Meta,
+    target: Meta,
+    p: Any = 1,
+    margin: Any = 1,
+    weight: Meta | None = None,
+    reduction: int = 1,
+) -> Meta:
+    return contiguous(target.shape, self.dtype, self.device) if reduction == _NONE else _scalar(self)
+
+
+@TABLE.rule("multi_margin_loss_backward multilabel_margin_loss_backward")
+def _margin_backward(grad_output: Meta, self: Meta, *_: Any, **__: Any) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("multilabel_margin_loss_forward")
+def _multilabel_margin(self: Meta, target: Meta, reduction: int) -> tuple[Meta, Meta]:
+    is_target = contiguous(target.shape, self.dtype, self.device)
+    if reduction != _NONE or target.ndim <= 1:
+        return _scalar(self), is_target
+    return contiguous(self.shape[:1], self.dtype, self.device), is_target
+
+
+@TABLE.rule("_ctc_loss")
+def _ctc(
+    log_probs: Meta,
+    targets: Meta,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Meta, Meta]:
+    time, batch, _ = log_probs.shape
+    longest = max(target_lengths, default=0)
+    alpha = (batch, time, 2 * longest + 1)
+    loss = contiguous((batch,), log_probs.dtype, log_probs.device)
+    return loss, contiguous(alpha, log_probs.dtype, log_probs.device)
+
+
+@TABLE.rule("_ctc_loss.Tensor")
+def _ctc_of_tensors(log_probs: Meta, *_: Any, **__: Any) -> tuple[Meta, Meta]:
+    raise DataDependentError("the work space of ctc_loss is as large as the longest target length says")
+
+
+@TABLE.rule("_ctc_loss_backward _ctc_loss_backward.Tensor")
+def _ctc_backward(grad: Meta, log_probs: Meta, *_: Any, **__: Any) -> Meta:
+    return contiguous(log_probs.shape, log_probs.dtype, log_probs.device)

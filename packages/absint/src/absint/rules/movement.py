@@ -127,7 +127,7 @@ def _flip(self: Meta, dims: Sizes) -> Meta:
 
 @TABLE.rule("roll")
 def _roll(self: Meta, shifts: Sizes, dims: Sizes = ()) -> Meta:
-    if 0 in self.shape:
+    if 0 in self.shape and dims:
         return like(self, None)
     return contiguous(self.shape, self.dtype, self.device)
 

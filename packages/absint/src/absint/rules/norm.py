@@ -172,3 +172,44 @@ def _group_norm_backward(
     grads = contiguous((C,), input.dtype if weight is None else weight.dtype, input.device)
     wanted = zip((_suggested(input), grads, grads), output_mask, strict=True)
     return tuple([grad if keep else None for grad, keep in wanted])
+
+
+@TABLE.rule("_batch_norm_with_update _batch_norm_no_update")
+def _batch_norm_reserving(
+    input: Meta,
+    weight: Meta | None,
+    bias: Meta | None,
+    running_mean: Meta | None,
+    running_var: Meta | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Meta, ...]:
+    results = _batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return (*results, contiguous((0,), torch.uint8, input.device))
+
+
+@TABLE.rule("_batch_norm_with_update_functional")
+def _batch_norm_update_functional(
+    input: Meta, weight: Meta | None, bias: Meta | None, running_mean: Meta, running_var: Meta, *rest: Any
+) -> tuple[Meta, ...]:
+    results = _batch_norm_reserving(input, weight, bias, running_mean, running_var, *rest)
+    return (*results, running_mean, running_var)
+
+
+@TABLE.rule("batch_norm_backward")
+def _batch_norm_backward_reserving(
+    grad_out: Meta,
+    input: Meta,
+    weight: Meta,
+    running_mean: Meta | None,
+    running_var: Meta | None,
+    save_mean: Meta | None,
+    save_var: Meta | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Meta,
+) -> tuple[Meta | None, ...]:
+    return _batch_norm_backward(
+        grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
+    )

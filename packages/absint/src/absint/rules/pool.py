@@ -9,6 +9,7 @@ import torch
 
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
+from absint.rules.movement import like
 from absint.rules.table import RuleTable
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
@@ -210,18 +211,18 @@ def _col2im(
 
 @TABLE.rule("pixel_shuffle")
 def _pixel_shuffle(self: Meta, upscale_factor: int) -> Meta:
-    *batch, channels, height, width = self.shape
     factor = upscale_factor
-    shape = (*batch, channels // (factor * factor), height * factor, width * factor)
-    return contiguous(shape, self.dtype, self.device)
+    *batch, channels, height, width = self.shape
+    return _formatted(self, (*batch, channels // (factor * factor), height * factor, width * factor))
 
 
 @TABLE.rule("pixel_unshuffle")
 def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
-    *batch, channels, height, width = self.shape
     factor = downscale_factor
-    shape = (*batch, channels * factor * factor, height // factor, width // factor)
-    return contiguous(shape, self.dtype, self.device)
+    if 0 in self.shape:
+        return like(self, None)  # eager clones an empty image, and leaves its shape as it is
+    *batch, channels, height, width = self.shape
+    return _formatted(self, (*batch, channels * factor * factor, height // factor, width // factor))
 
 
 @TABLE.rule("grid_sampler_2d grid_sampler_3d")
@@ -236,3 +237,32 @@ def _grid_sampler_backward(
 ) -> tuple[Meta | None, Meta]:
     grad_input = contiguous(input.shape, input.dtype, input.device) if mask[0] else None
     return grad_input, contiguous(grid.shape, grid.dtype, grid.device)
+
+
+@TABLE.rule("max_unpool2d")
+def _max_unpool2d(self: Meta, indices: Meta, output_size: Sizes) -> Meta:
+    return _formatted(self, (*self.shape[:-2], *output_size))
+
+
+@TABLE.rule("max_unpool3d")
+def _max_unpool3d(self: Meta, indices: Meta, output_size: Sizes, stride: Sizes, padding: Sizes) -> Meta:
+    return contiguous((*self.shape[:-3], *output_size), self.dtype, self.device)
+
+
+@TABLE.rule("fractional_max_pool2d fractional_max_pool3d")
+def _fractional_pool(self: Meta, kernel_size: Sizes, output_size: Sizes, random_samples: Meta) -> tuple[Meta, Meta]:
+    sizes = tuple(output_size)
+    shape = (*self.shape[: self.ndim - len(sizes)], *sizes)
+    indices = contiguous(shape, torch.int64, self.device)
+    return contiguous(shape, self.dtype, self.device), indices
+
+
+@TABLE.rule("fractional_max_pool2d_backward fractional_max_pool3d_backward")
+def _fractional_pool_backward(grad_output: Meta, self: Meta, *_: Any) -> Meta:
+    return contiguous(self.shape, self.dtype, self.device)
+
+
+@TABLE.rule("affine_grid_generator")
+def _affine_grid(theta: Meta, size: Sizes, align_corners: bool) -> Meta:
+    spatial = tuple(size[2:])
+    return contiguous((size[0], *spatial, len(spatial)), theta.dtype, theta.device)

@@ -280,3 +280,24 @@ def _histc(self: Meta, bins: int = 100, min: Any = 0, max: Any = 0) -> Meta:
 @TABLE.rule("isin.Tensor_Tensor isin.Tensor_Scalar")
 def _isin(elements: Meta, test_elements: Any, **_: Any) -> Meta:
     return contiguous(elements.shape, torch.bool, elements.device)
+
+
+@TABLE.rule("searchsorted.Scalar")
+def _searchsorted_scalar(sorted_sequence: Meta, self: Any, *, out_int32: bool = False, **_: Any) -> Meta:
+    return contiguous((), torch.int32 if out_int32 else torch.int64, sorted_sequence.device)
+
+
+@TABLE.rule("bucketize.Scalar")
+def _bucketize_scalar(self: Any, boundaries: Meta, *, out_int32: bool = False, right: bool = False) -> Meta:
+    return contiguous((), torch.int32 if out_int32 else torch.int64, boundaries.device)
+
+
+@TABLE.rule("histogram.bin_ct")
+def _histogram(self: Meta, bins: int = 100, **_: Any) -> tuple[Meta, Meta]:
+    return contiguous((bins,), self.dtype, self.device), contiguous((bins + 1,), self.dtype, self.device)
+
+
+@TABLE.rule("histogram.bins_tensor")
+def _histogram_edges(self: Meta, bins: Meta, **_: Any) -> tuple[Meta, Meta]:
+    hist = contiguous((bins.shape[0] - 1,), self.dtype, self.device)
+    return hist, contiguous(bins.shape, bins.dtype, self.device)

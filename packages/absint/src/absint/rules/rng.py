@@ -10,7 +10,7 @@ import torch
 from absint.meta import Meta, contiguous
 from absint.rules.factory import device_of
 from absint.rules.movement import like
-from absint.rules.pointwise import pointwise
+from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.table import RuleTable
 
 __all__ = ["TABLE"]
@@ -72,3 +72,43 @@ def _multinomial(self: Meta, num_samples: int, replacement: bool = False, *, gen
 def _native_dropout(input: Meta, p: float, train: bool | None) -> tuple[Meta, Meta]:
     mask = contiguous(input.shape, torch.bool, input.device)
     return pointwise((input, mask), input.dtype), mask
+
+
+@TABLE.rule("normal.Tensor_float")
+def _normal_mean(mean: Meta, std: float = 1.0, *, generator: Any = None) -> Meta:
+    return like(mean, None)
+
+
+@TABLE.rule("normal.float_Tensor")
+def _normal_std(mean: float, std: Meta, *, generator: Any = None) -> Meta:
+    return like(std, None)
+
+
+@TABLE.rule("normal.Tensor_Tensor")
+def _normal_both(mean: Meta, std: Meta, *, generator: Any = None) -> Meta:
+    return contiguous(broadcast(mean.shape, std.shape), mean.dtype, mean.device)
+
+
+@TABLE.rule("rrelu_with_noise_functional")
+def _rrelu(self: Meta, noise: Meta, *_: Any, **__: Any) -> tuple[Meta, Meta]:
+    return like(self, None), noise
+
+
+@TABLE.rule("rrelu_with_noise")
+def _rrelu_with_noise(self: Meta, noise: Meta, *_: Any, **__: Any) -> Meta:
+    return like(self, None)
+
+
+@TABLE.rule("rrelu_with_noise_backward")
+def _rrelu_backward(
+    grad_output: Meta,
+    self: Meta,
+    noise: Meta,
+    lower: Any,
+    upper: Any,
+    training: bool,
+    self_is_result: bool,
+) -> Meta:
+    if training and upper - lower > 1e-6:
+        return pointwise((grad_output, noise))
+    return pointwise((self, grad_output))

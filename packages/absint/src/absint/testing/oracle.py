@@ -9,9 +9,12 @@ import msgspec
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from absint.errors import DataDependentError
+from absint.errors import DataDependentError, UnsupportedTensor
+from absint.fallback import Fallback
 from absint.meta import Meta, from_tensor
-from absint.schema import record_of
+from absint.rules.recurrent import WORK_SPACE
+from absint.schema import OpRecord, record_of
+from stagewire.errors import StageError
 
 __all__ = ["Mismatch", "OracleMode"]
 
@@ -19,6 +22,10 @@ __all__ = ["Mismatch", "OracleMode"]
 # The kernel library that runs these (oneDNN or ATen's own, by size, batch and number of threads) decides the
 # stride that a result has along dimensions of size one, where it means nothing.
 _BACKEND_DECIDES = frozenset({"aten.convolution_backward.default"})
+
+# Eager returns memory of its operand although the schema says that the result is fresh.
+_SHARES_UNSAID = frozenset({"aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default",
+                            "aten._unsafe_view.default"})  # fmt: skip
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -34,7 +41,9 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class OracleMode(TorchDispatchMode):
-    """Checks the rule of each op it sees; `mismatches`, `checked` and `unruled` hold the findings.
+    """Checks the rule of each op it sees, and the slow path where there is none.
+
+    mismatches: the findings. checked, unruled: how often each op was seen, with and without a rule.
 
     >>> with OracleMode() as oracle:
     ...     _ = torch.ones(2, 3).t() + 1
@@ -47,6 +56,7 @@ class OracleMode(TorchDispatchMode):
         self.mismatches: list[Mismatch] = []
         self.checked: Counter[str] = Counter()
         self.unruled: Counter[str] = Counter()
+        self.fallback = Fallback()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -55,33 +65,73 @@ class OracleMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = {} if kwargs is None else kwargs
         record = record_of(func)
-        rule = record.rule
-        operands = (args, kwargs)
-        if rule is None and record.functional_rule is not None and record.func._schema.returns:
-            rule = record.functional_rule
-            kept = {k: v for k, v in kwargs.items() if k not in (*record.out_names, "generator")}
-            operands = (args, kept)
-        if rule is None:
-            result = func(*args, **kwargs)
-            if record.func._schema.returns:
-                self.unruled[record.name] += 1
-            return result
-        metas = _metas(operands)
+        # Types first: an op may change the type of its argument in place.
+        metas = (_metas(args), _metas(kwargs))
         result = func(*args, **kwargs)
-        if not _all_strided((args, kwargs, result)):
-            return result
-        ruled = _outcome(rule, metas)
-        if isinstance(ruled, DataDependentError):
-            return result
-        self.checked[record.name] += 1
+        if record.func._schema.returns and _all_strided((args, kwargs, result)):
+            self._check(record, metas, result)
+            self._check_aliases(record, metas, args, kwargs, result)
+        return result
+
+    def _check(self, record: OpRecord, metas: tuple[Any, Any], result: Any) -> None:
+        rule, operands = _rule_of(record, metas)
+        if rule is None:
+            self.unruled[record.name] += 1
+            if record.writes:
+                return
+            ruled = _outcome(self.fallback.types, ((record, *metas), {}))
+            if isinstance(ruled, StageError):
+                return
+        else:
+            ruled = _outcome(rule, operands)
+            if isinstance(ruled, (DataDependentError, UnsupportedTensor)):
+                return
+            self.checked[record.name] += 1
         eager = _metas(result)
-        agrees = _inplace_agrees if record.writes and record.rule is None else _agrees
         if record.name in _BACKEND_DECIDES:
             ruled, eager = _without_unit_strides(ruled), _without_unit_strides(eager)
+        if record.name == "aten.mkldnn_rnn_layer.default":
+            ruled, eager = ruled[:WORK_SPACE], eager[:WORK_SPACE]
+        agrees = _inplace_agrees if record.writes and record.rule is None else _agrees
         if not agrees(ruled, eager, record.is_view):
+            self.mismatches.append(Mismatch(record.name, f"{record.name}{metas}", repr(ruled), repr(eager)))
+
+    def _check_aliases(
+        self, record: OpRecord, metas: tuple[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        wrong = None if record.name in _SHARES_UNSAID else _wrong_alias(record, args, kwargs, result)
+        if wrong is not None:
+            said, found = wrong
             call = f"{record.name}{metas}"
-            self.mismatches.append(Mismatch(record.name, call, repr(ruled), repr(eager)))
-        return result
+            self.mismatches.append(Mismatch(record.name, call, f"result on {said}", f"result on {found}"))
+
+
+def _rule_of(record: OpRecord, metas: tuple[Any, Any]) -> tuple[Any, tuple[Any, Any]]:
+    """The rule that answers an op, its own or that of its functional twin, and the operands it takes."""
+    if record.rule is not None or record.functional_rule is None:
+        return record.rule, metas
+    kept = {k: v for k, v in metas[1].items() if k not in (*record.out_names, "generator")}
+    return record.functional_rule, (metas[0], kept)
+
+
+def _wrong_alias(
+    record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> tuple[str, str] | None:
+    """The first result that stands on other memory than the record says: what it says, what eager did."""
+    owners: dict[int, set[str]] = {}
+    for position, argument in enumerate(record.func._schema.arguments):
+        value = args[position] if position < len(args) else kwargs.get(argument.name)
+        if isinstance(value, torch.Tensor):
+            owners.setdefault(value.untyped_storage()._cdata, set()).add(argument.name)
+    results = result if len(record.alias_names) > 1 else (result,)
+    for item, said in zip(results, record.alias_names, strict=False):
+        piece = next(iter(item), None) if isinstance(item, (list, tuple)) else item
+        if not isinstance(piece, torch.Tensor) or not piece.untyped_storage().nbytes():
+            continue
+        found = owners.get(piece.untyped_storage()._cdata, {"new memory"})
+        if (said or "new memory") not in found:
+            return said or "new memory", " and ".join(sorted(found))
+    return None
 
 
 def _outcome(rule: Any, operands: tuple[Any, Any]) -> Any:

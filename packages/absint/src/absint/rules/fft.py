@@ -1,0 +1,87 @@
+"""Rules of Fourier transforms, in the layout that MKL's and cuFFT's drivers leave behind.
+
+The drivers move the transformed dimensions to the end, transform, and return the result permuted back
+(`aten/src/ATen/native/mkl/SpectralOps.cpp`, `_exec_fft`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from absint.errors import TypeRuleError
+from absint.meta import Meta, contiguous_stride, numel
+from absint.promote import complex_dtype, real_dtype
+from absint.rules.sizes import wrap_dim, wrap_dims
+from absint.rules.table import RuleTable
+
+__all__ = ["TABLE"]
+
+TABLE = RuleTable()
+Dims = Sequence[int]
+
+
+def _resized(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+def _transformed(self: Meta, shape: tuple[int, ...], dims: Dims, dtype: torch.dtype) -> Meta:
+    """A result of `shape`: memory order is the other dimensions by their strides in `self`, then `dims`."""
+    batch = sorted(_others_first(self.ndim, dims), key=lambda dim: -self.stride[dim])
+    batched = (numel([shape[dim] for dim in batch]), *[shape[dim] for dim in dims])
+    steps = contiguous_stride(batched)
+    stride = [0] * self.ndim
+    step = steps[0]
+    for dim in reversed(batch):
+        stride[dim] = step
+        step = step * shape[dim]
+    for dim, inner in zip(dims, steps[1:], strict=True):
+        stride[dim] = inner
+    return Meta(shape, tuple(stride), dtype, self.device)
+
+
+def _others_first(rank: int, dims: Dims) -> list[int]:
+    """The dimensions outside `dims`, in the order in which `std::partition` brings them to the front."""
+    order = list(range(rank))
+    first, last = 0, rank
+    while True:
+        while first != last and order[first] not in dims:
+            first += 1
+        if first == last:
+            return order[:first]
+        last -= 1
+        while first != last and order[last] in dims:
+            last -= 1
+        if first == last:
+            return order[:first]
+        order[first], order[last] = order[last], order[first]
+        first += 1
+
+
+def _by_stride(self: Meta, dims: Dims) -> list[int]:
+    return sorted(dims, key=lambda dim: -self.stride[dim])
+
+
+@TABLE.rule("_fft_r2c")
+def _r2c(self: Meta, dim: Dims, normalization: int, onesided: bool) -> Meta:
+    if self.dtype.is_complex:
+        raise TypeRuleError("the real Fourier transform takes a real tensor")
+    *dims, last = wrap_dims(dim, self.ndim)
+    shape = _resized(self.shape, last, self.shape[last] // 2 + 1) if onesided else self.shape
+    return _transformed(self, shape, [*_by_stride(self, dims), last], complex_dtype(self.dtype))
+
+
+@TABLE.rule("_fft_c2c")
+def _c2c(self: Meta, dim: Dims, normalization: int, forward: bool) -> Meta:
+    if not dim:
+        return Meta(self.shape, contiguous_stride(self.shape), self.dtype, self.device)
+    return _transformed(self, self.shape, _by_stride(self, wrap_dims(dim, self.ndim)), self.dtype)
+
+
+@TABLE.rule("_fft_c2r")
+def _c2r(self: Meta, dim: Dims, normalization: int, last_dim_size: int) -> Meta:
+    last = wrap_dim(dim[-1], self.ndim)
+    source = _c2c(self, dim[:-1], normalization, False) if len(dim) > 1 else self
+    shape = _resized(self.shape, last, last_dim_size)
+    return _transformed(source, shape, [last], real_dtype(self.dtype))
