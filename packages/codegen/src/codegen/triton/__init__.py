@@ -1,0 +1,1 @@
+"""Triton sources from loop kernels, and machine code of them without a GPU."""
