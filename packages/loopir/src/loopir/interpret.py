@@ -250,7 +250,7 @@ class _KernelRun:
         return statement.dtype
 
     def _reduce(self, statement: Reduce) -> None:
-        value, dtype = self._operand(statement.operand, statement.dtype)
+        value, _ = self._operand(statement.operand, statement.dtype)
         outer, inner = self.grid[: self.rank], self.grid[self.rank :]
         count = math.prod(inner)
         table = np.broadcast_to(value, self.grid).reshape((*outer, count))

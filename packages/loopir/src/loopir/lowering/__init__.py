@@ -58,7 +58,7 @@ def live_nodes(graph: Graph) -> list[Node]:
     live = {name for arg in graph.outputs for name in references(arg)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any([value.name in live for value in node.results]) or is_ordered(node.target):
+        if any(value.name in live for value in node.results) or is_ordered(node.target):
             for arg in node.args:
                 if arg.__class__ is Ref:
                     live.add(arg.name)  # type: ignore[union-attr]

@@ -62,7 +62,7 @@ class Lowering:
                 origins=(name,),
                 line=self.lines[name],
                 views=self.views,
-            )  # fmt: skip
+            )
         )
 
     def pointwise(self, call: Call, function: PointFunction) -> None:
@@ -99,7 +99,7 @@ class Lowering:
                 origins=origins,
                 line=call.node.line,
                 views=self.views,
-            )  # fmt: skip
+            )
         )
 
     def extern(self, step: Extern) -> None:

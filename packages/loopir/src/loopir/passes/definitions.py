@@ -97,6 +97,6 @@ def cost_of(statements: tuple[Statement, ...]) -> int:
     for statement in statements:
         if isinstance(statement, Compute):
             cost += OPS[statement.op].cost
-        elif isinstance(statement, Read) and any([has_values(c) for c in statement.coordinates]):
+        elif isinstance(statement, Read) and any(has_values(c) for c in statement.coordinates):
             cost += 3
     return cost

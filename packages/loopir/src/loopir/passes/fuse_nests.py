@@ -9,7 +9,7 @@ import msgspec
 from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
-from loopir.passes.merge_nests import Limits, is_scalar, merge
+from loopir.passes.merge_nests import LIMITS, Limits, is_scalar, merge
 from stagewire.expr import Dim
 from stagewire.loop import Decision
 from stagewire.types import ITEM_SIZE, numel
@@ -27,7 +27,7 @@ class FuseNests:
     """
 
     name = "fuse_nests"
-    limits: Limits = Limits()
+    limits: Limits = LIMITS
     attempts: int = 8
     least_bytes: int = 1024
     vertical: bool = True
@@ -129,7 +129,8 @@ class _Fusion:
             return None
         first, second = (current, partner) if self.dependences.precedes(current, partner) else (partner, current)
         a, b = self.items[first], self.items[second]
-        assert isinstance(a, Nest) and isinstance(b, Nest)
+        assert isinstance(a, Nest)
+        assert isinstance(b, Nest)
         merged = self._window(first, second) or merge(a, b, self.types, self.names, self.options.limits)
         if isinstance(merged, str):
             self._refuse(partner, current, merged)
@@ -153,7 +154,8 @@ class _Fusion:
 
     def _refuse(self, partner: int, current: int, reason: str) -> None:
         a, b = self.items[partner], self.items[current]
-        assert isinstance(a, Nest) and isinstance(b, Nest)
+        assert isinstance(a, Nest)
+        assert isinstance(b, Nest)
         self.decisions.append(Decision("refused", (a.name, b.name), reason))
 
 

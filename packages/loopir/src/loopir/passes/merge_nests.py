@@ -24,6 +24,9 @@ class Limits(NamedTuple):
     inner_points: int = 4096
 
 
+LIMITS = Limits()
+
+
 class Merged(NamedTuple):
     """A merged nest and the bytes that need not be read again."""
 
@@ -58,7 +61,7 @@ def merge(first: Nest, second: Nest, types: Mapping[str, TensorType], names: Nam
 
 def is_scalar(nest: Nest) -> bool:
     """Whether the nest runs one point: no loops at all."""
-    return not nest.axes and not any([block.axes for block in nest.blocks])
+    return not nest.axes and not any(block.axes for block in nest.blocks)
 
 
 def _too_large(first: Nest, second: Nest, limits: Limits) -> str | None:
@@ -105,7 +108,7 @@ def _vertical(first: Nest, second: Nest, writes: Mapping[str, Write], names: Nam
 
 
 def _is_indirect(coordinates: tuple[Index, ...]) -> bool:
-    return any([ix.has_values(c) for c in coordinates])
+    return any(ix.has_values(c) for c in coordinates)
 
 
 def _horizontal(
@@ -239,10 +242,9 @@ class _Blocks:
                 earliest = max(earliest, self.writes[statement.buffer][0])
         ordered = any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
         for number in range(earliest, len(self.axes)):
-            same = self.axes[number] == axes
-            if same or (not ordered and axes and set(self.axes[number]) == set(axes)):
-                if self._reads_stay_valid(number, statements):
-                    return number
+            same = self.axes[number] == axes or (not ordered and axes and set(self.axes[number]) == set(axes))
+            if same and self._reads_stay_valid(number, statements):
+                return number
         return len(self.axes)
 
     def _reads_stay_valid(self, number: int, statements: list[Statement]) -> bool:

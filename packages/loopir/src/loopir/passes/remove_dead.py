@@ -65,13 +65,13 @@ def _make_live(name: str, live: set[str], schedule: Schedule) -> None:
 
 def trim(nest: Nest, live: set[str], schedule: Schedule) -> Nest | None:
     """The nest without writes to dead buffers; None if nothing is left."""
-    if any([axis.size == 0 for axis in nest.axes]):
+    if any(axis.size == 0 for axis in nest.axes):
         return None
     needed: set[str] = set()
     blocks: list[Block] = []
     changed = False
     for block in reversed(nest.blocks):
-        if any([axis.size == 0 for axis in block.axes]) and not any(isinstance(s, Reduce) for s in block.statements):
+        if any(axis.size == 0 for axis in block.axes) and not any(isinstance(s, Reduce) for s in block.statements):
             changed = True
             continue
         kept: list[Statement] = []
