@@ -144,6 +144,11 @@ def change_class(whole: Whole) -> None:
     whole.parts[1].__class__ = type("Part", (Part,), {})
 
 
+def exchange_dict(module: nn.Module, **values: object) -> None:
+    """The old dict stays alive, unchanged."""
+    module.__dict__ = {**module.__dict__, **values, "old": module.__dict__}
+
+
 CHANGES: dict[str, Callable[[Whole], Any]] = {
     "module replaced": lambda w: w.parts.__setitem__(0, Part()),
     "module removed": lambda w: w.parts._modules.popitem(),
@@ -191,7 +196,7 @@ CHANGES: dict[str, Callable[[Whole], Any]] = {
     "dict exchanged": lambda w: setattr(
         w, "__dict__", {**w.__dict__, "numbers": [random.choice((1, 2)), 2.5, "three"]}
     ),
-    "dict of a part exchanged": lambda w: setattr(w.parts[0], "__dict__", {**w.parts[0].__dict__, "size": 5}),
+    "dict of a part exchanged": lambda w: exchange_dict(w.parts[0], size=5),
     "dict replaced whole": lambda w: w.__dict__.update(dict(w.__dict__)),
 }
 
