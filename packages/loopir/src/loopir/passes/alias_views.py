@@ -75,30 +75,39 @@ class _Owners:
             arg.name for n, arg in enumerate(schedule.outputs) if isinstance(arg, Ref) and n not in schedule.private
         }
         self.public = public
+        self.views: dict[str, list[str]] = {}
+        for buffer in buffers.values():
+            if buffer.base is not None:
+                self.views.setdefault(buffer.base, []).append(buffer.name)
         self.held: dict[str, set[str]] = {}
         for name in self.outputs:
             self.held.setdefault(buffers[name].base or name, set()).add(name)
 
     def refusal(self, window: Buffer, slack: float) -> str | None:
         """Why the window may not share its base's memory."""
-        if window.name not in self.outputs:
+        names = self.held.get(window.name, set())
+        if not names:
             return None
         base = self.buffers[window.base or ""]
         if base.role == "input":
             return "an output must not share memory with an input"
-        others = self.held.get(base.name, set()) - {window.name}
-        if others and (window.name in self.public or others & self.public):
-            return f"the user would see {window.name} and {', '.join(sorted(others))} in one memory"
+        others = self.held.get(base.name, set()) - names
+        if others and (names | others) & self.public:
+            return f"the user would see {', '.join(sorted(names))} and {', '.join(sorted(others))} in one memory"
         sizes = numel(base.type.shape), numel(window.type.shape)
         if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] > slack * sizes[1]:
             return "the output would keep a much larger buffer alive"
         return None
 
     def share(self, window: Buffer) -> None:
-        """Note that an output lives in the memory of its base."""
-        if window.name in self.outputs:
-            self.held.pop(window.name, None)
-            self.held.setdefault(window.base or "", set()).add(window.name)
+        """Note that outputs live in the memory of the window's base, and rebase the views of the window."""
+        names = self.held.pop(window.name, set())
+        if names:
+            self.held.setdefault(window.base or "", set()).update(names)
+        for name in self.views.pop(window.name, ()):
+            type = self.buffers[name].type
+            type = msgspec.structs.replace(type, storage_offset=type.storage_offset + window.type.storage_offset)
+            self.buffers[name] = Buffer(name, type, "view", window.base)
 
 
 def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
