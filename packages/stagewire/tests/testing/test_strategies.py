@@ -106,6 +106,19 @@ def test_property_a_changed_byte_is_refused_or_read(document: Document, data: st
 
 
 @thorough
+@given(documents(), st.data())
+def test_property_a_changed_character_is_refused_or_read(document: Document, data: st.DataObject) -> None:
+    text = print_document(document)
+    at = data.draw(st.integers(0, len(text) - 1))
+    text = text[:at] + data.draw(st.sampled_from('(){}[]%",.:=+-*/#_0a \n|')) + text[at + 1 :]
+    try:
+        found = parse_document(text)
+    except StageError:
+        return
+    assert parse_document(print_document(found)) == found
+
+
+@thorough
 @given(grads(vocabulary=meaningful("grad")))
 def test_meaningful_graphs_hold_elementwise_calls_only(document: Grad) -> None:
     known = dict(ATEN_OPS)

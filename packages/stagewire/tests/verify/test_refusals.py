@@ -68,6 +68,7 @@ REFUSALS = (
     Refusal("C5", "capture", 'keys=("a", 1)', "keys=(%x,)", "the literal refers to %x"),
     Refusal("C6", "capture", "length=1", "length=-1", "the length -1 is negative"),
     Refusal("C6", "capture", "dict_value(options, 0)", "dict_value(options, -2)", "position -2 is negative"),
+    Refusal("C7", "capture", "(%y, None)", "(%y, handle(group))", "the handle 'group' is held by a process"),
     Refusal("C7", "capture", "alpha=2", "alpha=handle(group)", "the handle 'group' is held by a process"),
     Refusal("C7", "capture", "alpha=2", 'alpha=[{"a": handle(group)}]', "the handle 'group'"),
     Refusal(

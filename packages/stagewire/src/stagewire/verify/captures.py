@@ -135,6 +135,9 @@ def _check_portable(document: Capture) -> Faults:
             for name in _handles(arg):
                 message = f"portable, but the handle {name!r} is held by a process"
                 yield Fault("C7", message, ("graph", "nodes", position))
+    for output in document.graph.outputs:
+        for name in _handles(output):
+            yield Fault("C7", f"portable, but the handle {name!r} is held by a process", ("graph", "outputs"))
     for position, item in enumerate(document.inputs):
         yield from _check_portable_source(item.source, ("inputs", position))
     for position, guard in enumerate(document.guards):
