@@ -27,23 +27,72 @@ def avg_pool2d(
     """The mean of each window; without the padding in the count where asked so."""
     kernel, pad = _pair(kernel_size), _pair(padding)
     step = _pair(stride) if len(stride) else kernel
-    out, inner, lead = p.out.shape[-2:], opmath(x.dtype), x.rank - 2
-    if inner not in ("float32", "float64") or kernel[0] * kernel[1] > MOST_TAPS:
-        raise Decline(f"a window of {kernel} over {x.dtype}")
-    sizes = x.shape[-2:]
-    if any((out[i] - 1) * step[i] + kernel[i] > sizes[i] + 2 * pad[i] for i in (0, 1)):
-        raise Decline("windows beyond the padding")
+    out, inner, lead = p.out.shape[-2:], _float(x, kernel), x.rank - 2
+    _refuse_overhang(x.shape, out, kernel, step, pad)
     wide = convert(p, x, inner)
     if any(pad):
         widths = (*(0,) * lead, *pad)
         wide = p.pad(wide, widths, widths, 0.0)
     total = _window_sum(p, wide, out, kernel, step)
+    return convert(p, _shared(p, total, x.shape, kernel, step, pad, count_include_pad, divisor_override), x.dtype)
+
+
+def avg_pool2d_backward(
+    p: Builder, grad: Value, x: Value, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
+) -> Value:  # fmt: skip
+    """Each element receives the shares of the windows that cover it: their gradients, spaced by the stride, summed."""
+    kernel, pad = _pair(kernel_size), _pair(padding)
+    step = _pair(stride) if len(stride) else kernel
+    out, inner, lead = grad.shape[-2:], _float(x, kernel), x.rank - 2
+    _refuse_overhang(x.shape, out, kernel, step, pad)
+    share = _shared(p, convert(p, grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
+    spaced = _spaced(p, share, step)
+    low = (*(0,) * lead, kernel[0] - 1, kernel[1] - 1)
+    reach = [max(0, pad[i] + x.shape[lead + i] - out[i] * step[i]) for i in (0, 1)]  # type: ignore[type-var,operator]
+    spaced = p.pad(spaced, low, (*(0,) * lead, *reach), 0.0)
+    start = (*(0,) * lead, *pad)
+    begin = p.slice(spaced, start, spaced.shape, (1,) * x.rank)
+    return convert(p, _window_sum(p, begin, x.shape[-2:], kernel, (1, 1)), x.dtype)
+
+
+def _float(x: Value, kernel: Sequence[int]) -> str:
+    inner = opmath(x.dtype)
+    if inner not in ("float32", "float64") or kernel[0] * kernel[1] > MOST_TAPS:
+        raise Decline(f"a window of {kernel} over {x.dtype}")
+    return inner
+
+
+def _refuse_overhang(
+    shape: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int], pad: Sequence[int]
+) -> None:
+    if not all(isinstance(n, int) for n in (*shape, *out)):
+        raise Decline("symbolic sizes")
+    if any((out[i] - 1) * step[i] + kernel[i] > shape[i - 2] + 2 * pad[i] for i in (0, 1)):  # type: ignore[operator]
+        raise Decline("windows beyond the padding")
+
+
+def _shared(
+    p: Builder, total: Value, sizes: Sequence[Dim], kernel: Sequence[int], step: Sequence[int], pad: Sequence[int],
+    count_include_pad: bool, divisor_override: int | None,
+) -> Value:  # fmt: skip
+    """`total`, one element a window, divided by what the window counts."""
     if divisor_override is not None or count_include_pad or not any(pad):
-        return convert(p, p.div(total, float(divisor_override or kernel[0] * kernel[1])), x.dtype)
-    counts = [_covered(p, out[i], sizes[i], kernel[i], step[i], pad[i], inner) for i in (0, 1)]
-    shape = total.shape
-    count = p.mul(along(p, counts[0], shape, lead), along(p, counts[1], shape, lead + 1))
-    return convert(p, p.div(total, count), x.dtype)
+        return p.div(total, float(divisor_override or kernel[0] * kernel[1]))
+    shape, lead = total.shape, total.rank - 2
+    counts = [_covered(p, shape[lead + i], sizes[lead + i], kernel[i], step[i], pad[i], total.dtype) for i in (0, 1)]
+    return p.div(total, p.mul(along(p, counts[0], shape, lead), along(p, counts[1], shape, lead + 1)))
+
+
+def _spaced(p: Builder, x: Value, step: Sequence[int]) -> Value:
+    """x with step - 1 zeros after every element of the last two dimensions."""
+    if tuple(step) == (1, 1):
+        return x
+    *lead, rows, columns = x.shape
+    cells = reshape(p, x, (*lead, rows, 1, columns, 1))
+    none = (0,) * len(lead)
+    cells = p.pad(cells, (*none, 0, 0, 0, 0), (*none, 0, step[0] - 1, 0, step[1] - 1), 0.0)
+    return reshape(p, cells, (*lead, rows * step[0], columns * step[1]))
 
 
 def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int]) -> Value:
@@ -63,8 +112,6 @@ def _window_sum(p: Builder, x: Value, out: Sequence[Dim], kernel: Sequence[int],
 def _covered(p: Builder, out: Dim, size: Dim, kernel: int, step: int, pad: int, dtype: str) -> Value:
     """How many elements of each window lie inside, along one dimension."""
     first = p.iota(out, -pad, step, "int64")
-    if not isinstance(size, int):
-        raise Decline("a symbolic size")
     return convert(p, p.sub(p.minimum(p.add(first, kernel), size), p.maximum(first, 0)), dtype)
 
 
@@ -114,6 +161,7 @@ def im2col(
 
 TABLE: Table = {
     "aten.avg_pool2d.default": avg_pool2d,
+    "aten.avg_pool2d_backward.default": avg_pool2d_backward,
     "aten._adaptive_avg_pool2d.default": adaptive_avg_pool2d,
     "aten._adaptive_avg_pool2d_backward.default": adaptive_avg_pool2d_backward,
     "aten.im2col.default": im2col,
