@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 ALIGNMENT = 64
+STAGGER = 320
+"""Bytes left free after a buffer: sizes are often powers of two, and equal places in a page share cache sets."""
 
 
 class Lifetime(NamedTuple):
@@ -21,7 +23,7 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
     """Byte offsets by name, and the size of the block; largest first, each at the lowest free place.
 
     >>> place([Lifetime("a", 100, 0, 1), Lifetime("b", 40, 2, 3), Lifetime("c", 8, 1, 2)])
-    ({'a': 0, 'b': 0, 'c': 128}, 136)
+    ({'a': 0, 'b': 0, 'c': 448}, 456)
     """
     placed: list[tuple[Lifetime, int]] = []
     total = 0
@@ -31,7 +33,7 @@ def place(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
         for at, size in sorted(neighbours):
             if at - offset >= one.size:
                 break
-            offset = max(offset, -(-(at + size) // ALIGNMENT) * ALIGNMENT)
+            offset = max(offset, -(-(at + size + STAGGER) // ALIGNMENT) * ALIGNMENT)
         placed.append((one, offset))
         total = max(total, offset + one.size)
     return {one.name: offset for one, offset in placed}, total

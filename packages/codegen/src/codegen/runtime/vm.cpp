@@ -327,7 +327,7 @@ static bool attention_backward(Run *run, const i64 *w) {  // grad q k v out lse 
   return results(run, w + 11, made, 3);
 }
 
-static bool fresh(Run *run, const i64 *w) {
+static bool fresh(Run *run, const i64 *w) {  // slot, type
   const i64 *type = run->unit->types + w[1];
   Handle made;
   if (run->unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), (i32)type[0], 0, 0, &made)) return false;
