@@ -15,12 +15,12 @@ def stride_order(shape: tuple[Dim, ...], stride: tuple[Dim, ...]) -> tuple[int, 
 
 def is_dense(type: TensorType) -> bool:
     """Whether the elements fill their memory without gap or overlap, in some order of the dimensions."""
+    if 0 in type.shape:
+        return True
     step: Dim = 1
     for d in reversed(stride_order(type.shape, type.stride)):
         if type.shape[d] == 1:
             continue
-        if type.shape[d] == 0:
-            return True
         if type.stride[d] != step:
             return False
         step = step * type.shape[d]

@@ -5,11 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stagewire.graph import Graph, Ref, Value
-from stagewire.parser import parse_graph
-from stagewire.types import TensorType
-from stagewire.verify import verify
-
 from loopir.errors import UnsupportedPrim
 from loopir.interpret import interpret
 from loopir.numpy_ops import rounded
@@ -19,10 +14,16 @@ from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document
 from loopir.testing.prim_meaning import prim_meaning
+from stagewire.graph import Graph, Ref, Value
+from stagewire.parser import parse_graph
+from stagewire.types import TensorType
+from stagewire.verify import verify
 
-POSITIVE = frozenset("log log2 log10 log1p sqrt rsqrt acosh lgamma digamma pow".split())
-UNIT = frozenset("asin acos atanh erfinv".split())
-INTEGER = frozenset("shift_left shift_right bitwise_and bitwise_or bitwise_xor bitwise_not wrap_index".split())
+POSITIVE = frozenset(["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "acosh", "lgamma", "digamma", "pow"])
+UNIT = frozenset(["asin", "acos", "atanh", "erfinv"])
+INTEGER = frozenset(
+    ["shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "wrap_index"]
+)
 
 
 def array_for(value: Value, seed: int, low: float, high: float) -> np.ndarray:
@@ -115,9 +116,9 @@ def check_outputs(graph: Graph) -> None:
     ("line", "reason"),
     [
         ("%y: f32[3, 4] = prims.add(%x)", "1 operands for an op of 2"),
-        ("%y: f32[3, 4] = prims.neg(\"a\")", "'a' is neither a tensor nor a number"),
+        ('%y: f32[3, 4] = prims.neg("a")', "'a' is neither a tensor nor a number"),
         ("%y: f32[3, 4] = prims.slice(%x, [0, 0], [3, 4], [1, 1], 5)", r"5 arguments for \(x, start, stop, step\)"),
-        ("%y: f32[3] = prims.sum(%x, [\"a\"])", "not a list of integers"),
+        ('%y: f32[3] = prims.sum(%x, ["a"])', "not a list of integers"),
         ("%y: f32[3, 4] = prims.cat(%x, 0)", "not a list"),
         ("%y: i64[3, 4] = prims.bitcast(%x, dtype(int64))", "float32 and int64 differ in size"),
     ],

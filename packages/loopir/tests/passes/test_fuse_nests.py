@@ -1,0 +1,122 @@
+"""fuse_nests: what joins a kernel, what does not, and the reason that is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopir.passes.fuse_nests import FuseNests
+from loopir.passes.merge_nests import Limits
+from loopir.pipeline import PASSES
+from loopir.stage import LoopIR, Options
+from loopir.testing.graphs import BATCH_NORM, LAYER_NORM, SOFTMAX, document, kernels, lowered
+from stagewire.loop import LoopGraph
+from stagewire.verify import verify
+
+
+def with_fuser(text: str, fuse: FuseNests) -> LoopGraph:
+    passes = tuple(fuse if p.name == "fuse_nests" else p for p in PASSES)
+    loop = LoopIR().run(document(text), Options(passes=passes))
+    verify(loop)
+    return loop.forward
+
+
+def refusals(graph: LoopGraph) -> set[str]:
+    return {d.reason for d in graph.decisions if d.action == "refused"}
+
+
+@pytest.mark.parametrize("text", [SOFTMAX, LAYER_NORM, BATCH_NORM])
+def test_a_normalisation_is_one_kernel(text: str) -> None:
+    assert len(kernels(lowered(text))) == 1
+
+
+def test_two_reductions_over_the_same_rows_share_the_reading() -> None:
+    text = (
+        "input %x: f32[64, 300]\n%a: f32[64] = prims.sum(%x, [1])\n%b: f32[64] = prims.amax(%x, [1])\nreturn %a, %b\n"
+    )
+    graph = lowered(text)
+    (kernel,) = kernels(graph)
+    assert sum(type(s).__name__ == "Load" for section in kernel.sections for s in section.statements) == 1
+    assert [d.reason for d in graph.decisions if d.action == "fused"] == ["read the same data"]
+    assert len(kernels(with_fuser(text, FuseNests(horizontal=False)))) == 2
+
+
+def test_rows_and_columns_stay_apart() -> None:
+    text = (
+        "input %x: f32[64, 300]\n%a: f32[64] = prims.sum(%x, [1])\n%b: f32[300] = prims.sum(%x, [0])\nreturn %a, %b\n"
+    )
+    graph = lowered(text)
+    assert len(kernels(graph)) == 2
+    assert refusals(graph) == {"reductions over different outer axes"}
+
+
+def test_an_extern_between_two_keeps_them_apart() -> None:
+    text = """\
+input %x: f32[32, 32]
+%a: f32[32, 32] = prims.tanh(%x)
+%m: f32[32, 32] = aten.mm.default(%a, %a)
+%y: f32[32, 32] = prims.add(%m, %a)
+return %y
+"""
+    graph = lowered(text)
+    assert len(kernels(graph)) == 2
+    assert refusals(graph) == {"another step lies between them"}
+
+
+def test_a_long_single_row_stays_parallel() -> None:
+    text = """\
+input %x: f32[200000]
+%s: f32[] = prims.sum(%x, [0])
+%w: f32[200000] = prims.broadcast_in_dim(%s, [200000], [])
+%y: f32[200000] = prims.div(%x, %w)
+return %y
+"""
+    graph = lowered(text)
+    assert len(kernels(graph)) == 2
+    assert refusals(graph) == {"too few rows to spread over the machine"}
+
+
+def test_a_split_axis_still_meets_its_whole() -> None:
+    """The reduction runs over (4, 25), the store over the flattened 100."""
+    text = """\
+input %x: f32[64, 4, 25]
+%s: f32[64] = prims.sum(%x, [1, 2])
+%w: f32[64, 100] = prims.broadcast_in_dim(%s, [64, 100], [0])
+%f: f32[64, 100] = prims.reshape(%x, [64, 100])
+%y: f32[64, 100] = prims.div(%f, %w)
+return %y
+"""
+    assert len(kernels(lowered(text))) == 1
+
+
+def test_counters_share_a_kernel() -> None:
+    text = "".join(f"input %n{k}: i64[]\n" for k in range(5))
+    text += "".join(f"%m{k}: i64[] = prims.add(%n{k}, 1)\n" for k in range(5)) + "return %m0, %m1, %m2, %m3, %m4\n"
+    assert len(kernels(lowered(text))) == 1
+    assert len(kernels(with_fuser(text, FuseNests(scalars=False)))) == 5
+
+
+def test_an_accumulating_scatter_stays_alone_on_a_cpu() -> None:
+    text = """\
+input %i: i64[40]
+input %g: f32[40, 64]
+%z: f32[50, 64] = prims.full([50, 64], 0.0, dtype(float32))
+%e: f32[40, 64] = prims.tanh(%g)
+%t: f32[50, 64] = prims.index_put(%z, [%i, None], %e, True)
+%s: f32[40] = prims.sum(%e, [1])
+return %t, %s, %e
+"""
+    graph = lowered(text)
+    (scatter,) = [
+        k for k in kernels(graph) if any(getattr(s, "mode", "") == "atomic_add" for s in k.sections[0].statements)
+    ]
+    assert all(not section.axes for section in scatter.sections)
+
+
+def test_kernels_stay_within_the_limits() -> None:
+    lines = ["input %x: f32[64, 64]"]
+    lines += [f"%s{n}: f32[64] = prims.sum(%x, [1])\n%t{n}: f32[64] = prims.add(%s{n}, {n})" for n in range(20)]
+    text = "\n".join([*lines, "return " + ", ".join(f"%t{n}" for n in range(20))]) + "\n"
+    graph = with_fuser(text, FuseNests(limits=Limits(buffers=8)))
+    assert len(kernels(graph)) > 1
+    for kernel in kernels(graph):
+        assert len({s.buffer for section in kernel.sections for s in section.statements if hasattr(s, "buffer")}) <= 8

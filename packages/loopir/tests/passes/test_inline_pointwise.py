@@ -1,0 +1,59 @@
+"""inline_pointwise: what is recomputed, what is kept, and why."""
+
+from __future__ import annotations
+
+from loopir.passes.choose_layouts import ChooseLayouts
+from loopir.passes.inline_pointwise import InlinePointwise
+from loopir.passes.remove_dead import RemoveDead
+from loopir.pipeline import schedule_graph
+from loopir.testing.graphs import GELU, SOFTMAX, document, kernels
+from stagewire.loop import LoopGraph
+
+
+def inlined(text: str, inline: InlinePointwise = InlinePointwise()) -> LoopGraph:  # noqa: B008
+    passes = (inline, RemoveDead(), ChooseLayouts())
+    return schedule_graph(document(text).forward, passes=passes, kernel_passes=())
+
+
+def reasons(graph: LoopGraph, action: str) -> dict[str, str]:
+    return {d.subjects[0]: d.reason for d in graph.decisions if d.action == action}
+
+
+def test_a_chain_becomes_one_expression() -> None:
+    graph = inlined(GELU)
+    (kernel,) = kernels(graph)
+    assert [type(s).__name__ for s in kernel.sections[0].statements].count("Load") == 1
+    assert set(reasons(graph, "inlined")) == {"half", "scaled", "erf", "one"}
+
+
+def test_what_is_dear_and_used_twice_is_kept() -> None:
+    graph = inlined(SOFTMAX)
+    assert reasons(graph, "materialised") == {"e": "cost 11 at 2 uses of every element"}
+    assert [kernel.origins for kernel in kernels(graph)] == [("top",), ("e",), ("sum",), ("y",)]
+
+
+def test_a_gpu_hides_arithmetic() -> None:
+    on_gpu = SOFTMAX.replace("f32[16, 100]", "f32[16, 100]@cuda:0").replace("f32[16]", "f32[16]@cuda:0")
+    assert reasons(inlined(on_gpu), "materialised") == {}
+
+
+def test_expressions_do_not_grow_without_end() -> None:
+    lines = ["input %v0: f32[8]", *(f"%v{n + 1}: f32[8] = prims.sin(%v{n})" for n in range(60)), "return %v60"]
+    graph = inlined("\n".join(lines) + "\n")
+    assert len(kernels(graph)) > 1
+    assert any("large enough for a kernel" in reason for reason in reasons(graph, "materialised").values())
+
+
+def test_only_views_on_request() -> None:
+    graph = inlined(GELU, InlinePointwise(views_only=True))
+    assert len(kernels(graph)) == 5
+    assert "only views are inlined" in reasons(graph, "materialised").values()
+
+
+def test_many_readers_of_many_buffers_share_a_sum() -> None:
+    text = "".join(f"input %x{n}: f32[64, 64]\n" for n in range(4))
+    text += "%a: f32[64, 64] = prims.add(%x0, %x1)\n%b: f32[64, 64] = prims.add(%a, %x2)\n"
+    text += "%c: f32[64, 64] = prims.add(%b, %x3)\n"
+    text += "".join(f"%s{n}: f32[64] = prims.sum(%c, [{n}])\n" for n in range(2)) + "%n: f32[64, 64] = prims.neg(%c)\n"
+    graph = inlined(text + "return %s0, %s1, %n\n")
+    assert "3 users would read 65536 bytes each instead of 16384" in reasons(graph, "materialised").values()

@@ -1,0 +1,108 @@
+"""choose_layouts, alias_views, plan_memory: where buffers lie, and when they die."""
+
+from __future__ import annotations
+
+from loopir.layout import densified, is_dense
+from loopir.stage import LoopIR
+from loopir.testing.graphs import ATTENTION, document, externs, kernels
+from stagewire.loop import Buffer, Free, LoopGraph
+from stagewire.types import TensorType
+from stagewire.verify import verify
+
+
+def run(text: str) -> LoopGraph:
+    loop = LoopIR().run(document(text))
+    verify(loop)
+    return loop.forward
+
+
+def buffers(graph: LoopGraph) -> dict[str, Buffer]:
+    return {buffer.name: buffer for buffer in graph.buffers}
+
+
+def test_operands_of_externs_have_the_stated_strides() -> None:
+    found = buffers(run(ATTENTION))
+    assert found["q"].type.stride == (128, 16, 1)
+    assert (found["kt"].type.stride, found["kt"].type.storage_offset, found["kt"].base) == ((128, 1, 16), 8, "qk")
+
+
+def test_a_window_of_other_strides_is_copied() -> None:
+    text = ATTENTION.replace("%kt: f32[2, 8, 8]{128, 1, 16}", "%kt: f32[2, 8, 8]")
+    graph = run(text)
+    assert buffers(graph)["kt"].role == "kernel"
+    assert [kernel.origins for kernel in kernels(graph)] == [("kt",), ("scaled",)]
+
+
+def test_intermediates_are_dense() -> None:
+    type = TensorType("float32", (4, 1, 6), (0, 7, 2))
+    assert not is_dense(type)
+    assert densified(type) == TensorType("float32", (4, 1, 6), (6, 6, 1))
+    assert is_dense(TensorType("float32", (4, 6), (1, 4)))
+    assert is_dense(TensorType("float32", (0, 6), (77, 5)))
+
+
+def test_an_output_shares_memory_with_no_input_and_no_other_output() -> None:
+    text = "input %x: f32[4, 6]\n%a: f32[4, 6] = prims.neg(%x)\n%b: f32[6, 4]{1, 6} = prims.permute(%a, [1, 0])\n"
+    shared = run(text + "%c: f32[6, 4]{1, 6} = prims.permute(%x, [1, 0])\nreturn %a, %b, %c\n")
+    assert {name: buffer.role for name, buffer in buffers(shared).items() if name in "abc"} == {
+        "a": "kernel", "b": "kernel", "c": "kernel",
+    }  # fmt: skip
+    alone = buffers(run(text + "return %b\n"))
+    assert "a" not in alone
+    assert alone["b"].role == "kernel"
+
+
+def test_a_small_piece_does_not_keep_a_large_buffer() -> None:
+    text = """\
+input %x: f32[64, 64]
+%m: f32[64, 64] = aten.mm.default(%x, %x)
+%y: f32[4, 64] = prims.slice(%m, [0, 0], [4, 64], [1, 1])
+return %y
+"""
+    graph = run(text)
+    assert buffers(graph)["y"].role == "kernel"
+    assert "the output would keep a much larger buffer alive" in {d.reason for d in graph.decisions}
+
+
+def test_memory_is_freed_after_its_last_use() -> None:
+    text = """\
+input %x: f32[8, 8]
+%m: f32[8, 8] = aten.mm.default(%x, %x)
+%n: f32[8, 8] = aten.mm.default(%m, %x)
+%o: f32[8, 8] = aten.mm.default(%n, %x)
+return %o
+"""
+    steps = run(text).steps
+    assert [step.buffer if isinstance(step, Free) else step.results[0] for step in steps] == ["m", "n", "m", "o", "n"]
+
+
+def test_a_result_takes_over_memory_in_place() -> None:
+    text = "input %x: f32[8, 8]\n%m: f32[8, 8] = aten.mm.default(%x, %x)\n%y: f32[8, 8] = prims.tanh(%m)\nreturn %y\n"
+    graph = run(text)
+    assert buffers(graph)["y"].reuse == "m"
+    assert not any(isinstance(step, Free) for step in graph.steps)
+
+
+def test_a_transposed_read_is_not_in_place() -> None:
+    text = """\
+input %x: f32[8, 8]
+%m: f32[8, 8] = aten.mm.default(%x, %x)
+%t: f32[8, 8]{1, 8} = prims.permute(%m, [1, 0])
+%y: f32[8, 8] = prims.add(%m, %t)
+return %y
+"""
+    assert buffers(run(text))["y"].reuse is None
+
+
+def test_what_a_view_of_aten_may_share_is_not_taken_over() -> None:
+    text = """\
+input %x: f32[8, 8]
+%m: f32[8, 8] = prims.tanh(%x)
+%v: f32[8, 8] = aten.alias.default(%m)
+%a: f32[8, 8] = prims.exp(%x)
+%b: f32[8, 8] = aten.mm.default(%a, %v)
+return %b
+"""
+    graph = run(text)
+    assert [buffer.reuse for buffer in graph.buffers if buffer.name in ("a", "v")] == [None, None]
+    assert [extern.target for extern in externs(graph)] == ["aten.alias.default", "aten.mm.default"]
