@@ -1,4 +1,8 @@
-"""Tracing imports and runs none of torch's own compiler."""
+"""Tracing imports and runs none of torch's own compiler.
+
+What would: a TorchDispatchMode whose `__torch_dispatch__` torch wraps; `torch.autograd.grad` with tangents; a
+`torch._check` in a rule; a step of an optimizer through its wrapper. The program below goes past each of them.
+"""
 
 import subprocess
 import sys
@@ -45,6 +49,36 @@ with AbstractMode():
         loss.item()
     except Exception as error:
         assert error.code == "AI001"
+
+
+class Tracer(AbstractMode):
+    def on_op(self, func, args, kwargs):
+        return super().on_op(func, args, kwargs)
+
+
+weight = AbstractTensor(contiguous((4, 4), torch.float32), requires_grad=True)
+with Tracer():
+    out = torch.stack((weight @ weight.mT, weight[:, :1] + weight)).reshape(4, -1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        out = torch.where(out > 0, out, 0.0).softmax(-1)
+    # With tangents: the engine itself, because torch.autograd.grad imports symbolic_shapes for them.
+    tangent = AbstractTensor(contiguous(tuple(out.shape), torch.float32))
+    grads = torch.autograd.Variable._execution_engine.run_backward(
+        (out,), (tangent,), False, False, (weight,), allow_unreachable=True, accumulate_grad=False)
+    assert grads[0].shape == weight.shape
+    # The arithmetic of an optimizer's step, past the wrapper that imports torch._dynamo.
+    with torch.no_grad():
+        sys.modules["torch.optim.sgd"]._single_tensor_sgd(
+            [weight], list(grads), [None], grad_scale=None, found_inf=None, weight_decay=0.1, momentum=0.9, lr=0.1,
+            dampening=0.0, nesterov=True, maximize=False, has_sparse_grad=False)
+    assert weight.storage_record.version == 1
+    for bad in (lambda: weight.expand(2), lambda: weight.view(3, -1), lambda: torch.cat((weight, out[0]))):
+        try:
+            bad()
+        except RuntimeError as error:
+            assert error.code == "AI004", error
+        else:
+            raise AssertionError("accepted")
 assert resolve(target_name(torch.add)) is torch.add and to_arg(1.5) == 1.5
 sys.setprofile(None)
 
