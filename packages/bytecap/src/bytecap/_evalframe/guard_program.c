@@ -202,6 +202,7 @@ static PyMemberDef program_members[] = {
     {"spec", T_OBJECT, offsetof(GuardProgram, spec), READONLY, "(nodes, relations, inputs)"},
     {"node_count", T_INT, offsetof(GuardProgram, node_count), READONLY, NULL},
     {"check_count", T_INT, offsetof(GuardProgram, check_count), READONLY, NULL},
+    {"input_count", T_INT, offsetof(GuardProgram, input_count), READONLY, NULL},
     {"replays", T_PYSSIZET, offsetof(GuardProgram, replays), READONLY,
      "runs that the present recording answered"},
     {NULL},
