@@ -57,9 +57,8 @@ def log_softmax(p: Builder, x: Value, dim: int, half_to_float: bool = False) -> 
 def softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
     dims = _dims(out, dim)
     grad, out = (convert(p, v, opmath(v.dtype)) for v in (grad, out))
-    weighted = p.mul(grad, out)
-    total = spread(p, reduced(p, "sum", weighted, dims), out.shape, dims)
-    return convert(p, p.sub(weighted, p.mul(out, total)), p.out.dtype)
+    total = spread(p, reduced(p, "sum", p.mul(grad, out), dims), out.shape, dims)
+    return convert(p, p.mul(p.sub(grad, total), out), p.out.dtype)
 
 
 def log_softmax_backward(p: Builder, grad: Value, out: Value, dim: int, input_dtype: Any) -> Value:
