@@ -19,6 +19,7 @@ from aotgrad.errors import (
     NoGraphForm,
     NoInverse,
     ReplayFailed,
+    UnsupportedOutput,
 )
 from aotgrad.testing import Tolerance, capture_by_torch_function, check_against_eager
 from stagewire.errors import StageError
@@ -413,6 +414,33 @@ def test_expanded_input_that_is_written_is_refused() -> None:
     broken = replace(capture, graph=replace(capture.graph, nodes=(writing,)))
     with pytest.raises((NoInverse, ReplayFailed)):
         AotGrad().run(broken)
+
+
+def test_history_through_which_no_gradient_comes() -> None:
+    (x,) = leaves((3,))
+    (out,) = compiled(lambda x: torch.linalg.vector_norm(x, ord=0) + 0, [x])(x)
+    assert out.requires_grad
+    out.backward()
+    assert x.grad is None
+
+
+def test_a_leaf_made_by_the_program_is_refused() -> None:
+    capture, _ = capture_by_torch_function(lambda x: torch.zeros_like(x, requires_grad=True), leaves((3,)))
+    with pytest.raises(UnsupportedOutput, match="leaf that the program makes"):
+        AotGrad().run(capture)
+
+
+def test_gradients_under_no_grad_are_refused() -> None:
+    def program(x):
+        with torch.enable_grad():
+            return x * 2
+
+    with torch.no_grad():
+        capture, _ = capture_by_torch_function(program, leaves((3,)))
+    switched = Node("torch._C._set_grad_enabled", (True,), {}, ())
+    document = replace(capture, graph=replace(capture.graph, nodes=(switched, *capture.graph.nodes)))
+    with pytest.raises(UnsupportedOutput, match="enable_grad"):
+        AotGrad().run(document)
 
 
 def test_a_backward_that_torch_cannot_differentiate_is_refused() -> None:

@@ -199,6 +199,23 @@ def same_view_twice(x):
     return v, v, x.view(-1)
 
 
+def random_slopes(x):
+    return F.rrelu(x, training=True), F.rrelu(x, training=False), torch.rrelu_(x * 2, training=True)
+
+
+def polygamma_in_place(x):
+    y = x.abs() + 1
+    return y.polygamma_(1)
+
+
+def lazy_conjugates(x):
+    return torch.fft.hfft(x), torch.view_as_complex(x.view(4, 3, 2)).conj().imag * 2
+
+
+def history_without_gradient(x):
+    return torch.linalg.vector_norm(x, ord=0) + 0, x * 2
+
+
 def integer_outputs(x):
     return x.argmax(1), x.sum(), x > 0
 

@@ -61,6 +61,10 @@ def executor(graph: Graph) -> Executor:
     return run
 
 
+# Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers.
+_PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_view.default": "aten.neg.default"}
+
+
 class _Step(msgspec.Struct, frozen=True):
     """One node, ready to run."""
 
@@ -87,7 +91,7 @@ def _values(graph: Graph) -> Iterator[Any]:
 
 def _step(node: Node, slots: dict[str, int]) -> _Step:
     return _Step(
-        overload(node.target),
+        overload(_PHYSICAL.get(node.target, node.target)),
         tuple(_reader(arg, slots) for arg in node.args),
         {key: _reader(arg, slots) for key, arg in node.kwargs.items()},
         tuple(slots[value.name] for value in node.results),

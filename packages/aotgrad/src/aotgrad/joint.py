@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from stagewire.grad import Binding
-from stagewire.graph import Arg, Graph, Ref, Value
+from stagewire.graph import Arg, Graph, Value
 
 __all__ = ["Joint"]
 
@@ -49,8 +49,8 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def has_backward(self) -> bool:
-        """Is there any gradient to compute."""
-        return any(isinstance(ref, Ref) for ref in self.gradient_refs)
+        """Does any result have a history, even one through which no gradient reaches an input."""
+        return bool(self.tangent_values)
 
     def with_graph(self, graph: Graph) -> Joint:
         """The same binding round another graph with the same inputs and outputs in number and order."""

@@ -14,7 +14,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from absint import from_tensor, to_wire
-from absint.errors import UnknownTarget
 from absint.targets import target_name
 from absint.wire import to_arg
 from aotgrad.tracer.replay import tensor_leaves
@@ -148,7 +147,7 @@ _PLAIN_GETTERS = frozenset(
 
 def _name(func: Any) -> str:
     if getattr(func, "__name__", "") == "__get__":
-        raise UnknownTarget(f"the attribute {func.__self__.__name__} of a tensor has no name as a call")
+        return f"torch.Tensor.{func.__self__.__name__}.__get__"
     return target_name(func)
 
 

@@ -67,7 +67,7 @@ class TraceMode(AbstractMode):
             return self._identity
         if record.name in _SPECIAL:
             return getattr(self, _SPECIAL[record.name])
-        if record.hidden_writes:
+        if record.hidden_writes or record.name in HIDDEN_WRITERS:
             return self._hidden_writer
         if record.changes_type:
             return self._retyping
@@ -158,6 +158,10 @@ class TraceMode(AbstractMode):
         if isinstance(types, (tuple, list)):
             return type(types)([self.fresh(r, t) for r, t in zip(refs, types, strict=True)])
         return None
+
+    def compute(self, func: OpOverload, args: tuple[Any, ...]) -> Any:
+        """Record an op that only computes, on tensors; returns fresh tensors."""
+        return self._plain(self.record(func), args, {})
 
     def emit(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an op on values (`Ref`s); returns `Ref`s."""

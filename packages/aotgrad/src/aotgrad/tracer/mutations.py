@@ -138,11 +138,16 @@ def _memory_order(meta: Meta) -> tuple[list[int], list[int]]:
     return order, [order.index(d) for d in range(meta.ndim)]
 
 
+def _polygamma(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
+    return mode.emit(aten.polygamma.default, (args[1], mode.refs(args[0])), {})
+
+
 _SPECIAL: dict[str, Any] = {
     "aten.bernoulli_.float": _bernoulli_number,
     "aten.bernoulli_.Tensor": _bernoulli_tensor,
     "aten.copy_.default": _copy,
     "aten.fill_.Scalar": _fill_scalar,
+    "aten.polygamma_.default": _polygamma,
     "aten.zero_.default": _zero,
 }
 
@@ -151,9 +156,7 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     """native_batch_norm updates the running statistics, though its schema does not say so."""
     mean, variance, training = args[3], args[4], args[5]
     if not training or (mean is None and variance is None):
-        types = mode.result_types(record, args, kwargs)
-        refs = mode.recorder.record(record.name, tuple([mode.refs(a) for a in args]), {}, types)
-        return mode.fresh(refs, types)
+        return mode.compute(aten.native_batch_norm.default, args)
     refs = mode.emit(aten._native_batch_norm_legit_functional.default, tuple([mode.refs(a) for a in args]), {})
     assign(mode, mean, refs[3])
     assign(mode, variance, refs[4])
@@ -161,4 +164,23 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     return mode.fresh(refs[:3], types)
 
 
-HIDDEN_WRITERS: dict[str, Any] = {"aten.native_batch_norm.default": _batch_norm}
+def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """rrelu_with_noise writes the slopes that it draws into its second argument, and returns a fresh tensor."""
+    if kwargs.get("generator") is not None or any(isinstance(a, torch.Generator) for a in args):
+        raise GeneratorArgument(f"{record.name} with a generator of its own")
+    operands = tuple([mode.refs(a) for a in args[:5]])
+    result, noise = mode.emit(aten.rrelu_with_noise_functional.default, operands, {})
+    assign(mode, args[1], noise)
+    if record.name == "aten.rrelu_with_noise.default":
+        return mode.fresh(result, mode.recorder.metas[result.name])
+    assign(mode, args[0], result)
+    return args[0]
+
+
+# Ops that write arguments beside what they return, or without saying so.
+HIDDEN_WRITERS: dict[str, Any] = {
+    "aten.native_batch_norm.default": _batch_norm,
+    "aten._native_batch_norm_legit.default": _batch_norm,
+    "aten.rrelu_with_noise.default": _rrelu,
+    "aten.rrelu_with_noise_.default": _rrelu,
+}

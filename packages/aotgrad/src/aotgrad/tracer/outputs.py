@@ -128,6 +128,8 @@ def _plan_output(
 
 def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, done: dict[int, int]) -> Fresh:
     result = done.get(id(key))
+    if tensor.requires_grad and tensor.is_leaf:
+        raise UnsupportedOutput(f"an output {tensor.meta} is a leaf that the program makes and that requires grad")
     if result is None:
         value = mode.content(tensor)
         value = mode.with_stride(value, tensor.meta)
