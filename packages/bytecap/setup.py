@@ -1,12 +1,30 @@
-"""The C extension; everything else is in pyproject.toml."""
+"""Dependencies: a build inside a checkout takes sibling packages from it, one made for release by their versions.
 
-import pathlib
+STAGEFOLD_RELEASE=1 asks for the latter. Everything else is in pyproject.toml.
+"""
+
+import os
+from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = pathlib.Path("src/bytecap/_evalframe")
+PACKAGES = Path(os.path.abspath(__file__)).parent.parent
+SIBLINGS = (
+    "stagewire",
+    "absint",
+)
+SOURCES = Path("src/bytecap/_evalframe")
+
+
+def sibling(name):
+    place = PACKAGES / name
+    if os.environ.get("STAGEFOLD_RELEASE") or not (place / "pyproject.toml").is_file():
+        return f"stagefold-{name}>=0.1,<0.2"
+    return f"stagefold-{name} @ {place.as_uri()}"
+
 
 setup(
+    install_requires=["bytecode>=0.16", "torch>=2.11", *map(sibling, SIBLINGS)],
     ext_modules=[
         Extension(
             "bytecap._evalframe",
@@ -14,5 +32,5 @@ setup(
             depends=sorted(str(path) for path in SOURCES.glob("*.h")),
             extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
         )
-    ]
+    ],
 )

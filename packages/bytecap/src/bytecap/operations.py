@@ -188,6 +188,10 @@ def printable(tracer: Tracer, value: Value) -> Any:
             return twin
         if isinstance(value, TupleValue) and value.cls is tuple:
             return tuple(printable(tracer, item) for item in value.values(tracer))
+        if isinstance(value, ListValue) and value.cls in (list, deque):
+            return value.cls(printable(tracer, item) for item in value.values(tracer))
+        if isinstance(value, DictValue) and value.cls is dict:
+            return {printable(tracer, key): printable(tracer, item) for key, item in value.pairs(tracer)}
         raise UnsupportedCall(f"formatting a {value.describe()}") from None
 
 

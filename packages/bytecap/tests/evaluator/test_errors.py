@@ -197,6 +197,25 @@ def messages_of_builtin_errors(x):
     return x * 1, out
 
 
+@PROGRAMS.add(matrix)
+def empty_cells(x):
+    out = []
+
+    def reads():
+        return later
+
+    try:
+        reads()
+    except NameError as error:
+        out.append((type(error).__name__, str(error)))
+    try:
+        later  # noqa: B018
+    except NameError as error:
+        out.append((type(error).__name__, str(error)))
+    later = 3
+    return x * reads(), out
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

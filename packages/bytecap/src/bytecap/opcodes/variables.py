@@ -54,7 +54,7 @@ def _load_closure(frame: Frame, instruction: Instruction) -> None:
 
 def _load_deref(frame: Frame, instruction: Instruction) -> None:
     name: Any = instruction.argval
-    frame.push(frame.cells[name].get(frame.tracer, name))
+    frame.push(frame.cells[name].get(frame.tracer, name, own=name in frame.function.code.co_cellvars))
 
 
 def _store_deref(frame: Frame, instruction: Instruction) -> None:

@@ -33,19 +33,21 @@ class CellValue(Value):
     def python_type(self) -> type:
         return CellType
 
-    def get(self, tracer: Tracer, name: str) -> Value:
-        """The content; an empty cell raises NameError in the evaluated program."""
+    def get(self, tracer: Tracer, name: str, *, own: bool = False) -> Value:
+        """The content; an empty cell raises NameError in the evaluated program (`own`: of the running function)."""
         if not self.loaded:
             assert self.real is not None
             self.loaded = True
             try:
-                content = self.real.cell_contents
+                self.content = tracer.wrap(self.real.cell_contents, self.content_source)
             except ValueError:
-                content = None
-                raise tracer.raises(NameError, f"free variable '{name}' is empty") from None
-            self.content = tracer.wrap(content, self.content_source)
+                self.content = None
         if self.content is None:
-            raise tracer.raises(UnboundLocalError, f"cannot access free variable '{name}'")
+            if own:
+                message = f"cannot access local variable '{name}' where it is not associated with a value"
+                raise tracer.raises(UnboundLocalError, message)
+            message = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
+            raise tracer.raises(NameError, message)
         return self.content
 
     def set(self, tracer: Tracer, value: Value | None) -> None:
