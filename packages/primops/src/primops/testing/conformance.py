@@ -42,7 +42,7 @@ def check_lowering(stage: Lowering, grad: Grad, inputs: Sequence[torch.Tensor] |
 
 
 def check_graphs(before: Graph, after: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Compare two graphs on `inputs`: outputs with their strides, the random stream. Returns the outputs of `before`."""
+    """Compare two graphs on `inputs`: outputs and their strides, random stream. Returns the outputs of `before`."""
     (expected, stream), (made, other) = (_run(graph, inputs) for graph in (before, after))
     assert torch.equal(stream, other), "the random stream stands elsewhere"
     for number, (a, b) in enumerate(zip(made, expected, strict=True)):
