@@ -30,7 +30,7 @@ setup(
             "bytecap._evalframe",
             sources=sorted(str(path) for path in SOURCES.glob("*.c")),
             depends=sorted(str(path) for path in SOURCES.glob("*.h")),
-            extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
+            extra_compile_args=["-O2", "-g0", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
         )
     ],
 )
