@@ -219,8 +219,11 @@ def add_values(a: Index, found: set[str]) -> None:
 def has_values(a: Index) -> bool:
     """Whether `a` depends on an SSA value."""
     for term in a.terms:
-        kind = term.atom.__class__
-        if kind is ValueAtom or (kind is not AxisAtom and has_values(term.atom.numerator)):  # type: ignore[union-attr]
+        atom = term.atom
+        kind = atom.__class__
+        if kind is AxisAtom:
+            continue
+        if kind is ValueAtom or has_values(atom.numerator):  # type: ignore[union-attr]
             return True
     return False
 

@@ -41,28 +41,23 @@ class Definition(NamedTuple):
 
 def definitions(schedule: Schedule) -> dict[str, Definition]:
     """Every buffer that pointwise nests define completely."""
-    writers: dict[str, list[Nest | None]] = {}
+    pieces: dict[str, list[Piece | None]] = {}
     for item in schedule.items:
         if isinstance(item, Extern):
             continue
-        simple = _is_pointwise(item)
-        for block in item.blocks:
-            for statement in block.statements:
-                if isinstance(statement, Write):
-                    writers.setdefault(statement.buffer, []).append(item if simple else None)
-    found: dict[str, Definition] = {}
-    for buffer, nests in writers.items():
-        pieces = [piece_of(nest) for nest in nests if nest is not None]
-        if len(pieces) == len(nests) and all(piece is not None for piece in pieces):
-            type = schedule.buffers[buffer].type
-            found[buffer] = Definition(buffer, type.dtype, tuple(p for p in pieces if p is not None))
-    return found
-
-
-def _is_pointwise(nest: Nest) -> bool:
-    if len(nest.blocks) != 1 or nest.blocks[0].axes:
-        return False
-    return sum(isinstance(s, Write) for s in nest.blocks[0].statements) == 1
+        if len(item.blocks) == 1 and not item.blocks[0].axes:
+            writes = [s for s in item.blocks[0].statements if s.__class__ is Write]
+            piece = piece_of(item) if len(writes) == 1 else None
+        else:
+            writes = [s for block in item.blocks for s in block.statements if s.__class__ is Write]
+            piece = None
+        for write in writes:
+            pieces.setdefault(write.buffer, []).append(piece)  # type: ignore[union-attr]
+    return {
+        buffer: Definition(buffer, schedule.buffers[buffer].type.dtype, tuple(found))  # type: ignore[arg-type]
+        for buffer, found in pieces.items()
+        if None not in found
+    }
 
 
 def piece_of(nest: Nest) -> Piece | None:
@@ -95,8 +90,12 @@ def cost_of(statements: tuple[Statement, ...]) -> int:
     """Rough vector instructions a point."""
     cost = 0
     for statement in statements:
-        if isinstance(statement, Compute):
-            cost += OPS[statement.op].cost
-        elif isinstance(statement, Read) and any(has_values(c) for c in statement.coordinates):
-            cost += 3
+        kind = statement.__class__
+        if kind is Compute:
+            cost += OPS[statement.op].cost  # type: ignore[union-attr]
+        elif kind is Read:
+            for coordinate in statement.coordinates:  # type: ignore[union-attr]
+                if has_values(coordinate):
+                    cost += 3
+                    break
     return cost

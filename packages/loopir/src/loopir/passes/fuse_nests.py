@@ -9,7 +9,7 @@ import msgspec
 from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
-from loopir.passes.merge_nests import LIMITS, Limits, is_scalar, merge
+from loopir.passes.merge_nests import LIMITS, Limits, Part, is_scalar, merge, part_of
 from stagewire.expr import Dim
 from stagewire.loop import Decision
 from stagewire.types import ITEM_SIZE, numel
@@ -72,6 +72,7 @@ class _Fusion:
         self.readers: dict[str, list[int]] = {}
         self.reads = {n: tuple(dict.fromkeys(reads_of(item))) for n, item in self.items.items()}
         self.refused: set[tuple[int, int]] = set()
+        self.parts: dict[int, Part] = {}
 
     def publish(self, number: int) -> None:
         """Make a nest available to later ones as a reader of its buffers."""
@@ -131,16 +132,24 @@ class _Fusion:
         a, b = self.items[first], self.items[second]
         assert isinstance(a, Nest)
         assert isinstance(b, Nest)
-        merged = self._window(first, second) or merge(a, b, self.types, self.names, self.options.limits)
+        merged = self._window(first, second) or merge(
+            self._part(first, a), self._part(second, b), self.types, self.names, self.options.limits
+        )
         if isinstance(merged, str):
             self._refuse(partner, current, merged)
             return None
         self.decisions.append(Decision("fused", (a.name, b.name), _kind(a, b), merged.bytes_saved))
         self.dependences.merge(first, second)
         self.items[first] = merged.nest
+        del self.parts[first]
         self.changed.add(first)
         self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
         return first
+
+    def _part(self, group: int, nest: Nest) -> Part:
+        if group not in self.parts:
+            self.parts[group] = part_of(nest)
+        return self.parts[group]
 
     def _window(self, first: int, second: int) -> str | None:
         """A refusal where the second reads, through a view, what the first writes."""

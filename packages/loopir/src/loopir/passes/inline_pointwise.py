@@ -9,7 +9,7 @@ from loopir.nest import Item, Names, Nest, Read, Schedule, output_names, reads_o
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
 from stagewire.expr import Dim
-from stagewire.loop import Decision, Extern
+from stagewire.loop import Axis, Decision, Extern
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -175,9 +175,15 @@ def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str
 
 def _points(nest: Nest) -> int:
     """How often the innermost statements run."""
-    outer = _int(numel(tuple(axis.size for axis in nest.axes)))
-    inner = max((_int(numel(tuple(axis.size for axis in block.axes))) for block in nest.blocks), default=1)
-    return outer * inner
+    inner = max([_product(block.axes) for block in nest.blocks], default=1)
+    return _product(nest.axes) * inner
+
+
+def _product(axes: tuple[Axis, ...]) -> int:
+    count = 1
+    for axis in axes:
+        count *= _int(axis.size)
+    return count
 
 
 def _int(size: Dim) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loopir import index as ix
 from loopir.nest import Names
 from stagewire.expr import Dim
-from stagewire.loop import Axis, AxisAtom, Index
+from stagewire.loop import Axis, AxisAtom, Index, Term
 
 Digit = tuple[str, int]
 
@@ -51,6 +51,8 @@ class Side:
 
     def parts(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         """The axes as they are split now, in row-major order."""
+        if not self.split:
+            return axes
         result: list[Axis] = []
         for axis in axes:
             result.extend(self.parts(self.split[axis.name]) if axis.name in self.split else (axis,))
@@ -89,6 +91,8 @@ class Correspondence:
             return False
         if not a.terms or not b.terms:
             return not a.terms and not b.terms
+        if len(a.terms) == len(b.terms) == 1 and self._one_axis(a.terms[0], b.terms[0]):
+            return self._bind(a.terms[0].atom.name, b.terms[0].atom.name)  # type: ignore[union-attr]
         digits_a, digits_b = _digits(a, self.left.sizes), _digits(b, self.right.sizes)
         if digits_a is None or digits_b is None or digits_a[0] != digits_b[0]:
             return (
@@ -96,6 +100,13 @@ class Correspondence:
                 and ix.substitute(b, {x: ix.axis(self.bound[x]) for x in ix.axes_of(b)}, self.left.sizes) == a
             )
         return self._walk(digits_a[1], digits_b[1])
+
+    def _one_axis(self, left: Term, right: Term) -> bool:
+        """Whether both are an axis of one size, times one number."""
+        a, b = left.atom, right.atom
+        if a.__class__ is not AxisAtom or b.__class__ is not AxisAtom or left.coefficient != right.coefficient:
+            return False
+        return self.left.sizes[a.name] == self.right.sizes[b.name]  # type: ignore[union-attr]
 
     def _walk(self, a: list[Digit], b: list[Digit]) -> bool:
         """Bind digits from the fastest to the slowest, splitting the larger of two unequal ones."""

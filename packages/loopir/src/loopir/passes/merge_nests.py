@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from loopir import index as ix
-from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, statements_of, used_values
+from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
@@ -34,29 +34,56 @@ class Merged(NamedTuple):
     bytes_saved: Dim
 
 
-def merge(first: Nest, second: Nest, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
+class Part(NamedTuple):
+    """A nest and what merging asks about it again and again."""
+
+    nest: Nest
+    reads: tuple[Read, ...]
+    writes: tuple[Write, ...]
+    statements: int
+    buffers: frozenset[str]
+    is_looped: bool
+
+
+def part_of(nest: Nest) -> Part:
+    """The facts of a nest."""
+    reads: list[Read] = []
+    writes: list[Write] = []
+    count = 0
+    for block in nest.blocks:
+        count += len(block.statements)
+        for statement in block.statements:
+            if statement.__class__ is Read:
+                reads.append(statement)  # type: ignore[arg-type]
+            elif statement.__class__ is Write:
+                writes.append(statement)  # type: ignore[arg-type]
+    buffers = frozenset([s.buffer for s in reads]).union([s.buffer for s in writes])
+    return Part(nest, tuple(reads), tuple(writes), count, buffers, any(block.axes for block in nest.blocks))
+
+
+def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
     """`first` and then `second` as one kernel, or why that is not possible."""
     refusal = _too_large(first, second, limits) or _mixes_atomics(first, second, types)
     if refusal:
         return refusal
-    writes = {s.buffer: s for s in statements_of(first) if isinstance(s, Write)}
+    a, b = first.nest, second.nest
+    writes = {write.buffer: write for write in first.writes}
     link = _vertical(first, second, writes, names)
     if isinstance(link, str):
         return link
     match, saved = _horizontal(first, second, writes, link, types)
-    if not match.bound and not (is_scalar(first) and is_scalar(second)) and (first.axes or second.axes or not saved):
+    if not match.bound and not (is_scalar(a) and is_scalar(b)) and (a.axes or b.axes or not saved):
         return "nothing shared at the same points"
-    left = substitute_axes(first, match.left.mapping(), _replacement(match.left))
-    right = substitute_axes(second, match.right.mapping(), _replacement(match.right))
-    right = _rename_axes(right, match.bound, match.left.sizes)
-    outer = _outer_axes(left, right, limits)
+    outer = _outer_axes(first, second, match, limits)
     if isinstance(outer, str):
         return outer
+    left = substitute_axes(a, match.left.mapping(), _replacement(match.left))
+    right = substitute_axes(b, match.right.mapping(), _replacement(match.right))
+    right = _rename_axes(right, match.bound, match.left.sizes)
     blocks = _Blocks(_with_outer(left, outer))
     for block in _with_outer(right, outer):
         blocks.add(block)
-    merged = Nest(first.name, outer, blocks.result(), (*first.origins, *second.origins), first.line or second.line)
-    return Merged(merged, saved)
+    return Merged(Nest(a.name, outer, blocks.result(), (*a.origins, *b.origins), a.line or b.line), saved)
 
 
 def is_scalar(nest: Nest) -> bool:
@@ -64,46 +91,42 @@ def is_scalar(nest: Nest) -> bool:
     return not nest.axes and not any(block.axes for block in nest.blocks)
 
 
-def _too_large(first: Nest, second: Nest, limits: Limits) -> str | None:
-    count = sum(len(block.statements) for nest in (first, second) for block in nest.blocks)
+def _too_large(first: Part, second: Part, limits: Limits) -> str | None:
+    count = first.statements + second.statements
     if count > limits.statements:
         return f"{count} statements are more than {limits.statements}"
-    buffers = {s.buffer for nest in (first, second) for s in statements_of(nest) if isinstance(s, Read | Write)}
-    return f"{len(buffers)} buffers are more than {limits.buffers}" if len(buffers) > limits.buffers else None
+    buffers = len(first.buffers | second.buffers)
+    return f"{buffers} buffers are more than {limits.buffers}" if buffers > limits.buffers else None
 
 
-def _mixes_atomics(first: Nest, second: Nest, types: Mapping[str, TensorType]) -> str | None:
+def _mixes_atomics(first: Part, second: Part, types: Mapping[str, TensorType]) -> str | None:
     """On a CPU atomics are not free: a loop that accumulates at random places is shared out by columns, alone."""
-    accumulated = [_accumulated(nest) for nest in (first, second)]
-    on_cpu = any(types[name].device.startswith("cpu") for names in accumulated for name in names)
-    if on_cpu and bool(accumulated[0]) != bool(accumulated[1]):
+    left, right = _accumulated(first), _accumulated(second)
+    if bool(left) != bool(right) and any(types[name].device.startswith("cpu") for name in (*left, *right)):
         return "accumulates at indirect places, and would keep the other from running in parallel"
     return None
 
 
-def _accumulated(nest: Nest) -> list[str]:
-    return [s.buffer for block in nest.blocks for s in block.statements if isinstance(s, Write) and s.mode != "set"]
+def _accumulated(part: Part) -> list[str]:
+    return [write.buffer for write in part.writes if write.mode != "set"]
 
 
-def _vertical(first: Nest, second: Nest, writes: Mapping[str, Write], names: Names) -> Correspondence | str:
+def _vertical(first: Part, second: Part, writes: Mapping[str, Write], names: Names) -> Correspondence | str:
     """Every element that `second` reads from `first` must be read at the point that wrote it."""
-    match = Correspondence(Side(dict(axis_sizes(first))), Side(dict(axis_sizes(second))), names)
-    counts: dict[str, int] = {}
-    for statement in statements_of(first):
-        if isinstance(statement, Write):
-            counts[statement.buffer] = counts.get(statement.buffer, 0) + 1
-    for statement in statements_of(second):
-        if isinstance(statement, Write) and statement.buffer in writes:
-            other = writes[statement.buffer]
-            if {statement.mode, other.mode} != {"set"} or _is_indirect(statement.coordinates):
-                return f"both write {statement.buffer}, at points that may be the same"
-        if not isinstance(statement, Read) or statement.buffer not in writes:
+    match = Correspondence(Side(axis_sizes(first.nest)), Side(axis_sizes(second.nest)), names)
+    for write in second.writes:
+        other = writes.get(write.buffer)
+        if other is not None and ({write.mode, other.mode} != {"set"} or _is_indirect(write.coordinates)):
+            return f"both write {write.buffer}, at points that may be the same"
+    for read in second.reads:
+        found = writes.get(read.buffer)
+        if found is None:
             continue
-        write = writes[statement.buffer]
-        if counts[statement.buffer] > 1 or write.mode != "set" or write.mask is not None:
-            return f"{statement.buffer} is complete only after the whole kernel"
-        if not match.unify(write.coordinates, statement.coordinates):
-            return f"{statement.buffer} is read at other points than it is written"
+        once = sum(write.buffer == read.buffer for write in first.writes) == 1
+        if not once or found.mode != "set" or found.mask is not None:
+            return f"{read.buffer} is complete only after the whole kernel"
+        if not match.unify(found.coordinates, read.coordinates):
+            return f"{read.buffer} is read at other points than it is written"
     return match
 
 
@@ -112,32 +135,36 @@ def _is_indirect(coordinates: tuple[Index, ...]) -> bool:
 
 
 def _horizontal(
-    first: Nest, second: Nest, writes: Mapping[str, Write], match: Correspondence, types: Mapping[str, TensorType]
+    first: Part, second: Part, writes: Mapping[str, Write], match: Correspondence, types: Mapping[str, TensorType]
 ) -> tuple[Correspondence, Dim]:
     """Bind what is still free by reads that both make; count the bytes that are then read once."""
     saved: Dim = 0
     places: dict[str, list[tuple[Index, ...]]] = {}
-    for statement in statements_of(first):
-        if isinstance(statement, Read):
-            places.setdefault(statement.buffer, []).append(statement.coordinates)
+    for read in first.reads:
+        places.setdefault(read.buffer, []).append(read.coordinates)
     seen: set[str] = set()
-    shared = [s for s in statements_of(second) if isinstance(s, Read) and (s.buffer in places or s.buffer in writes)]
-    for read in sorted(shared, key=lambda s: -_size(types[s.buffer])):
-        size = numel(types[read.buffer].shape) * ITEM_SIZE[types[read.buffer].dtype]
-        if read.buffer in writes:
-            saved = saved + size if read.buffer not in seen else saved
+    shared = [read for read in second.reads if read.buffer in places or read.buffer in writes]
+    if len(shared) > 1:
+        shared.sort(key=lambda read: -_size(types[read.buffer]))
+    for read in shared:
+        if read.buffer not in writes:
+            found = None if _is_indirect(read.coordinates) else _bind(match, places[read.buffer], read)
+            if found is None:
+                continue
+            match = found
+        if read.buffer not in seen:
             seen.add(read.buffer)
-            continue
-        if _is_indirect(read.coordinates):
-            continue
-        for place in places[read.buffer]:
-            trial = match.copy()
-            if trial.unify(place, read.coordinates):
-                match = trial
-                saved = saved + size if read.buffer not in seen else saved
-                seen.add(read.buffer)
-                break
+            saved = saved + numel(types[read.buffer].shape) * ITEM_SIZE[types[read.buffer].dtype]
     return match, saved
+
+
+def _bind(match: Correspondence, places: list[tuple[Index, ...]], read: Read) -> Correspondence | None:
+    """The correspondence under which the read is at one of the places, if there is one."""
+    for place in places:
+        trial = match.copy()
+        if trial.unify(place, read.coordinates):
+            return trial
+    return None
 
 
 def _size(type: TensorType) -> int:
@@ -154,28 +181,25 @@ def _rename_axes(nest: Nest, bound: Mapping[str, str], sizes: Mapping[str, Dim])
     return substitute_axes(nest, mapping, {old: (Axis(new, sizes[new]),) for old, new in bound.items()})
 
 
-def _outer_axes(left: Nest, right: Nest, limits: Limits) -> tuple[Axis, ...] | str:
+def _outer_axes(first: Part, second: Part, match: Correspondence, limits: Limits) -> tuple[Axis, ...] | str:
     """The parallel axes of the merged kernel: those of the reductions, if there are any."""
-    left_fixed, right_fixed = _is_fixed(left), _is_fixed(right)
-    a, b = {axis.name for axis in left.axes}, {axis.name for axis in right.axes}
+    left, right = match.left.parts(first.nest.axes), match.right.parts(second.nest.axes)
+    a, b = {axis.name for axis in left}, {match.bound.get(axis.name, axis.name) for axis in right}
     if a == b:
-        return left.axes
-    if left_fixed and right_fixed:
+        return left
+    if first.is_looped and second.is_looped:
         return "reductions over different outer axes"
-    if left_fixed and a <= b:
-        return left.axes if _enough(left.axes, right, limits) else "too few rows to spread over the machine"
-    if right_fixed and b <= a:
-        return right.axes
+    if first.is_looped and a <= b:
+        return left if _enough(left, right, limits) else "too few rows to spread over the machine"
+    if second.is_looped and b <= a:
+        sizes = match.left.sizes
+        return tuple([Axis(match.bound[x.name], sizes[match.bound[x.name]]) for x in right])
     return "the iteration spaces differ"
 
 
-def _is_fixed(nest: Nest) -> bool:
-    return any(block.axes for block in nest.blocks)
-
-
-def _enough(outer: tuple[Axis, ...], right: Nest, limits: Limits) -> bool:
-    points = numel(tuple(axis.size for axis in outer))
-    whole = numel(tuple(axis.size for axis in right.axes))
+def _enough(outer: tuple[Axis, ...], right: tuple[Axis, ...], limits: Limits) -> bool:
+    points = numel(tuple([axis.size for axis in outer]))
+    whole = numel(tuple([axis.size for axis in right]))
     if not isinstance(points, int) or not isinstance(whole, int):
         return bool(outer)
     return points >= limits.outer_points or whole // max(points, 1) < limits.inner_points
