@@ -24,7 +24,7 @@ def sibling(name):
 
 
 setup(
-    install_requires=["bytecode>=0.16", "torch>=2.11", *map(sibling, SIBLINGS)],
+    install_requires=["bytecode>=0.16", "msgspec>=0.18", "torch>=2.11", *map(sibling, SIBLINGS)],
     ext_modules=[
         Extension(
             "bytecap._evalframe",
