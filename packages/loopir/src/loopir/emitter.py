@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from loopir.errors import MalformedNest
-from loopir.fold import fold
+from loopir.fold import RULES
 from loopir.index import constant, range_of, value
 from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, loop_op
@@ -68,13 +68,14 @@ class Emitter:
         """One element of a buffer; a mask that is literally true is no mask, false is `other`."""
         if mask is False:
             return Typed(other, dtype)
-        mask = mask if mask.__class__ is Ref else None
-        key: object = (buffer, coordinates) if mask is None else (buffer, coordinates, mask, literal_key(other))
-        found = self._find(key)
+        guard = mask if isinstance(mask, Ref) else None
+        key: object = (buffer, coordinates) if guard is None else (buffer, coordinates, guard, literal_key(other))
+        found = self._outer.get(key) or self._inner.get(key)
         if found is None:
             name = self.names("v")
-            found = self._keep(key, Typed(Ref(name), dtype))
-            self._statements.append(Read(name, buffer, coordinates, dtype, mask, other if mask else 0))  # type: ignore[arg-type]
+            found = Typed(Ref(name), dtype)
+            (self._inner if self._axes else self._outer)[key] = found
+            self._statements.append(Read(name, buffer, coordinates, dtype, guard, other if guard else 0))
         return found
 
     def write(self, buffer: str, coordinates: tuple[Index, ...], value: Operand, mode: str = "set",
@@ -84,23 +85,23 @@ class Emitter:
 
     def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
         """op(operands). The dtype follows from the op; casts pass theirs."""
-        row = loop_op(op)
         typed = operands[-1]
         for operand in operands[1:] if op == "where" else operands:
             if operand.operand.__class__ is Ref:
                 typed = operand
                 break
-        if row.result == "bool":
+        if loop_op(op).result == "bool":
             dtype = "bool"
         elif dtype is None:
             dtype = typed.dtype
         values = tuple([o.operand for o in operands])
-        folded = fold(op, values, dtype, typed.dtype)
+        rule = RULES.get(op)
+        folded = None if rule is None else rule(values, dtype, typed.dtype)
         if folded is not None:
             return Typed(folded, dtype)
         if op == "wrap_index" and self._is_inside(values):
             return operands[0]
-        if typed.operand.__class__ is not Ref and op not in ("convert", "where"):
+        if typed.operand.__class__ is not Ref and op != "convert" and op != "where":
             values = (self._constant(operands[0]), *values[1:])
         return self.raw_compute(op, values, dtype)
 
@@ -110,10 +111,11 @@ class Emitter:
         if op in COMMUTATIVE and parts[0].__class__ is str and parts[1].__class__ is str:
             parts.sort()  # type: ignore[type-var]
         key = (op, dtype, *parts)
-        found = self._find(key)
+        found = self._outer.get(key) or self._inner.get(key)
         if found is None:
             name = self.names("v")
-            found = self._keep(key, Typed(Ref(name), dtype))
+            found = Typed(Ref(name), dtype)
+            (self._inner if self._axes else self._outer)[key] = found
             self._statements.append(Compute(name, op, operands, dtype))
         return found
 

@@ -216,6 +216,11 @@ def add_values(a: Index, found: set[str]) -> None:
     _collect(a.terms, ValueAtom, found)
 
 
+def is_plain(a: Index) -> bool:
+    """Whether `a` is a sum of axes and values: no quotient, no remainder."""
+    return all(term.atom.__class__ in _NAMED for term in a.terms)
+
+
 def has_values(a: Index) -> bool:
     """Whether `a` depends on an SSA value."""
     for term in a.terms:
@@ -292,7 +297,7 @@ def _term_key(term: Term) -> tuple[object, ...]:
 
 def _recombine(a: Index) -> Index:
     """k*m*(n//m) + k*(n%m) is k*n."""
-    if len(a.terms) < 2 or all(t.atom.__class__ in _NAMED for t in a.terms):
+    if len(a.terms) < 2 or is_plain(a):
         return a
     coefficients = {t.atom: t.coefficient for t in a.terms}
     for term in a.terms:

@@ -54,8 +54,8 @@ class Call(NamedTuple):
     def dims(self, name: str) -> tuple[Dim, ...]:
         """A list of sizes or positions."""
         arg = self.arguments.get(name)
-        items = arg.items if isinstance(arg, List | Tuple) else (arg,)
-        if not all(isinstance(item, int | Expr) for item in items):
+        items = arg.items if arg.__class__ is List or arg.__class__ is Tuple else (arg,)  # type: ignore[union-attr]
+        if not all(item.__class__ is int or isinstance(item, Expr) for item in items):
             raise self.refuse(f"argument {name} is {arg!r}, not a list of integers")
         return items  # type: ignore[return-value]
 

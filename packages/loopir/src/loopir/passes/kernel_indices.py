@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from loopir import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import AxisAtom, Index, IndexValue, Kernel, Load, Section, Statement, Store
 
+INDEXED = frozenset({Load, Store, IndexValue})
+
 
 def indices_of(section: Section) -> Iterator[Index]:
     """Every index expression of a section."""
     for statement in section.statements:
-        if isinstance(statement, Load | Store | IndexValue):
-            yield statement.index
+        if statement.__class__ in INDEXED:
+            yield statement.index  # type: ignore[union-attr]
 
 
 def change_indices(section: Section, change: Callable[[Index], Index]) -> tuple[Statement, ...]:
     """The statements with every index expression replaced."""
     result: list[Statement] = []
     for statement in section.statements:
-        match statement:
-            case Load(name, buffer, index, dtype, mask, other):
-                result.append(Load(name, buffer, change(index), dtype, mask, other))
-            case Store(buffer, index, value, mode, mask):
-                result.append(Store(buffer, change(index), value, mode, mask))
-            case IndexValue(name, index, dtype):
-                result.append(IndexValue(name, change(index), dtype))
-            case _:
-                result.append(statement)
+        kind = statement.__class__
+        if kind not in INDEXED:
+            result.append(statement)
+            continue
+        index = change(statement.index)  # type: ignore[union-attr]
+        if index is statement.index:  # type: ignore[union-attr]
+            result.append(statement)
+        elif kind is Load:
+            old = cast(Load, statement)
+            result.append(Load(old.result, old.buffer, index, old.dtype, old.mask, old.other))
+        elif kind is Store:
+            result.append(Store(statement.buffer, index, statement.value, statement.mode, statement.mask))  # type: ignore[union-attr]
+        else:
+            result.append(IndexValue(statement.result, index, statement.dtype))  # type: ignore[union-attr]
     return tuple(result)
 
 
@@ -37,8 +45,8 @@ def coefficients(index: Index) -> tuple[dict[str, Dim], set[str]]:
     plain: dict[str, Dim] = {}
     nested: set[str] = set()
     for term in index.terms:
-        if isinstance(term.atom, AxisAtom):
-            plain[term.atom.name] = term.coefficient
+        if term.atom.__class__ is AxisAtom:
+            plain[term.atom.name] = term.coefficient  # type: ignore[union-attr]
         else:
             nested |= ix.axes_of(Index(0, (term,)))
     return plain, nested

@@ -37,6 +37,8 @@ def merge_kernel(kernel: Kernel) -> Kernel:
 
 
 def _merge(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
+    if len(axes) < 2:
+        return axes, sections
     facts = [coefficients(index) for section in sections for index in indices_of(section)]
     number = 0
     while number + 1 < len(axes):
@@ -78,6 +80,9 @@ def _rename(kernel: Kernel) -> Kernel:
         local = dict(names)
         for axis in section.axes:
             local[axis.name] = inner.setdefault((axis.name, axis.size), f"r{len(inner)}")
+        if all(old == new for old, new in local.items()):
+            sections.append(section)
+            continue
         statements = change_indices(section, lambda i, local=local: ix.rename(i, local) if i.terms else i)
         sections.append(Section(tuple(Axis(local[a.name], a.size) for a in section.axes), statements))
     axes = tuple(Axis(names[a.name], a.size) for a in kernel.axes)

@@ -11,6 +11,8 @@ from loopir.nest import reads_of
 from stagewire.graph import references
 from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 
+ACCESS = frozenset({Load, Store})
+
 
 @dataclass(frozen=True)
 class MergeScratch:
@@ -45,7 +47,7 @@ def _users(graph: LoopGraph, buffers: dict[str, Buffer]) -> dict[str, set[int]]:
     for number, step in enumerate(graph.steps):
         match step:
             case Kernel(sections=sections):
-                names = [s.buffer for section in sections for s in section.statements if isinstance(s, Load | Store)]
+                names = [s.buffer for section in sections for s in section.statements if s.__class__ in ACCESS]
             case Extern(results=results):
                 names = [*reads_of(step), *(r for r in results if r)]
             case _:
@@ -95,13 +97,13 @@ def _accesses(kernel: Kernel, buffer: str) -> list[tuple[int, int, Load | Store,
         (s, n, statement, section)
         for s, section in enumerate(kernel.sections)
         for n, statement in enumerate(section.statements)
-        if isinstance(statement, Load | Store) and statement.buffer == buffer
+        if statement.__class__ in ACCESS and statement.buffer == buffer
     ]
 
 
 def _renamed(kernel: Kernel, old: str, new: str) -> Kernel:
     def rename(statement: Statement) -> Statement:
-        if isinstance(statement, Load | Store) and statement.buffer == old:
+        if statement.__class__ in ACCESS and statement.buffer == old:
             return msgspec.structs.replace(statement, buffer=new)
         return statement
 

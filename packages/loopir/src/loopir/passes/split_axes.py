@@ -49,7 +49,7 @@ def _cuts(nest: Nest) -> dict[str, set[Dim]]:
     cuts: dict[str, set[Dim]] = {}
     for statement in statements_of(nest):
         for index in _indices(statement):
-            if not any(isinstance(term.atom, FloorDivAtom | ModAtom) for term in index.terms):
+            if ix.is_plain(index):
                 continue
             for atom in ix.atoms_of(index):
                 match atom:
