@@ -14,7 +14,7 @@ from bytecap.operations import same_object
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.mappings import DictValue, SetValue, stored_items
 from bytecap.values.sequences import ListValue
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
     if effect.reordered and effect.owner is None:
         return _plan_order(emitter, effect)
     owner: Value = effect if effect.owner is None else effect.owner
-    by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key in effect.real}
+    by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key, _ in stored_items(effect.real)}
     stores: list[Store] = []
     emitter.prepare(owner)
     for code in effect.written:
@@ -133,7 +133,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
         if pair is None:
             if code in by_code:
                 stores.append(_delete(emitter, effect, owner, by_code[code]))
-        elif code not in by_code or not _unchanged(pair[1], effect.real[by_code[code]]):
+        elif code not in by_code or not _unchanged(pair[1], dict.__getitem__(effect.real, by_code[code])):
             emitter.prepare(pair[0])
             emitter.prepare(pair[1])
             stores.append(_store(emitter, effect, owner, *pair))

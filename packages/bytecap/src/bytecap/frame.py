@@ -113,8 +113,8 @@ class Frame:
                         return outcome.value if type(outcome) is Returned else outcome
             except PythonRaise as error:
                 self._unwind(error)
-            except Exception:
-                self.tracer.note_fault()
+            except Exception as error:
+                self.tracer.note_fault(error)
                 raise
 
     def resume(self, sent: Value, *, first: bool) -> Any:
@@ -131,9 +131,8 @@ class Frame:
     def _unwind(self, error: PythonRaise) -> None:
         handler: Handler | None = self.program.handler_at(self.pc - 1)
         if handler is None:
-            self.tracer.note_fault()
+            self.tracer.note_fault(error)
             raise error
-        self.tracer.fault_line = None
         del self.stack[handler.depth :]
         if handler.lasti:
             self.push(Constant(self.pc - 1))

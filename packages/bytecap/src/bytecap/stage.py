@@ -88,7 +88,8 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
             refused = _as_refusal(error)
             refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
             if refused.where is None:
-                refused.where = place(view.code) if tracer.fault_line is None else str(tracer.fault_line)
+                known = tracer.fault is not None and tracer.fault[0] is error
+                refused.where = str(tracer.fault[1]) if known else place(view.code)  # type: ignore[index]
             raise refused from refused.__cause__
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())

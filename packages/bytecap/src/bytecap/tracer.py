@@ -23,7 +23,7 @@ from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import LITERALS, Constant
-from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
+from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue, stored_items
 from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
@@ -50,7 +50,7 @@ class Tracer:
         self.mode = AbstractMode()
         self.frames: list[Frame] = []
         self.frame_globals: DictValue | None = None
-        self.fault_line: SourceLine | None = None
+        self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.tensors: dict[int, TensorValue] = {}
@@ -290,7 +290,7 @@ class Tracer:
     def guard_length(self, shadow: DictValue) -> None:
         """The number of items of an outside dict."""
         if shadow.source is not None and shadow.real is not None:
-            self.guards.length(shadow.source, len(shadow.real), self.line())
+            self.guards.length(shadow.source, dict.__len__(shadow.real), self.line())
 
     def guard_keys(self, shadow: DictValue) -> None:
         """The keys of an outside dict, in order."""
@@ -298,7 +298,7 @@ class Tracer:
 
         if shadow.source is None or shadow.real is None:
             return
-        keys = list(shadow.real)
+        keys = [key for key, _ in stored_items(shadow.real)]
         if all(type(key) in LITERALS and not isinstance(key, (bytes, complex)) for key in keys):
             self.guards.keys(shadow.source, tuple(to_arg(key) for key in keys), self.line())
             return
@@ -359,10 +359,10 @@ class Tracer:
                 return _line_of(frame)
         return _line_of(self.frames[-1]) if self.frames else SourceLine("<unknown>", 0)
 
-    def note_fault(self) -> None:
+    def note_fault(self, error: Exception) -> None:
         """Remember the user's line where an exception left the innermost frame."""
-        if self.fault_line is None:
-            self.fault_line = self.line()
+        if self.fault is None or self.fault[0] is not error:
+            self.fault = error, self.line()
 
     def raises(self, cls: type, *args: Any) -> PythonRaise:
         """An exception of the evaluated program; raise the result."""

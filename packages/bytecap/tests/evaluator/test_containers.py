@@ -217,6 +217,20 @@ def swaps(x):
     return {"a": a, "b": [b, (a, b)]}
 
 
+class Made(collections.OrderedDict):
+    def __getitem__(self, key):
+        cls, count = super().__getitem__(key)
+        return cls(count)
+
+
+MADE = Made(a=(range, 3), b=(list, "xy"))
+
+
+@PROGRAMS.add(matrix)
+def dict_subclass_with_its_own_getitem(x):
+    return x * len(MADE["a"]), MADE["b"], list(MADE), len(MADE), "a" in MADE
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

@@ -209,7 +209,7 @@ def empty_cells(x):
     except NameError as error:
         out.append((type(error).__name__, str(error)))
     try:
-        later  # noqa: B018
+        later
     except NameError as error:
         out.append((type(error).__name__, str(error)))
     later = 3

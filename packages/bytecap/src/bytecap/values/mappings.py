@@ -24,6 +24,12 @@ DICT_TYPES = (dict, OrderedDict, defaultdict)
 ItemSource = Callable[[Any, int], "Source | None"]
 
 
+def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """What a dict holds, in its order, past the methods of a subclass."""
+    kind = OrderedDict if isinstance(real, OrderedDict) else dict
+    return [(key, dict.__getitem__(real, key)) for key in kind.__iter__(real)]
+
+
 class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
@@ -74,10 +80,10 @@ class DictValue(Value):
         if self.listed or self.real is None or code in self.written:
             return None
         real_key = key.concrete()
-        if real_key not in self.real:
+        if not dict.__contains__(self.real, real_key):
             tracer.guard_key(self, real_key, present=False)
             return None
-        return self._read(tracer, real_key, self.real[real_key], None)
+        return self._read(tracer, real_key, dict.__getitem__(self.real, real_key), None)
 
     def _read(self, tracer: Tracer, real_key: Any, real: Any, index: int | None) -> Value:
         key = tracer.wrap(real_key, None)
@@ -93,7 +99,7 @@ class DictValue(Value):
         assert self.real is not None
         tracer.guard_keys(self)
         added, self.new = self.new, {}
-        for index, (real_key, real) in enumerate(self.real.items()):
+        for index, (real_key, real) in enumerate(stored_items(self.real)):
             code = tracer.hash_key(tracer.wrap(real_key, None))
             if code in added:
                 self.new[code] = added.pop(code)
@@ -110,7 +116,7 @@ class DictValue(Value):
     def length(self, tracer: Tracer) -> int:
         if not self.listed and not self.written and self.real is not None:
             tracer.guard_length(self)
-            return len(self.real)
+            return dict.__len__(self.real)
         self.list_keys(tracer)
         return len(self.new)
 
