@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aotgrad.bind import bind
-from aotgrad.interpret import bind_interpreted, executor, interpret
+from aotgrad.executor import executor
+from aotgrad.interpret import bind_interpreted, interpret
 from aotgrad.joint import Joint
 from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save_everything, split
 from aotgrad.stage import AotGrad, Options

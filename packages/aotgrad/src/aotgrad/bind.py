@@ -15,14 +15,14 @@ import torch
 
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation
+from aotgrad.executor import Executor, executor
 from aotgrad.function import make_function
 from aotgrad.ops import overload
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.graph import Graph
 from stagewire.tensors import Constant
 
 __all__ = ["Executor", "bind", "call_lines", "read_constant"]
-
-Executor = Callable[..., Sequence[Any]]
 
 
 def bind(
@@ -35,7 +35,8 @@ def bind(
     """The program as a callable over its inputs.
 
     forward, backward, joint: see the calling convention of `stagewire.grad`. Without `backward` no autograd function
-    is made. With `joint` the gradient can be differentiated again; without it that is a `DoubleBackward` error.
+    is made. `joint` differentiates the gradient again; by default the binding's joint graph is run by `executor` for
+    that, and where there is none it is a `DoubleBackward` error.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     names: dict[str, Any] = {
@@ -44,6 +45,8 @@ def bind(
         "set_grad": torch._C._set_grad_enabled,
         "is_grad_enabled": torch.is_grad_enabled,
     }
+    if joint is None and binding.joint is not None:
+        joint = _on_demand(binding.joint)
     if backward is None:
         names["run"] = forward
     else:
@@ -53,6 +56,18 @@ def bind(
     lines = call_lines(binding, names, differentiable=backward is not None)
     exec(compile("\n".join(lines), "<aotgrad.bind>", "exec"), names)
     return names["call"]
+
+
+def _on_demand(graph: Graph) -> Executor:
+    """The executor of a graph that is seldom run: made by its first run."""
+    made: list[Executor] = []
+
+    def run(*inputs: Any) -> Sequence[Any]:
+        if not made:
+            made.append(executor(graph))
+        return made[0](*inputs)
+
+    return run
 
 
 def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool) -> list[str]:

@@ -111,7 +111,7 @@ class DoubleBackward(StageError):
     """The gradient of the gradient was asked for, and this Grad document does not hold the joint graph."""
 
     code = "AG013"
-    fix = "Compile with aotgrad Options(keep_joint=True)."
+    fix = 'Compile with aotgrad Options(keep_joint=True): options={"aotgrad.keep_joint": True}.'
 
 
 class BadPartitioner(StageError):

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 
 from aotgrad.errors import BackwardFailed, DoubleBackward
+from aotgrad.executor import Executor
 from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
 from stagewire.types import TensorType
 
 __all__ = ["make_function", "visible_results"]
-
-Executor = Callable[..., Any]
 
 
 def make_function(

@@ -117,6 +117,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     joint_saved: tuple[int, ...] = ()  # forward results (random values) that the joint graph takes as inputs
     # Per backward result: the tangents it depends on; it is no gradient at all when none of them arrived. Empty: all.
     gradient_tangents: tuple[tuple[int, ...], ...] = ()
+    joint: Graph | None = None  # kept on request: it travels to the program, so that gradients can be differentiated
 
 
 class BoundConstant(msgspec.Struct, frozen=True):
@@ -141,5 +142,5 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     binding: Binding
     forward: Graph
     backward: Graph | None = None
-    joint: Graph | None = None  # kept on request, for double backward
+    joint: Graph | None = None  # where `binding.joint` stood before; nothing reads it any more
     partition: PartitionReport = PartitionReport()

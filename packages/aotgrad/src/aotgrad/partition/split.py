@@ -61,10 +61,10 @@ def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Gr
             joint.binding, saved=slots, input_gradients=tuple(gradients[: len(joint.binding.inputs)]),
             joint_saved=joint_slots,
             gradient_tangents=_gradient_tangents(joint, ends),
+            joint=_whole(joint, random, values, ends) if keep_joint else None,
         ),
         forward=forward,
         backward=backward,
-        joint=_whole(joint, random, values, ends) if keep_joint else None,
         partition=_report(joint, needs, saved, recomputed, values),
     )  # fmt: skip
 

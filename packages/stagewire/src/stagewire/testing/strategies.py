@@ -99,7 +99,8 @@ def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
         tangents = tuple(tangent.type for tangent in found.binding.tangents)
         inputs = (*found.interface.types, *(kind for kind in saved if kind is not None), *tangents)
         graph = draw(graphs(vocabulary, inputs, found.interface.names))
-    binding = found.binding if graph is not None else msgspec.structs.replace(found.binding, joint_saved=())
+    kept = found.binding.joint_saved if graph is not None else ()
+    binding = msgspec.structs.replace(found.binding, joint_saved=kept, joint=graph)
     report = draw(st.builds(PartitionReport, st.integers(0, 99), st.integers(0, 99), st.just(("add_1",))))
     return Grad(binding=binding, forward=found.forward, backward=found.backward, joint=graph, partition=report)
 

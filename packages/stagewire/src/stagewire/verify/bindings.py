@@ -92,6 +92,9 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
     yield from _check_forward(binding, forward)
     yield from _check_mutations(binding, path)
     yield from _check_backward(binding, backward, path)
+    if binding.joint is not None:
+        yield from check_graph(binding.joint, symbols, (*path, "joint"), QUALIFIED)
+        yield from _check_joint(binding, binding.joint)
 
 
 def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
