@@ -127,6 +127,7 @@ class _Engine:
             result = capture(view, self.options)
             guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
         except CannotCapture as error:
+            error.__context__ = None
             return self._refuse(view, error)
         except GuardError as error:
             return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
@@ -161,7 +162,8 @@ class _Engine:
         except GuardError:
             skip(view.code, self.owner)
             return None
-        return Entry(guard, view.code, error)
+        # The traceback holds the evaluator's frames, and through them the tensors of this call.
+        return Entry(guard, view.code, error.with_traceback(None))
 
     def _report_limit(self, view: FrameView, reason: str | None) -> None:
         error = RecompileLimit(

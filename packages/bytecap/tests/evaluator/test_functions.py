@@ -249,6 +249,16 @@ def context_managers(x):
     return y, d
 
 
+@PROGRAMS.add(matrix)
+def operator_getters(x):
+    return (
+        operator.itemgetter(1)([x, x * 2]),
+        operator.itemgetter(0, 1)("ab"),
+        operator.attrgetter("shape", "T.dtype")(x),
+        operator.methodcaller("sum", 0, keepdim=True)(x),
+    )
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

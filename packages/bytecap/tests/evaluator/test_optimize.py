@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -371,3 +374,33 @@ def test_interpret_is_the_meaning_of_what_was_captured():
         bytecap.interpret(capture, (x,))
     with pytest.raises(bytecap.errors.InterpretError, match="BC012"):
         executor(capture)(x)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x * 2, branch, lambda x: x @ torch.ones(7)], ids=["whole", "refused", "raises"]
+)
+def test_nothing_keeps_the_tensors_of_a_call(function):
+    call = optimize(function, Backend(), on_event=lambda event: None)
+    x = torch.ones(2)
+    with contextlib.suppress(RuntimeError):
+        call(x)
+    kept = weakref.ref(x)
+    del x
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_dropped_callable_takes_its_captures_with_it():
+    compiled = []
+
+    def backend(capture, example_inputs):
+        run = executor(capture)
+        compiled.append(weakref.ref(run))
+        return run
+
+    call = optimize(lambda x: x * 2, backend)
+    call(torch.ones(2))
+    assert compiled[0]() is not None
+    del call
+    gc.collect()
+    assert compiled[0]() is None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
+import operator
 import re
 import types
+import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +27,57 @@ _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
     (inspect.Signature, None),
     (inspect.Parameter, None),
     (ContextVar, frozenset({"get"})),
+    (datetime.date, None),
+    (datetime.timedelta, None),
 )
 
 
 def is_pure_method(real: Any, name: str) -> bool:
     """Whether calling `name` on this object at capture time is sound."""
     return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
+
+
+def _call_reference(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """weakref.ref: its referent, which the guard on the reference itself fixes."""
+    return tracer.wrap(real(), None)
+
+
+def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from bytecap.values.sequences import TupleValue
+
+    keys = real.__reduce__()[1]
+    found = [args[0].get_item(tracer, tracer.fresh(key)) for key in keys]
+    return found[0] if len(keys) == 1 else TupleValue(found)
+
+
+def _call_attrgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from bytecap.values.sequences import TupleValue
+
+    found = []
+    for path in real.__reduce__()[1]:
+        value = args[0]
+        for name in path.split("."):
+            value = value.get_attribute(tracer, name)
+        found.append(value)
+    return found[0] if len(found) == 1 else TupleValue(found)
+
+
+def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    made, arguments = real.__reduce__()[:2]
+    named = getattr(made, "keywords", {})
+    name, *rest = (*getattr(made, "args", ()), *arguments)
+    method = args[0].get_attribute(tracer, name)
+    return method.call(
+        tracer, [tracer.fresh(value) for value in rest], {key: tracer.fresh(value) for key, value in named.items()}
+    )
+
+
+_CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
+    (weakref.ref, _call_reference),
+    (operator.itemgetter, _call_itemgetter),
+    (operator.attrgetter, _call_attrgetter),
+    (operator.methodcaller, _call_methodcaller),
+)
 
 
 class OpaqueValue(Value):
@@ -45,6 +94,12 @@ class OpaqueValue(Value):
 
     def concrete(self) -> Any:
         return self.real
+
+    def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        for cls, meaning in _CALLS:
+            if isinstance(self.real, cls):
+                return meaning(tracer, self.real, args, kwargs)
+        return super().call(tracer, args, kwargs)
 
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
