@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
 from codegen.testing.strategies import indirect_graphs, masked_graphs, pointwise_graphs, reduction_graphs, sample_inputs
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 

@@ -10,8 +10,8 @@ class NoCompiler(StageError):
 
     code = "CG001"
     fix = (
-        "Install one (Debian and Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install), "
-        "or name one in the environment variable CXX."
+        "Install one (Debian and Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
+        "macOS: xcode-select --install), or name one in the environment variable CXX."
     )
 
 
@@ -76,6 +76,13 @@ class UnknownExtern(StageError):
 
     code = "CG010"
     fix = "Import the library that registers the operator, or use the torch version that wrote the document."
+
+
+class WrongResult(StageError):
+    """An operator of the running torch returned another dtype or shape than the program was written for."""
+
+    code = "CG011"
+    fix = "Compile again with the torch version that runs the program."
 
 
 class CorruptCode(UserWarning):

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from stagewire.program import Unit
-
 from codegen.errors import UnknownTarget
+from stagewire.program import Unit
 
 Loaded = Callable[..., tuple[Any, ...]]
 Executor = Literal["fast", "reference"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from codegen.errors import MalformedLoop
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release
-
-from codegen.errors import MalformedLoop
 
 
 def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tuple[Instruction, ...]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from codegen import Options, load
 from codegen.stage import emit
 from stagewire.graph import Ref
@@ -73,8 +74,8 @@ def test_negative_zero_is_kept(op, tmp_path):
 
 
 def test_pow(tmp_path):
-    values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30, 1e-40, 7.5, 1.0001,
-                           torch.inf, -torch.inf, torch.nan, 16777217.0, 101.0])  # fmt: skip
+    values = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30, -1e30, 1e-30, 1e-40, 7.5,
+                           1.0001, torch.inf, -torch.inf, torch.nan, 16777217.0, 101.0])  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     more = torch.exp(torch.randn(20000, generator=generator) * 4)
     x = torch.cat([values.repeat_interleave(len(values)), more])

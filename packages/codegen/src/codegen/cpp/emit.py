@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagewire.loop import Kernel, LoopGraph
-from stagewire.program import KernelInfo, Launch
-from stagewire.types import TensorType
-
 from codegen.cpp.kernel import KernelText, write_kernel
 from codegen.cpp.prelude import prelude
 from codegen.memory import memory_roots
+from stagewire.loop import Kernel, LoopGraph
+from stagewire.program import KernelInfo, Launch
+from stagewire.types import TensorType
 
 
 def emit_unit(graph: LoopGraph, *, threshold: int) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch]]:

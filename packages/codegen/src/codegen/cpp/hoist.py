@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from stagewire.loop import AxisAtom, FloorDivAtom, Index, IndexValue, Load, ModAtom, Reduce, Section, Store
-
 from codegen.cpp.uses import used_values
+from stagewire.loop import AxisAtom, FloorDivAtom, Index, IndexValue, Load, ModAtom, Reduce, Section, Store
 
 BEFORE, BETWEEN, INSIDE = 0, 1, 2
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stagewire.expr import Dim, Expr
-from stagewire.loop import Axis, Kernel, Reduce, Section, Store
-from stagewire.types import TensorType
-
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, extent, is_ordered, lane_of, make_plan
@@ -17,6 +13,9 @@ from codegen.cpp.simplify import simplify_axes
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
 from codegen.cpp.uses import used_values
+from stagewire.expr import Dim, Expr
+from stagewire.loop import Axis, Kernel, Reduce, Section, Store
+from stagewire.types import TensorType
 
 SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
 """p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import struct
 
-from stagewire.graph import NonFinite
-
 from codegen.cpp.types import BITS, c_type, is_floating
+from stagewire.graph import NonFinite
 
 
 def literal(value: bool | int | float | NonFinite, dtype: str) -> str:

@@ -14,7 +14,9 @@ Emit = Callable[..., str]
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 EXACT = frozenset(
-    "neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod".split()
+    """
+    neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod
+    """.split()  # noqa: SIM905
 )  # on values that are already rounded to a 16-bit float these give such values again
 BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not", "logical_and", "logical_or",
                          "logical_xor"})  # fmt: skip

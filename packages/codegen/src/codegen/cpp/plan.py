@@ -1,25 +1,26 @@
 """How a kernel is walked: which axis the vector lanes run along, in what tiles, and what the threads share out.
 
-    row plan     lanes run along an inner axis of each section; each outer point is handled alone (softmax of rows)
-    column plan  lanes run along an outer axis, a tile of outer points is handled together (sums of columns;
-                 pointwise kernels, whose axes are all outer)
+row plan     lanes run along an inner axis of each section; each outer point is handled alone (softmax of rows)
+column plan  lanes run along an outer axis, a tile of outer points is handled together (sums of columns;
+             pointwise kernels, whose axes are all outer)
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from codegen.cpp.indexing import coefficient, has_value, mentions
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
-
-from codegen.cpp.indexing import coefficient, has_value, mentions
 
 UNKNOWN_SIZE = 1024
 """What a symbolic size counts as when plans are compared."""
 
 COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv "
-    "lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div".split()
+    """
+    exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
+    lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div
+    """.split()  # noqa: SIM905
 )
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stagewire.loop import Reduce
-
 from codegen.cpp.literals import literal
 from codegen.cpp.types import c_type, is_floating
 from codegen.errors import MalformedLoop
+from stagewire.loop import Reduce
 
 
 class Accumulator(NamedTuple):
@@ -90,9 +89,7 @@ def _extremum(which: str, dtype: str, acc: str) -> Reducer:
     if is_floating(dtype):
         call = f"sf_{which}imum_{kind.suffix}"
         update = f"{acc}{{j}} = {call}({acc}{{j}}, {{x}});"
-        return Reducer(
-            (Accumulator(acc, kind.local, start, f"sf_r{which}_{kind.suffix}"),), update, (f"{acc}{{j}}",)
-        )
+        return Reducer((Accumulator(acc, kind.local, start, f"sf_r{which}_{kind.suffix}"),), update, (f"{acc}{{j}}",))
     sign = ">" if which == "max" else "<"
     update = f"{acc}{{j}} = {{x}} {sign} {acc}{{j}} ? {{x}} : {acc}{{j}};"
     return Reducer((Accumulator(acc, kind.local, start, which),), update, (f"{acc}{{j}}",))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from stagewire.loop import Axis, Index, IndexValue, Kernel, Load, Reduce, Section, Statement, Store
 
 from codegen.cpp.indexing import can_merge, coefficient, merge
+from stagewire.loop import Axis, Index, IndexValue, Kernel, Load, Reduce, Section, Statement, Store
 
 
 def simplify_axes(kernel: Kernel) -> Kernel:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagewire.expr import Dim, Expr
-from stagewire.graph import Ref
-from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Store
-from stagewire.types import TensorType
-
 from codegen.cpp.indexing import index_text
 from codegen.cpp.literals import literal
 from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, is_floating, is_integer
 from codegen.errors import MalformedLoop
+from stagewire.expr import Dim, Expr
+from stagewire.graph import Ref
+from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Store
+from stagewire.types import TensorType
 
 OUT_OF_RANGE, ZERO_DIVISOR = 1, 2
 """Bits of a kernel's status word."""

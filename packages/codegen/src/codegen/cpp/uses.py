@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from codegen.cpp.indexing import values_of
 from stagewire.graph import Ref
 from stagewire.loop import Compute, IndexValue, Load, Reduce, Statement, Store
-
-from codegen.cpp.indexing import values_of
 
 
 def used_values(statement: Statement) -> Iterator[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from codegen.errors import UnknownExtern
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -19,8 +21,6 @@ from stagewire.graph import (
     Ref,
     Tuple,
 )
-
-from codegen.errors import UnknownExtern
 
 Environment = dict[str, Any]
 Symbols = dict[str, int]

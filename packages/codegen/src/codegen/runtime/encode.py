@@ -14,17 +14,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from stagewire.graph import Arg, List, Ref, Tuple, references
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
-from stagewire.types import ITEM_SIZE, TensorType
 
 from codegen.runtime.arguments import operator, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
+from stagewire.graph import Arg, List, Ref, Tuple, references
+from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
+from stagewire.types import ITEM_SIZE, TensorType
 
-OPS = {name: number for number, name in enumerate(
-    "FRESH WINDOW LAUNCH DROP CALL MM BMM ADDMM BADDBMM CONVOLUTION CONVOLUTION_BACKWARD ATTENTION ATTENTION_BACKWARD".split()
-)}  # fmt: skip
+_NAMES = (
+    "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
+    "ATTENTION", "ATTENTION_BACKWARD",
+)  # fmt: skip
+OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
 
 SCALAR_TYPES = {

@@ -10,12 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from stagewire.program import Unit
-
 from codegen.cpp.compiler import compile_sources
 from codegen.runtime.library import Library
 from codegen.runtime.native import bind_native, executor_source, load_machine
 from codegen.runtime.python_wrapper import PythonWrapper
+from stagewire.program import Unit
 
 
 def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:

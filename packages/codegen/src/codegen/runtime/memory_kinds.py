@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from codegen.runtime.arena import Lifetime, place
+from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.types import ITEM_SIZE, TensorType
-
-from codegen.runtime.arena import Lifetime, place
-from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 
 Kind = Literal["input", "arena", "fresh", "library"]
 

@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from codegen.errors import SlowExecutor, WrongInput
+from codegen.runtime.encode import EncodedUnit, encode
+from codegen.runtime.library import Library, raise_status
+from codegen.runtime.python_wrapper import PythonWrapper, settled
 from stagewire.expr import Expr
 from stagewire.graph import Ref, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
 from stagewire.types import TensorType
 
-from codegen.errors import SlowExecutor, WrongInput
-from codegen.runtime.encode import EncodedUnit, encode
-from codegen.runtime.library import Library, raise_status
-from codegen.runtime.python_wrapper import PythonWrapper
-
 FUNCTIONS = (
     "aoti_torch_empty_strided", "aoti_torch_create_tensor_from_blob", "aoti_torch__reinterpret_tensor",
     "aoti_torch_delete_tensor_object", "aoti_torch_get_data_ptr", "aoti_torch_get_storage_offset", "aoti_torch_get_dim",
     "aoti_torch_get_dtype", "aoti_torch_get_sizes", "aoti_torch_get_strides", "aoti_torch_get_device_type",
-    "torch_get_num_threads", "_Z16THPVariable_WrapRKN2at10TensorBaseE", "aoti_torch_cpu_mm_out", "aoti_torch_cpu_bmm_out",
+    "torch_get_num_threads", "_Z16THPVariable_WrapRKN2at10TensorBaseE", "aoti_torch_cpu_mm_out",
+    "aoti_torch_cpu_bmm_out",
     "aoti_torch_cpu_addmm_out", "aoti_torch_cpu_baddbmm_out", "aoti_torch_cpu_convolution",
     "aoti_torch_cpu_convolution_backward", "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu",
     "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward",
@@ -149,9 +150,7 @@ def _objects(encoded: EncodedUnit, slow: PythonWrapper) -> tuple[Any, ...]:
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
     def restride(tensor: torch.Tensor, number: int) -> torch.Tensor:
-        type_ = encoded.type_of[number]
-        made = torch.empty_strided(type_.shape, type_.stride, dtype=tensor.dtype)  # type: ignore[arg-type]
-        return made.copy_(tensor)
+        return settled(tensor, encoded.type_of[number], {})
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
         raise_status(status)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
-from stagewire.types import TensorType
 
+from codegen.errors import WrongResult
 from codegen.runtime.arguments import Environment, Symbols, operator, resolve
 from codegen.runtime.library import KERNEL, Library, raise_status
 from codegen.runtime.symbols import sizes, symbol_reader
+from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
+from stagewire.types import TensorType
 
 
 class PythonWrapper:
@@ -72,11 +73,23 @@ def launch(function: Any, buffers: Sequence[torch.Tensor], dims: Sequence[int]) 
 
 
 def call(instruction: CallExtern, environment: Environment, symbols: Symbols) -> None:
-    """Run one operator and keep the results that are named."""
+    """Run one operator and keep the results that are named, in the strides that the program states."""
     args = [resolve(arg, environment, symbols) for arg in instruction.args]
     kwargs = {key: resolve(arg, environment, symbols) for key, arg in instruction.kwargs.items()}
     result = operator(instruction.target)(*args, **kwargs)
     results = result if isinstance(result, tuple | list) else (result,)
-    for name, value in zip(instruction.results, results, strict=False):
+    for number, (name, value) in enumerate(zip(instruction.results, results, strict=False)):
         if name:
-            environment[name] = value
+            type_ = instruction.result_types[number] if instruction.result_types else None
+            environment[name] = value if type_ is None else settled(value, type_, symbols)
+
+
+def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.Tensor:
+    """`tensor` if its strides are those of `type_`, else a copy that has them; `WrongResult` if it is of another type."""
+    if tensor.dtype != getattr(torch, type_.dtype) or tuple(tensor.shape) != sizes(type_.shape, symbols):
+        raise WrongResult(f"an operator returned {tensor.dtype} {tuple(tensor.shape)} where the program states {type_}")
+    stride = sizes(type_.stride, symbols)
+    same = all(a == b for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True) if n > 1)
+    if same or tensor.numel() == 0:
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+from codegen.runtime.arguments import operator, resolve
 from stagewire.graph import NonFinite, Ref, references
 from stagewire.loop import (
     AxisAtom,
     Compute,
+    Extern,
     FloorDivAtom,
     Index,
     IndexValue,
@@ -31,12 +34,13 @@ from stagewire.types import TensorType
 
 Memory = dict[str, torch.Tensor]
 
-SAME_NAME = (
-    "neg abs ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan "
-    "sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid bitwise_not isnan isinf signbit logical_not "
-    "add mul div remainder fmod pow atan2 hypot copysign nextafter maximum minimum fmax fmin eq ne lt le gt ge "
-    "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where"
-).split()
+SAME_NAME = """
+    neg abs ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos
+    atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid bitwise_not isnan isinf signbit
+    logical_not add mul div remainder fmod pow atan2 hypot copysign nextafter maximum minimum fmax fmin eq ne lt le
+    gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor where
+    """.split()  # noqa: SIM905
+
 
 OPS: dict[str, Callable[..., torch.Tensor]] = {
     **{name: getattr(torch, name) for name in SAME_NAME},
@@ -79,7 +83,11 @@ def run_kernel(kernel: Kernel, types: Mapping[str, TensorType], memory: Memory) 
 
 
 def _run(
-    statement: Statement, points: Points, values: dict[str, torch.Tensor], types: Mapping[str, TensorType], memory: Memory
+    statement: Statement,
+    points: Points,
+    values: dict[str, torch.Tensor],
+    types: Mapping[str, TensorType],
+    memory: Memory,
 ) -> dict[str, torch.Tensor]:
     match statement:
         case Load():
@@ -202,18 +210,43 @@ def _welford(statement: Reduce, flat: torch.Tensor, points: Points) -> dict[str,
 
 
 def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Flat memory of every output of a graph that has kernels only; inputs are flat and start at their offsets."""
-    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    """Flat memory of every output; inputs are flat and start at their offsets. No two buffers share memory but views."""
+    buffers = {buffer.name: buffer for buffer in graph.buffers}
+    types = {name: buffer.type for name, buffer in buffers.items()}
     memory: Memory = {name: tensor.clone() for name, tensor in inputs.items()}
+
+    def provide(name: str) -> torch.Tensor:
+        buffer = buffers[name]
+        if buffer.role == "view":
+            assert buffer.base is not None
+            start = buffer.type.storage_offset - types[buffer.base].storage_offset
+            return provide(buffer.base)[start:]  # type: ignore[misc]
+        if name not in memory:
+            memory[name] = blank(buffer.type)
+        return memory[name]
+
     for step in graph.steps:
-        if not isinstance(step, Kernel):
-            continue
-        for section in step.sections:
-            for statement in section.statements:
-                if isinstance(statement, Store) and statement.buffer not in memory:
-                    memory[statement.buffer] = blank(types[statement.buffer])
-        run_kernel(step, types, memory)
-    return {name: memory[name] for arg in graph.outputs for name in references(arg)}
+        if isinstance(step, Kernel):
+            used = [s.buffer for section in step.sections for s in section.statements if isinstance(s, Load | Store)]
+            run_kernel(step, types, {name: provide(name) for name in used})
+        elif isinstance(step, Extern):
+            tensors = {name: windowed(provide(name), types[name]) for arg in step.args for name in references(arg)}
+            made = operator(step.target)(*(resolve(arg, tensors, {}) for arg in step.args))
+            for name, value in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
+                memory[name] = flattened(value, types[name])
+    return {name: provide(name)[: span(types[name])] for arg in graph.outputs for name in references(arg)}
+
+
+def windowed(flat: torch.Tensor, type_: TensorType) -> torch.Tensor:
+    """Flat memory as a tensor of `type_`."""
+    return flat.as_strided(type_.shape, type_.stride)  # type: ignore[arg-type]
+
+
+def flattened(tensor: torch.Tensor, type_: TensorType) -> torch.Tensor:
+    """The memory that a tensor would have in the strides of `type_`."""
+    flat = blank(type_)
+    windowed(flat, type_).copy_(tensor)
+    return flat
 
 
 def span(type_: TensorType) -> int:

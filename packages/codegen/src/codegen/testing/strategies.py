@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import torch
 from hypothesis import strategies as st
+
+from codegen.testing.reference import span
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -26,8 +28,6 @@ from stagewire.loop import (
     ValueAtom,
 )
 from stagewire.types import TensorType, contiguous
-
-from codegen.testing.reference import span
 
 SIZES = (1, 2, 3, 5, 8, 17, 33, 64, 100)
 FLOATS = ("float32", "float32", "float32", "bfloat16", "float64", "float16")

@@ -1,0 +1,71 @@
+"""python -m codegen LOOP [-o PROGRAM] [--sources DIRECTORY] [--show] [--target cpp|triton]: from Loop to Program."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from codegen.stage import Codegen, Options
+from stagewire.codec import load, save
+from stagewire.errors import StageError
+from stagewire.loop import Loop
+from stagewire.printer import print_document
+from stagewire.program import CallExtern, Launch, Program, Unit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stage on files; the exit status is 1 for a document that is refused."""
+    parser = argparse.ArgumentParser(prog="python -m codegen", description=__doc__)
+    parser.add_argument("loop", help="a Loop document (.json or .msgpack)")
+    parser.add_argument("-o", "--output", metavar="PROGRAM", help="where to write the Program document")
+    parser.add_argument("--sources", metavar="DIRECTORY", type=Path, help="where to write the kernels as source files")
+    parser.add_argument("--show", action="store_true", help="print the document, also with -o or --sources")
+    parser.add_argument("--target", choices=("cpp", "triton"), help="without it, the target follows the devices")
+    options = parser.parse_args(arguments)
+    try:
+        document = load(options.loop, expect="loop")
+        assert isinstance(document, Loop)
+        program = Codegen().run(document, Options(target=options.target) if options.target else None)
+    except StageError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{options.loop}: {error.strerror}", file=sys.stderr)
+        return 1
+    if options.output:
+        save(program, options.output)
+    if options.sources:
+        write_sources(program, options.sources)
+    if options.show or not (options.output or options.sources):
+        print(print_document(program), end="")
+    for name, unit in directions(program):
+        print(summary(name, unit), file=sys.stderr)
+    return 0
+
+
+def directions(program: Program) -> list[tuple[str, Unit]]:
+    """The units by name."""
+    found = [("forward", program.forward)]
+    return found if program.backward is None else [*found, ("backward", program.backward)]
+
+
+def write_sources(program: Program, directory: Path) -> None:
+    """One file for each direction that has kernels."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, unit in directions(program):
+        if unit.source:
+            suffix = "cpp" if unit.target == "cpp" else "py"
+            (directory / f"{name}.{suffix}").write_text(unit.source)
+
+
+def summary(name: str, unit: Unit) -> str:
+    """Counts of what one direction holds."""
+    launches = sum(isinstance(one, Launch) for one in unit.instructions)
+    calls = sum(isinstance(one, CallExtern) for one in unit.instructions)
+    lines = unit.source.count("\n")
+    return f"{name}: {len(unit.kernels)} kernels launched {launches} times, {calls} calls of ATen, {lines} lines"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Compiling and caching: errors that say what to do, damaged entries, processes side by side."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from codegen.cpp.compiler import code_key, compile_sources, find_compiler
+from codegen.errors import CompileFailed, CorruptCode, NoCompiler
+
+SOURCE = 'extern "C" int answer() { return 42; }\n'
+
+
+def answer(path: Path) -> int:
+    import ctypes
+
+    return ctypes.CDLL(str(path)).answer()
+
+
+def test_the_compiler_says_what_it_is():
+    compiler = find_compiler()
+    assert Path(compiler.path).exists()
+    assert compiler.version
+    assert compiler.path in str(compiler)
+
+
+def test_without_a_compiler_one_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NoCompiler) as caught:
+        compile_sources([SOURCE], tmp_path)
+    text = str(caught.value)
+    assert text.startswith("CG001: none of g++, clang++, c++ is on PATH")
+    assert "apt-get install g++" in text
+    assert "CXX" in text
+
+
+def test_a_wrong_cxx_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(NoCompiler, match="CXX='no-such-compiler' is not a program"):
+        find_compiler()
+
+
+def test_cached_code_needs_no_compiler(tmp_path, monkeypatch):
+    (path,) = compile_sources([SOURCE], tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert compile_sources([SOURCE], tmp_path) == [path]
+    assert answer(path) == 42
+
+
+def test_what_the_compiler_said_is_in_the_error(tmp_path):
+    with pytest.raises(CompileFailed, match="CG002") as caught:
+        compile_sources(["int f( { return nonsense; }"], tmp_path)
+    assert "error:" in str(caught.value)
+    assert not list(tmp_path.glob("*.so"))
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_one_bad_source_does_not_spoil_the_others(tmp_path):
+    with pytest.raises(CompileFailed):
+        compile_sources([SOURCE, "nonsense"], tmp_path)
+    (path,) = compile_sources([SOURCE], tmp_path)
+    assert answer(path) == 42
+
+
+@pytest.mark.parametrize("damage", ["truncate", "overwrite", "no record", "bad record", "empty record"])
+def test_damaged_entries_are_made_again(tmp_path, damage):
+    (path,) = compile_sources([SOURCE], tmp_path)
+    record = path.with_suffix(".json")
+    good = path.read_bytes()
+    match damage:
+        case "truncate":
+            path.write_bytes(good[:100])
+        case "overwrite":
+            path.write_bytes(b"\0" * len(good))
+        case "no record":
+            record.unlink()
+        case "bad record":
+            record.write_text("{")
+        case "empty record":
+            record.write_text("")
+    if damage == "no record":  # an entry that was never finished: no damage to speak of
+        (again,) = compile_sources([SOURCE], tmp_path)
+    else:
+        with pytest.warns(CorruptCode, match="damaged"):
+            (again,) = compile_sources([SOURCE], tmp_path)
+    assert again == path
+    assert answer(path) == 42
+
+
+def test_two_processes_compile_the_same_source_at_once(tmp_path):
+    script = textwrap.dedent("""
+        import ctypes, sys
+        from codegen.cpp.compiler import compile_sources
+        source = sys.argv[2]
+        (path,) = compile_sources([source], sys.argv[1])
+        assert ctypes.CDLL(str(path)).answer() == 42
+        print(path.name)
+    """)
+    command = [sys.executable, "-c", script, str(tmp_path), SOURCE]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(3)]
+    names = {process.communicate(timeout=60)[0].strip() for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert names == {f"{code_key(SOURCE)}.so"}
+    assert len(list(tmp_path.glob("*.so"))) == 1

@@ -1,0 +1,288 @@
+"""The executors on single graphs: every native call, odd inputs, errors, threads, memory."""
+
+import sys
+import threading
+import weakref
+
+import pytest
+import torch
+
+from codegen import Options, load
+from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, WrongInput, WrongResult
+from codegen.stage import emit
+from stagewire.graph import DTypeArg, List, Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Section,
+    Store,
+    Term,
+    ValueAtom,
+)
+from stagewire.types import TensorType
+
+EXECUTORS = ("fast", "reference")
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("code")
+
+
+def type_of(tensor):
+    return TensorType(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def call_graph(target, args, tensors, expected):
+    """A graph of one call; `tensors` by name."""
+    results = expected if isinstance(expected, tuple) else (expected,)
+    buffers = [Buffer(name, type_of(tensor), "input") for name, tensor in tensors.items()]
+    names = tuple(f"y{number}" if value is not None else "" for number, value in enumerate(results))
+    buffers += [Buffer(n, type_of(value), "extern") for n, value in zip(names, results, strict=True) if n]
+    return LoopGraph(
+        buffers=tuple(buffers), inputs=tuple(tensors), outputs=tuple(Ref(n) for n in names if n),
+        steps=(Extern(target, tuple(args), {}, names),),
+    )  # fmt: skip
+
+
+def pointwise(op, *tensors, dtype=None, literal=None):
+    """y = op(tensors...) over strided inputs into a contiguous output."""
+    shape = tensors[0].shape
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
+    names = [f"x{k}" for k in range(len(tensors))]
+    made = torch.empty(shape, dtype=dtype or tensors[0].dtype)
+
+    def at(tensor):
+        return Index(0, tuple(Term(s, AxisAtom(f"i{k}")) for k, s in enumerate(tensor.stride()) if s))
+
+    loads = [Load(f"v{k}", n, at(t), type_of(t).dtype) for k, (n, t) in enumerate(zip(names, tensors, strict=True))]
+    operands = tuple(Ref(load.result) for load in loads) + (() if literal is None else (literal,))
+    body = (*loads, Compute("w", op, operands, type_of(made).dtype), Store("y", at(made), Ref("w")))
+    buffers = [Buffer(n, type_of(t), "input") for n, t in zip(names, tensors, strict=True)]
+    buffers.append(Buffer("y", type_of(made), "kernel"))
+    steps = (Kernel("kernel", axes, (Section((), body),)),)
+    return LoopGraph(buffers=tuple(buffers), inputs=tuple(names), outputs=(Ref("y"),), steps=steps)
+
+
+def numbers(*items):
+    return List(items)
+
+
+def convolution_arguments(stride=1, groups=1):
+    return numbers(stride, stride), numbers(1, 1), numbers(1, 1), False, numbers(0, 0), groups
+
+
+CALLS = {
+    "mm": ("aten.mm.default", {"a": (3, 4), "b": (4, 5)}, lambda r: (r("a"), r("b"))),
+    "bmm": ("aten.bmm.default", {"a": (2, 3, 4), "b": (2, 4, 5)}, lambda r: (r("a"), r("b"))),
+    "addmm": ("aten.addmm.default", {"c": (5,), "a": (3, 4), "b": (4, 5)}, lambda r: (r("c"), r("a"), r("b"))),
+    "baddbmm": ("aten.baddbmm.default", {"c": (2, 3, 5), "a": (2, 3, 4), "b": (2, 4, 5)},
+                lambda r: (r("c"), r("a"), r("b"))),
+    "convolution": ("aten.convolution.default", {"x": (2, 4, 6, 6), "w": (8, 4, 3, 3), "b": (8,)},
+                    lambda r: (r("x"), r("w"), r("b"), *convolution_arguments())),
+    "convolution without bias": ("aten.convolution.default", {"x": (2, 4, 6, 6), "w": (8, 2, 3, 3)},
+                                 lambda r: (r("x"), r("w"), None, *convolution_arguments(2, 2))),
+    "convolution backward": ("aten.convolution_backward.default",
+                             {"g": (2, 8, 6, 6), "x": (2, 4, 6, 6), "w": (8, 4, 3, 3)},
+                             lambda r: (r("g"), r("x"), r("w"), numbers(8), *convolution_arguments(),
+                                        numbers(True, True, True))),
+    "convolution backward, weight only": ("aten.convolution_backward.default",
+                                          {"g": (2, 8, 6, 6), "x": (2, 4, 6, 6), "w": (8, 4, 3, 3)},
+                                          lambda r: (r("g"), r("x"), r("w"), None, *convolution_arguments(),
+                                                     numbers(False, True, False))),
+    "attention": ("aten._scaled_dot_product_flash_attention_for_cpu.default",
+                  {"q": (2, 2, 8, 16), "k": (2, 2, 8, 16), "v": (2, 2, 8, 16)},
+                  lambda r: (r("q"), r("k"), r("v"), 0.0, True)),
+    "a call through Python": ("aten.cumsum.default", {"x": (3, 4)}, lambda r: (r("x"), 1)),
+    "a list of tensors": ("aten.cat.default", {"x": (3, 4), "z": (2, 4)}, lambda r: (List((r("x"), r("z"))), 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name, executor, directory):
+    target, shapes, arguments = CALLS[name]
+    torch.manual_seed(0)
+    tensors = {key: torch.randn(shape) for key, shape in shapes.items()}
+    args = arguments(Ref)
+    operator = getattr(torch.ops.aten, target.split(".")[1]).default
+
+    def value(arg):
+        return (
+            tensors[arg.name]
+            if isinstance(arg, Ref)
+            else [value(x) for x in arg.items]
+            if isinstance(arg, List)
+            else arg
+        )
+
+    expected = operator(*(value(arg) for arg in args))
+    run = load(emit(call_graph(target, args, tensors, expected), Options()), directory, executor=executor)
+    wanted = [e for e in (expected if isinstance(expected, tuple) else (expected,)) if e is not None]
+    for _ in range(2):
+        for found, want in zip(run(*tensors.values()), wanted, strict=True):
+            torch.testing.assert_close(found, want, rtol=0, atol=0)
+            assert found.stride() == want.stride()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_attention_backward(executor, directory):
+    torch.manual_seed(0)
+    q, k, v, g = (torch.randn(2, 2, 8, 16) for _ in range(4))
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)
+    tensors = {"g": g, "q": q, "k": k, "v": v, "o": out, "l": lse}
+    target = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
+    expected = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, out, lse, 0.0, False)
+    args = (*map(Ref, tensors), 0.0, False)
+    run = load(emit(call_graph(target, args, tensors, expected), Options()), directory, executor=executor)
+    for found, want in zip(run(*tensors.values()), expected, strict=True):
+        torch.testing.assert_close(found, want, rtol=0, atol=0)
+
+
+ODD = {
+    "empty": torch.empty(0),
+    "empty rows": torch.empty(3, 0, 2),
+    "no dimensions": torch.tensor(2.5),
+    "one element": torch.tensor([[1.5]]),
+    "transposed": torch.randn(5, 3).t(),
+    "every other": torch.randn(4, 10)[:, ::2],
+    "expanded": torch.randn(3, 1).expand(3, 4),
+    "special values": torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 0.0, 1e-40]),
+    "bfloat16": torch.randn(33).to(torch.bfloat16),
+    "float16": torch.randn(33).to(torch.float16),
+    "float64": torch.randn(33, dtype=torch.float64),
+    "int64": torch.tensor([-(2**63), 2**63 - 1, 0, -1]),
+    "int8": torch.tensor([-128, 127, 0], dtype=torch.int8),
+    "uint8": torch.tensor([0, 255, 128], dtype=torch.uint8),
+    "bool": torch.tensor([True, False, True]),
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ODD)
+def test_odd_inputs(name, executor, directory):
+    x = ODD[name]
+    op = "logical_not" if x.dtype == torch.bool else "neg"
+    expected = torch.logical_not(x) if x.dtype == torch.bool else -x
+    run = load(emit(pointwise(op, x), Options()), directory, executor=executor)
+    (found,) = run(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert found.is_contiguous()
+
+
+def test_inputs_of_another_type_are_refused(directory):
+    x = torch.randn(4, 6)
+    run = load(emit(pointwise("neg", x), Options()), directory)
+    torch.testing.assert_close(run(torch.nn.Parameter(x))[0], -x)
+    for wrong in (x.double(), x[:3], x.t().contiguous().t(), x.unsqueeze(0), 3.0, None):
+        with pytest.raises(WrongInput, match="CG008"):
+            run(wrong)
+    with pytest.raises(WrongInput, match="2 inputs for a unit that takes 1"):
+        run(x, x)
+    torch.testing.assert_close(run(x)[0], -x)  # and it works on afterwards
+
+
+def gather_graph(rows, count):
+    buffers = (
+        Buffer("at", TensorType("int64", (count,), (1,)), "input"),
+        Buffer("x", TensorType("float32", (rows,), (1,)), "input"),
+        Buffer("y", TensorType("float32", (count,), (1,)), "kernel"),
+    )
+    i = Index(0, (Term(1, AxisAtom("i")),))
+    body = (
+        Load("raw", "at", i, "int64"),
+        Compute("row", "wrap_index", (Ref("raw"), rows), "int64"),
+        Load("v", "x", Index(0, (Term(1, ValueAtom("row")),)), "float32"),
+        Store("y", i, Ref("v")),
+    )
+    steps = (Kernel("gather", (Axis("i", count),), (Section((), body),)),)
+    return LoopGraph(buffers=buffers, inputs=("at", "x"), outputs=(Ref("y"),), steps=steps)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_index_out_of_range_is_an_error(executor, directory):
+    run = load(emit(gather_graph(5, 3), Options()), directory, executor=executor)
+    x = torch.arange(5.0)
+    assert run(torch.tensor([0, -1, 4]), x)[0].tolist() == [0.0, 4.0, 4.0]
+    for bad in (5, -6, 2**40):
+        with pytest.raises(IndexOutOfRange):
+            run(torch.tensor([0, bad, 1]), x)
+    assert run(torch.tensor([1, 2, 3]), x)[0].tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_integer_division_by_zero_is_an_error(executor, directory):
+    a, b = torch.tensor([7, -7, 7]), torch.tensor([2, 2, -2])
+    run = load(emit(pointwise("floor_div", a, b), Options()), directory, executor=executor)
+    assert run(a, b)[0].tolist() == [3, -4, -4]
+    with pytest.raises(IntegerDivisionByZero):
+        run(a, torch.tensor([1, 0, 1]))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_failing_operator_raises_its_own_error(executor, directory):
+    x = torch.randn(4, 4)
+    graph = call_graph("aten.cholesky.default", (Ref("x"),), {"x": x}, torch.empty(4, 4))
+    run = load(emit(graph, Options()), directory, executor=executor)
+    with pytest.raises(RuntimeError, match="positive-definite"):
+        run(-torch.eye(4))
+    torch.testing.assert_close(run(torch.eye(4))[0], torch.eye(4))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_result_of_another_dtype_is_refused(executor, directory):
+    x = torch.randn(3, 4)
+    graph = call_graph("aten.sum.dim_IntList", (Ref("x"), numbers(1)), {"x": x}, torch.empty(3, dtype=torch.float64))
+    with pytest.raises(WrongResult, match="CG011"):
+        load(emit(graph, Options()), directory, executor=executor)(x)
+    step = Extern("aten.sum.dim_IntList", (Ref("x"), numbers(1)), {"dtype": DTypeArg("float64")}, ("y0",))
+    asked = LoopGraph(buffers=graph.buffers, inputs=graph.inputs, outputs=graph.outputs, steps=(step,))
+    (found,) = load(emit(asked, Options()), directory, executor=executor)(x)
+    torch.testing.assert_close(found, x.double().sum(1))
+
+
+def test_no_memory_is_shared_between_calls_in_progress(directory):
+    """Threads inside the same unit at the same time; each holds on to its results."""
+    x = torch.randn(64, 64)
+    types = type_of(x)
+    names = ("m0", "m1", "m2")
+    buffers = (Buffer("x", types, "input"), *(Buffer(n, types, "extern") for n in names))
+    chain = zip(("x", *names), names, strict=False)
+    steps = tuple(Extern("aten.mm.default", (Ref(a), Ref("x")), {}, (b,)) for a, b in chain)
+    run = load(emit(LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("m2"),), steps=steps), Options()), directory)
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(50):
+            x = torch.randn(64, 64, generator=generator) / 8
+            (found,) = run(x)
+            if not torch.allclose(found, x @ x @ x @ x, atol=1e-4):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_tensors_are_not_leaked(directory):
+    x = torch.randn(8, 8)
+    graph = call_graph("aten.tanh.default", (Ref("x"),), {"x": x}, x)
+    run = load(emit(graph, Options()), directory)
+    before = sys.getrefcount(x)
+    results = [run(x) for _ in range(20)]
+    assert sys.getrefcount(x) == before
+    assert len({result[0].data_ptr() for result in results}) == 20
+    watched = [weakref.ref(result[0]) for result in results]
+    del results
+    assert not any(reference() is not None for reference in watched)
