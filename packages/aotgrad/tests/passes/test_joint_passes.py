@@ -1,0 +1,204 @@
+"""Each pass: a graph before and after, what it leaves alone, and that every subset of passes keeps the meaning."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+
+from aotgrad import AotGrad, Joint, Options
+from aotgrad.errors import BackwardFailed, NoInverse, UnsupportedOutput
+from aotgrad.passes import (
+    DEFAULT_PASSES,
+    MergeCommonSubexpressions,
+    RemoveDeadCode,
+    RemoveIdentityViews,
+    SeparateResults,
+)
+from aotgrad.testing import check_against_eager, eager_refuses_backward
+from aotgrad.testing.strategies import programs
+from stagewire.capture import Capture
+from stagewire.grad import Binding
+from stagewire.parser import parse_graph
+from stagewire.printer import print_graph
+
+
+def joint(text: str, results: int = 1) -> Joint:
+    """A forward-only joint graph from its printed form."""
+    graph = parse_graph(text.strip())
+    return Joint(graph, Binding(inputs=(), outputs=()), len(graph.inputs), results)
+
+
+def after(run_pass, text: str, results: int = 1) -> str:
+    return print_graph(run_pass(joint(text, results)).graph)
+
+
+def lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def assert_becomes(run_pass, before: str, expected: str, results: int = 1) -> None:
+    assert lines(after(run_pass, before, results)) == lines(expected)
+
+
+def test_dead_code_goes_and_random_numbers_stay() -> None:
+    assert_becomes(
+        RemoveDeadCode(),
+        """
+        input %x: f32[2]
+        %a: f32[2] = aten.sin.default(%x)
+        %b: f32[2] = aten.cos.default(%a)
+        %r: f32[2] = aten.bernoulli.p(%x, 0.5)
+        %c: f32[2] = aten.exp.default(%x)
+        return %c
+        """,
+        """
+        input %x: f32[2]
+        %r: f32[2] = aten.bernoulli.p(%x, 0.5)
+        %c: f32[2] = aten.exp.default(%x)
+        return %c
+        """,
+    )
+
+
+def test_identity_views_go() -> None:
+    assert_becomes(
+        RemoveIdentityViews(),
+        """
+        input %x: f32[2, 3]
+        %a: f32[3, 2]{1, 3} = aten.t.default(%x)
+        %b: f32[2, 3] = aten.t.default(%a)
+        %c: f32[2, 3] = aten.view.default(%b, [2, 3])
+        %d: f32[2, 3] = aten.exp.default(%c)
+        return %d
+        """,
+        """
+        input %x: f32[2, 3]
+        %a: f32[3, 2]{1, 3} = aten.t.default(%x)
+        %d: f32[2, 3] = aten.exp.default(%x)
+        return %d
+        """,
+    )
+
+
+def test_views_that_mean_other_numbers_stay() -> None:
+    text = """
+    input %x: c64[2]
+    %a: c64[2] = aten._conj.default(%x)
+    %b: c64[2] = aten.exp.default(%a)
+    return %b
+    """
+    assert_becomes(RemoveIdentityViews(), text, text)
+
+
+def test_equal_expressions_are_computed_once() -> None:
+    assert_becomes(
+        MergeCommonSubexpressions(),
+        """
+        input %x: f32[2]
+        %a: f32[2] = aten.sin.default(%x)
+        %b: f32[2] = aten.sin.default(%x)
+        %c: f32[2] = aten.add.Tensor(%a, %b)
+        %d: f32[2] = aten.add.Tensor(%b, %b)
+        return %c, %d
+        """,
+        """
+        input %x: f32[2]
+        %a: f32[2] = aten.sin.default(%x)
+        %c: f32[2] = aten.add.Tensor(%a, %a)
+        return %c, %c
+        """,
+        results=2,
+    )
+
+
+def test_what_differs_is_not_merged() -> None:
+    text = """
+    input %x: f32[2]
+    %a: f32[2] = aten.mul.Scalar(%x, 1)
+    %b: f32[2] = aten.mul.Scalar(%x, 1.0)
+    %c: f32[2] = aten.bernoulli.p(%x, 0.5)
+    %d: f32[2] = aten.bernoulli.p(%x, 0.5)
+    %e: f32[2] = aten.empty_like.default(%x)
+    %f: f32[2] = aten.empty_like.default(%x)
+    return %a, %b, %c, %d, %e, %f
+    """
+    assert_becomes(MergeCommonSubexpressions(), text, text, results=6)
+
+
+def test_results_get_memory_of_their_own() -> None:
+    assert_becomes(
+        SeparateResults(),
+        """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = aten.sin.default(%x)
+        %b: f32[2, 2]{1, 2} = aten.t.default(%a)
+        %c: f32[2, 1]{2, 1} = aten.slice.Tensor(%a, 1, 0, 1)
+        return %a, %a, %b, %x
+        """,
+        """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = aten.sin.default(%x)
+        %b: f32[2, 2]{1, 2} = aten.t.default(%a)
+        %c: f32[2, 1]{2, 1} = aten.slice.Tensor(%a, 1, 0, 1)
+        %a_copy: f32[2, 2] = aten.clone.default(%a, memory_format=memory_format(contiguous_format))
+        %b_copy: f32[2, 2]{1, 2} = aten.clone.default(%b)
+        %x_copy: f32[2, 2] = aten.clone.default(%x, memory_format=memory_format(contiguous_format))
+        return %a, %a_copy, %b_copy, %x_copy
+        """,
+        results=4,
+    )
+
+
+def test_results_with_gaps_keep_their_strides() -> None:
+    printed = after(
+        SeparateResults(),
+        """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = aten.sin.default(%x)
+        %c: f32[2, 1]{2, 1} = aten.slice.Tensor(%a, 1, 0, 1)
+        %d: f32[2]{2} = aten.select.int(%a, 1, 0)
+        return %a, %d
+        """,
+        results=2,
+    )
+    assert "aten.empty_strided.default([2], [2]" in printed
+    assert "%d_copy: f32[2]{2} = aten.copy.default(%d_copy_memory, %d)" in printed
+
+
+def test_separate_results_are_left_alone() -> None:
+    before = joint("input %x: f32[2]\n%a: f32[2] = aten.sin.default(%x)\nreturn %a")
+    assert SeparateResults()(before) is before
+
+
+@pytest.mark.parametrize("run_pass", DEFAULT_PASSES, ids=lambda p: type(p).__name__)
+@settings(max_examples=15, deadline=None)
+@given(drawn=programs())
+def test_passes_are_idempotent(run_pass, drawn: tuple[Capture, list[torch.Tensor]]) -> None:
+    try:
+        once = run_pass(AotGrad().joint(drawn[0], Options(passes=())))
+    except (BackwardFailed, NoInverse, UnsupportedOutput):
+        return
+    assert run_pass(once).graph == once.graph
+
+
+SUBSETS = [
+    (*chosen, SeparateResults())
+    for count in range(4)
+    for chosen in itertools.combinations((RemoveDeadCode(), RemoveIdentityViews(), MergeCommonSubexpressions()), count)
+]
+
+
+@pytest.mark.parametrize("passes", SUBSETS, ids=lambda passes: "-".join(type(p).__name__ for p in passes))
+@settings(max_examples=10, deadline=None)
+@given(drawn=programs())
+def test_any_passes_keep_the_meaning(passes, drawn: tuple[Capture, list[torch.Tensor]]) -> None:
+    capture, inputs = drawn
+    assume(not eager_refuses_backward(capture, inputs))
+    try:
+        AotGrad().run(capture)
+    except (NoInverse, UnsupportedOutput):
+        assume(False)
+    check_against_eager(capture, inputs, Options(passes=passes))
