@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loopir.interpret import interpret
+from loopir.passes.fuse_nests import FuseNests
+from loopir.passes.merge_nests import Limits
+from loopir.passes.split_reductions import SplitReductions
 from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
@@ -50,3 +54,27 @@ def test_any_selection_of_passes_preserves_meaning(scenario: Scenario, data: st.
     passes = tuple(p for p in PASSES if data.draw(st.booleans(), label=p.name))
     kernel_passes = tuple(p for p in KERNEL_PASSES if data.draw(st.booleans(), label=p.name))
     check(scenario, Options(passes=passes, kernel_passes=kernel_passes))
+
+
+@GENERATED
+@given(prim_scenarios())
+def test_each_kernel_pass_preserves_the_meaning_of_loops(scenario: Scenario) -> None:
+    """On Loop documents as the schedule passes leave them, and as one kernel a prim gives them."""
+    for passes in (PASSES, UNFUSED):
+        loop = LoopIR().run(scenario.document(), Options(passes=passes, kernel_passes=()))
+        expected = interpret(loop.forward, scenario.inputs, EXTERNS)
+        for kernel_pass in KERNEL_PASSES:
+            changed = msgspec.structs.replace(loop, forward=kernel_pass.run(loop.forward))
+            verify(changed)
+            for have, want in zip(interpret(changed.forward, scenario.inputs, EXTERNS), expected, strict=True):
+                np.testing.assert_array_equal(have, want)  # type: ignore[call-overload]
+
+
+@GENERATED
+@given(prim_scenarios(), st.data())
+def test_a_splitting_of_reductions_preserves_meaning(scenario: Scenario, data: st.DataObject) -> None:
+    """With limits so low that small examples meet them."""
+    split = SplitReductions(points=data.draw(st.sampled_from((4, 64))), shortest=data.draw(st.sampled_from((1, 2))))
+    fuse = FuseNests(limits=Limits(outer_points=2), gpu_limits=Limits(outer_points=8, inner_points=4), least_bytes=1)
+    chosen = {split.name: split, fuse.name: fuse}
+    check(scenario, Options(passes=tuple(chosen.get(p.name, p) for p in PASSES)))

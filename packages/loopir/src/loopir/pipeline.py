@@ -25,6 +25,7 @@ from loopir.passes.plan_memory import PlanMemory
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
+from loopir.passes.split_reductions import SplitReductions
 from stagewire.graph import Graph
 from stagewire.loop import LoopGraph
 
@@ -48,6 +49,7 @@ class KernelPass(Protocol):
 PASSES: tuple[SchedulePass, ...] = (
     InlinePointwise(),
     RemoveDead(),
+    SplitReductions(),
     ChooseLayouts(),
     AliasViews(),
     SplitAxes(),

@@ -9,7 +9,7 @@ import msgspec
 from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
-from loopir.passes.merge_nests import LIMITS, Limits, Part, is_scalar, merge, part_of
+from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
 from stagewire.expr import Dim
 from stagewire.loop import Decision
 from stagewire.types import ITEM_SIZE, numel
@@ -28,6 +28,7 @@ class FuseNests:
 
     name = "fuse_nests"
     limits: Limits = LIMITS
+    gpu_limits: Limits = GPU_LIMITS
     attempts: int = 8
     least_bytes: int = 1024
     vertical: bool = True
@@ -133,7 +134,7 @@ class _Fusion:
         assert isinstance(a, Nest)
         assert isinstance(b, Nest)
         merged = self._window(first, second) or merge(
-            self._part(first, a), self._part(second, b), self.types, self.names, self.options.limits
+            self._part(first, a), self._part(second, b), self.types, self.names, self._limits(b)
         )
         if isinstance(merged, str):
             self._refuse(partner, current, merged)
@@ -145,6 +146,11 @@ class _Fusion:
         self.changed.add(first)
         self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
         return first
+
+    def _limits(self, nest: Nest) -> Limits:
+        written = next(iter(writes_of(nest)), None)
+        on_cpu = written is None or self.types[written].device.startswith("cpu")
+        return self.options.limits if on_cpu else self.options.gpu_limits
 
     def _part(self, group: int, nest: Nest) -> Part:
         if group not in self.parts:

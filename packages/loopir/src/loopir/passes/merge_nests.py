@@ -25,6 +25,7 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+GPU_LIMITS = Limits(outer_points=512)
 
 
 class Merged(NamedTuple):

@@ -48,6 +48,7 @@ class _Builder:
     """The graph so far; `bounds` is the largest magnitude that a value can have."""
 
     draw: Draw
+    device: str = "cpu"
     inputs: list[Value] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -68,7 +69,7 @@ class _Builder:
     def input(self, dtype: str, shape: tuple[int, ...]) -> str:
         """A new graph input in some layout."""
         name = f"x{len(self.inputs)}"
-        type = TensorType(dtype, shape, self.layout(shape, gaps=True))  # type: ignore[arg-type]
+        type = TensorType(dtype, shape, self.layout(shape, gaps=True), device=self.device)  # type: ignore[arg-type]
         self.inputs.append(Value(name, type))
         seed = self.draw(st.integers(0, 2**16))
         values = np.random.default_rng(seed).integers(-3, 4, shape)
@@ -102,7 +103,7 @@ class _Builder:
     def add(self, prim: str, args: tuple[Arg, ...], dtype: str, shape: tuple[int, ...], bound: int = 3) -> str:
         """Append a call of a prim; the name of its result."""
         name = f"v{len(self.nodes)}"
-        type = TensorType(dtype, shape, self.layout(shape))  # type: ignore[arg-type]
+        type = TensorType(dtype, shape, self.layout(shape), device=self.device)  # type: ignore[arg-type]
         target = prim if "." in prim else f"prims.{prim}"
         self.nodes.append(Node(target, args, {}, (Value(name, type),)))
         self.types[name], self.bounds[name] = type, bound
@@ -322,7 +323,7 @@ STEPS: tuple[Callable[[_Builder], None], ...] = (
 @st.composite
 def prim_scenarios(draw: Draw, steps: tuple[Callable[[_Builder], None], ...] = STEPS, most: int = 10) -> Scenario:
     """A Prim graph of up to `most` drawn steps (some add two or three nodes), and arrays for its inputs."""
-    builder = _Builder(draw)
+    builder = _Builder(draw, draw(st.sampled_from(("cpu", "cpu", "cuda:0"))))
     rank = draw(st.integers(0, 3))
     sizes = st.sampled_from((*SIZES, 0)) if draw(st.integers(0, 9)) == 0 else st.sampled_from(SIZES)
     builder.input(draw(st.sampled_from(FLOATS)), tuple(draw(sizes) for _ in range(rank)))

@@ -1,0 +1,166 @@
+"""Pass: on a GPU, a long reduction with few results becomes two, so that enough of it runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopir import index as ix
+from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write
+from loopir.rewrite import replace_values, substitute_axes
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce
+from stagewire.types import contiguous
+
+SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"})
+
+
+@dataclass(frozen=True)
+class SplitReductions:
+    """Before: few outer points, each with a loop over many. After: a nest of partial results, a part of the loop being
+    one more outer axis, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
+    LeVeque 1979), all parts being of one size.
+
+    points: outer points that fill the machine. shortest: the least loop that is left to a part. CPUs split loops among
+    their threads themselves.
+    """
+
+    name = "split_reductions"
+    points: int = 1024
+    shortest: int = 1024
+
+    def run(self, schedule: Schedule) -> Schedule:
+        state = _State(dict(schedule.buffers), Names(schedule.fresh))
+        items: list[Item] = []
+        for item in schedule.items:
+            found = self._split(item, state) if isinstance(item, Nest) else None
+            items.extend(found or (item,))
+        return msgspec.structs.replace(
+            schedule,
+            buffers=state.buffers,
+            items=tuple(items),
+            fresh=state.names.count,
+            decisions=(*schedule.decisions, *state.decisions),
+        )
+
+    def _split(self, nest: Nest, state: _State) -> tuple[Nest, Nest] | None:
+        looped = [block for block in nest.blocks if block.axes]
+        if len(looped) != 1 or nest.blocks[0] is not looped[0] or not _is_on_gpu(nest, state):
+            return None
+        reduces = [s for s in looped[0].statements if isinstance(s, Reduce)]
+        stores = any(isinstance(s, Write) for s in looped[0].statements)
+        if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
+            return None
+        choice = self._choose(nest, looped[0])
+        return None if choice is None else _halves(nest, reduces, *choice, state)
+
+    def _choose(self, nest: Nest, block: Block) -> tuple[Axis, int] | None:
+        """The inner axis to split and into how many parts, if that is worth two kernels."""
+        outer, inner = _points(nest.axes), _points(block.axes)
+        if outer is None or inner is None or outer >= self.points:
+            return None
+        wanted = min(-(-self.points // outer), inner // self.shortest)
+        if wanted < 2:
+            return None
+        for axis in block.axes:
+            assert isinstance(axis.size, int)
+            parts = max(d for d in range(1, min(wanted, axis.size) + 1) if axis.size % d == 0)
+            if 2 * parts >= wanted or parts >= 8:
+                return axis, parts
+        return None
+
+
+@dataclass
+class _State:
+    buffers: dict[str, Buffer]
+    names: Names
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def _points(axes: tuple[Axis, ...]) -> int | None:
+    count = 1
+    for axis in axes:
+        if not isinstance(axis.size, int):
+            return None
+        count *= axis.size
+    return count
+
+
+def _is_on_gpu(nest: Nest, state: _State) -> bool:
+    writes = [s for block in nest.blocks for s in block.statements if isinstance(s, Write)]
+    return bool(writes) and not state.buffers[writes[0].buffer].type.device.startswith("cpu")
+
+
+def _halves(nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, state: _State) -> tuple[Nest, Nest]:
+    """The nest of the parts and the nest that combines them."""
+    names = state.names
+    assert isinstance(axis.size, int)
+    many, rest = Axis(names("a"), parts), Axis(names("a"), axis.size // parts)
+    place = ix.add(ix.scale(ix.axis(many.name), axis.size // parts), ix.axis(rest.name))
+    first = substitute_axes(nest, {axis.name: place}, {axis.name: (rest,)}).blocks[0]
+    again = {a.name: Axis(names("a"), a.size) for a in (*nest.axes, many)}
+    total = _points(first.axes)
+    assert total is not None
+    stores: list[Statement] = []
+    loop: list[Statement] = []
+    after: list[Statement] = []
+    values: dict[str, Operand] = {}
+    for reduce in reduces:
+        partial = [_buffer(nest, name, reduce, (*nest.axes, many), state) for name in reduce.results]
+        stores += [Write(b, _place(nest.axes, many), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
+        loads = [Read(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
+        _combine(reduce, loads, (total, parts), (loop, after), values, names)
+    renamed = {old: ix.axis(new.name) for old, new in again.items() if old != many.name}
+    tail = substitute_axes(
+        Nest(nest.name, nest.axes, nest.blocks[1:]), renamed, {old: (again[old],) for old in renamed}
+    )
+    blocks = [Block((), tuple(after))] if after else []
+    blocks += [Block(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.blocks]
+    state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
+    return (
+        Nest(f"{nest.name}_parts", (*nest.axes, many), (first, Block((), tuple(stores))), nest.origins, nest.line),
+        Nest(nest.name, tail.axes, (Block((again[many.name],), tuple(loop)), *blocks), nest.origins, nest.line),
+    )
+
+
+def _place(axes: tuple[Axis, ...], many: Axis) -> tuple[ix.Index, ...]:
+    return tuple(ix.axis(axis.name) for axis in (*axes, many))
+
+
+def _buffer(nest: Nest, value: str, reduce: Reduce, axes: tuple[Axis, ...], state: _State) -> str:
+    device = next(
+        state.buffers[s.buffer].type.device for block in nest.blocks for s in block.statements if isinstance(s, Write)
+    )
+    name = f"{nest.name}_part_{value}"
+    state.buffers[name] = Buffer(name, contiguous(reduce.dtype, tuple(a.size for a in axes), device), "kernel")
+    return name
+
+
+def _combine(
+    reduce: Reduce,
+    loads: list[Read],
+    counts: tuple[int, int],
+    where: tuple[list[Statement], list[Statement]],
+    values: dict[str, Operand],
+    names: Names,
+) -> None:
+    """Statements that combine the parts of one reduction; `values` maps its old results to the new.
+
+    counts: the points of a part, and how many parts there are.
+    """
+    loop, after = where
+    count, parts = counts
+    results = tuple(names("v") for _ in reduce.results)
+    values.update({old: Ref(new) for old, new in zip(reduce.results, results, strict=True)})
+    if reduce.reduction != "welford":
+        loop += [loads[0], Reduce(results, reduce.reduction, Ref(loads[0].result), reduce.dtype)]
+        return
+    mean, squares, _ = loads
+    apart, within, spread = names("v"), names("v"), names("v")
+    loop += [mean, squares]
+    loop.append(Reduce((results[0], apart, names("v")), "welford", Ref(mean.result), reduce.dtype))
+    loop.append(Reduce((within,), "sum", Ref(squares.result), reduce.dtype))
+    after.append(Compute(spread, "mul", (Ref(apart), float(count)), reduce.dtype))
+    after.append(Compute(results[1], "add", (Ref(within), Ref(spread)), reduce.dtype))
+    after.append(Compute(results[2], "convert", (float(count * parts),), reduce.dtype))

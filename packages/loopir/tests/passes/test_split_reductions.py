@@ -1,0 +1,69 @@
+"""split_reductions: a GPU gets enough to do at once, and the numbers stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopir.interpret import interpret
+from loopir.passes.split_reductions import SplitReductions
+from loopir.pipeline import PASSES
+from loopir.stage import LoopIR, Options
+from loopir.testing.graphs import document, kernels, lowered
+from stagewire.verify import verify
+
+TOTAL = "input %x: f32[64, 1000]@cuda:0\n%y: f32[]@cuda:0 = prims.sum(%x, [0, 1])\nreturn %y\n"
+STATISTICS = """\
+input %x: f32[8, 6, 40, 50]@cuda:0
+%v: f32[6]@cuda:0, %m: f32[6]@cuda:0 = prims.var_mean(%x, [0, 2, 3], 1)
+%s: f32[6]@cuda:0 = prims.add(%v, 1.0)
+return %s, %m
+"""
+
+
+def test_a_total_is_made_of_parts() -> None:
+    first, second = kernels(lowered(TOTAL))
+    assert [axis.size for axis in first.axes] == [32]
+    assert [axis.size for section in second.sections for axis in section.axes] == [32]
+
+
+def test_a_cpu_splits_loops_itself() -> None:
+    assert len(kernels(lowered(TOTAL.replace("@cuda:0", "")))) == 1
+
+
+@pytest.mark.parametrize("shape", ["[4, 100]", "[3, 1000003]", "[2048, 4096]"])
+def test_what_is_short_or_prime_or_wide_enough_stays(shape: str) -> None:
+    rows = shape[1:].split(",")[0]
+    text = f"input %x: f32{shape}@cuda:0\n%y: f32[{rows}]@cuda:0 = prims.sum(%x, [1])\nreturn %y\n"
+    assert len(kernels(lowered(text))) == 1
+
+
+def test_channel_statistics_agree_with_numpy() -> None:
+    loop = LoopIR().run(document(STATISTICS))
+    verify(loop)
+    assert [len(kernel.axes) for kernel in kernels(loop.forward)] == [2, 1]
+    x = np.random.default_rng(1).normal(3, 2, (8, 6, 40, 50)).astype(np.float32)
+    shifted, mean = interpret(loop.forward, [x])
+    np.testing.assert_allclose(mean, x.mean((0, 2, 3), dtype=np.float64), rtol=1e-5)
+    np.testing.assert_allclose(shifted, x.var((0, 2, 3), dtype=np.float64, ddof=1) + 1, rtol=1e-5)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(("sum", "amax", "amin", "prod")),
+    st.lists(st.sampled_from((1, 2, 3, 4, 6, 8)), min_size=2, max_size=4),
+    st.data(),
+)
+def test_parts_make_the_whole(prim: str, shape: list[int], data: st.DataObject) -> None:
+    dims = sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    text = f"input %x: f64{shape}@cuda:0\n%y: f64{kept}@cuda:0 = prims.{prim}(%x, {dims})\nreturn %y\n"
+    split = SplitReductions(points=16, shortest=2)
+    passes = tuple(split if p.name == split.name else p for p in PASSES)
+    loop = LoopIR().run(document(text), Options(passes=passes))
+    verify(loop)
+    x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-2, 3, shape).astype(np.float64)
+    function = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}[prim]
+    np.testing.assert_array_equal(interpret(loop.forward, [x])[0], function(x, axis=tuple(dims)))  # type: ignore[call-overload]
