@@ -22,6 +22,7 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.testing import Tolerance, capture_by_torch_function, check_against_eager
+from aotgrad.tracer.mode import TraceMode
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Node, Ref
 
@@ -487,3 +488,14 @@ def test_dtype_changes(dtype: torch.dtype) -> None:
 
     capture, inputs = capture_by_torch_function(program, leaves((3, 4)))
     check_against_eager(capture, inputs)
+
+
+def test_a_constant_travels_row_major_and_keeps_its_strides_in_the_graph() -> None:
+    outside = torch.arange(6.0).view(2, 3).t()
+    mode = TraceMode()
+    with mode:
+        lifted = mode.lift(outside)
+        assert mode.lift(outside) is lifted
+    assert lifted.stride() == (1, 3)
+    assert mode.recorder.metas["constant"].stride == (2, 1)
+    assert mode.recorder.metas[mode.content(lifted).name].stride == (1, 3)

@@ -251,6 +251,11 @@ def literal_tensors(x):
     return x * torch.tensor([1.0, 2, 3, 4, 5, 6]) + torch.tensor(2.0)
 
 
+def strided_literal_tensors(x):
+    numbers = torch.arange(24.0).view(6, 4)
+    return x * numbers.t(), torch.tensor([[1j, 2], [3, 4]]).t() * x[0, 0], torch.tensor(2 + 1j) * x
+
+
 def sorting(x):
     return x.cumsum(1), x.sort(1).values, x.topk(2, 1)[0]
 

@@ -113,6 +113,9 @@ def _autocast(state: GlobalState | None) -> Iterator[None]:
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
+    if before is dtype:  # it belongs to the process: leave it alone where other threads may compile
+        yield
+        return
     torch.set_default_dtype(dtype)
     try:
         yield

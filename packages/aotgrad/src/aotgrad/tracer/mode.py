@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from absint import AbstractMode, Meta, from_tensor
-from absint.meta import contiguous_stride
+from absint.meta import CPU, contiguous, contiguous_stride
 from absint.schema import OpRecord
 from absint.strides import is_dense
 from aotgrad.errors import MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
@@ -313,19 +313,26 @@ class TraceMode(AbstractMode):
         if tensor.requires_grad:
             raise UnliftedLeaf(f"a real tensor {from_tensor(tensor)} that requires grad")
         meta = from_tensor(tensor)
-        if meta.ndim == 0 and not meta.dtype.is_complex and not meta.storage_offset:
-            with torch.utils._python_dispatch._disable_current_modes():
-                number = tensor.item()
-            options = {"dtype": meta.dtype, "device": meta.device}
-            value = self.emit(aten.full.default, ([], number), options)
-        else:
-            value = self.recorder.define(self.recorder.fresh_name("constant"), meta)
-            self.constants[value.name] = tensor
+        value = self._number(tensor, meta) if is_plain_number(meta) else self._constant(tensor, meta)
         memory = Memory(meta, value, constant=tensor)
         self.memories.append(memory)
         abstract = Traced(meta, memory)
         self._lifted[id(tensor)] = (tensor, abstract)
         return abstract
+
+    def _number(self, tensor: torch.Tensor, meta: Meta) -> Ref:
+        with torch.utils._python_dispatch._disable_current_modes():
+            number = tensor.item()
+        return self.emit(aten.full.default, ([], number), {"dtype": meta.dtype, "device": meta.device})
+
+    def _constant(self, tensor: torch.Tensor, meta: Meta) -> Ref:
+        """A constant travels row-major and on the CPU; the graph brings it to its device and strides."""
+        name = self.recorder.fresh_name("constant")
+        value = self.recorder.define(name, contiguous(meta.shape, meta.dtype))
+        self.constants[name] = tensor
+        if meta.device != CPU:
+            value = self.emit(aten._to_copy.default, (value,), {"device": meta.device})
+        return self.with_stride(value, meta)
 
     def release(self) -> None:
         """Cut what ties tensors, memories and autograd nodes into cycles."""
@@ -333,6 +340,11 @@ class TraceMode(AbstractMode):
             memory.base = None
         self._lifted.clear()
         self._handlers.clear()
+
+
+def is_plain_number(meta: Meta) -> bool:
+    """A 0-dim tensor that `full` can make."""
+    return meta.ndim == 0 and not meta.dtype.is_complex and not meta.storage_offset
 
 
 def has_internal_overlap(meta: Meta) -> bool:
