@@ -782,7 +782,7 @@ def test_explanations_of_the_other_kinds() -> None:
         (IdentityIs(X, "thing"), point, 3, "x was thing and is another object: 3"),
         (LengthIs(X, 2), [1, 2], [1], "len(x) was 2 and is 1"),
         (KeysAre(X, ("a",)), {"a": 1}, {"b": 1}, "the keys of x were ('a') and are ('b',)"),
-        (HasKey(X, "a", True), {"a": 1}, {}, "'a' was in x and now is the opposite"),
+        (HasKey(X, "a", True), {"a": 1}, {}, "'a' was in x and is not"),
         (HasAttribute(X, "x", True), point, 3, "x had an attribute 'x' and has none"),
     ]
     for guard, good, bad, sentence in cases:

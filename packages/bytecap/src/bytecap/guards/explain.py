@@ -82,14 +82,14 @@ def _explain_value(guard: Guard, value: object) -> str:
         case capture.KeysAre(keys=keys):
             return f"the keys of {where} were {_keys(keys)} and are {_short(_live_keys(value))}"
         case capture.HasKey(key=key, present=present):
-            return f"{key!r} was {'' if present else 'not '}in {where} and now is the opposite"
+            return f"{key!r} was in {where} and is not" if present else f"{key!r} was not in {where} and is"
         case capture.HasAttribute(name=name, present=True):
             return f"{where} had an attribute {name!r} and has none"
         case capture.HasAttribute(name=name):
             return f"{where} had no attribute {name!r} and has one"
         case capture.SameObject(first=first, second=second, same=same):
             pair = f"{print_source(first)} and {print_source(second)}"
-            return f"{pair} were {'the same object' if same else 'different objects'} and now not"
+            return f"{pair} were {'one object and are two' if same else 'two objects and are one'}"
         case capture.TensorIs():
             return _explain_tensor(guard, where, value)
     return f"{print_guard(guard)} does not hold any more"
