@@ -493,7 +493,9 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
     ),
     "object": (lambda x, b: x * b.double, (T, Box(2)), (T, Box(3)), r"b\.value was 2 and is 3"),
     "varargs": (lambda x, *a: x * len(a), (T, 1, 2), (T, 1, 2, 3), r"len\(a\) was 2 and is 3"),
-    "distinct to same": (lambda x, y: x + 1 if x is y else y * 2, (T, T + 1), (T, T), r"x and y were two objects and are one"),
+    "distinct to same": (
+        lambda x, y: x + 1 if x is y else y * 2, (T, T + 1), (T, T), r"x and y were two objects and are one",
+    ),
     "same to distinct": (
         lambda x, y: x + 1 if x is y else y * 2, (T, T), (T, T + 1), r"x and y were one object and are two",
     ),
