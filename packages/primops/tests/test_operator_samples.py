@@ -17,7 +17,7 @@ SLOW = (
     "ctc_loss", "linalg", "cdist", "lu", "svd", "conv", "special", "fft", "sparse", "unique", "masked.", "window",
     "ormqr", "grid_sampler_3d", "pca_lowrank", "matrix_exp",
 )  # fmt: skip
-SHARE = 0.6
+SHARE = 0.4
 
 
 def plan() -> list[tuple[object, torch.dtype]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,6 +75,31 @@ def real_argument(arg: Arg, values: Mapping[str, Any], symbols: Mapping[str, int
         case None | bool() | int() | float() | str():
             return arg
     raise InterpretFault(f"{type(arg).__name__} has no value outside of its process")
+
+
+def argument_of(value: Any, reference: Callable[[torch.Tensor], Arg]) -> Arg:
+    """A torch call's argument as graph data, the inverse of `real_argument`; `reference` names the tensors."""
+    match value:
+        case torch.Tensor():
+            return reference(value)
+        case tuple() | list():
+            return List(tuple([argument_of(item, reference) for item in value]))
+        case torch.dtype():
+            return DTypeArg(NAMES[value])
+        case torch.device():
+            return DeviceArg(str(value))
+        case torch.layout():
+            return LayoutArg(str(value).removeprefix("torch."))
+        case torch.memory_format():
+            return MemoryFormatArg(str(value).removeprefix("torch."))
+        case float() if not math.isfinite(value):
+            return NonFinite("nan" if math.isnan(value) else "inf" if value > 0 else "-inf")
+        case complex():
+            parts = [argument_of(part, reference) for part in (value.real, value.imag)]
+            return Complex(*parts)  # type: ignore[arg-type]
+        case None | bool() | int() | float() | str() | Ref():
+            return value
+    raise InterpretFault(f"a {type(value).__name__} is no argument of a graph")
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:

@@ -20,11 +20,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from primops.aten import tensor_type
+from primops.aten import argument_of, tensor_type
 from primops.compute import compute
 from primops.decompositions import TABLE
 from primops.errors import Decline
+from primops.interpret import interpret
 from primops.meanings import NAMES
+from primops.stage import lower_graph
+from primops.verify import verify_graph
+from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.types import NoneType, TensorType, ValueType
 
 TOLERANCE = {"float64": 1e-7, "float32": 3e-5, "float16": 4e-3, "bfloat16": 4e-2}
@@ -46,7 +50,7 @@ class Outcome:
 
 
 class Compare(TorchDispatchMode):
-    """Computes each decomposable call a second time by its decomposition; `outcomes` by target, `externs` seen."""
+    """Computes each decomposable call again, on tensors and as a graph; `outcomes` by target, `externs` seen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +89,11 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
     """Compute one call by its decomposition and note how it compares with `result`."""
     expected = list(result) if isinstance(result, (tuple, list)) else [result]
     types: tuple[ValueType, ...] = tuple(NoneType() if x is None else tensor_type(x) for x in expected)
+    state = torch.get_rng_state()
     try:
         given = compute(function, target, plain(args), plain(kwargs), types)
+        torch.set_rng_state(state)
+        emitted = run_as_graph(target, plain(args), plain(kwargs), types)
     except Decline:
         outcome.declined += 1
         return
@@ -99,10 +106,29 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
         for a, b in zip(given, expected, strict=True)
     )
     floor = 1e-2 * max(1.0, greatest_magnitude((args, kwargs, result)))
-    for position, (a, b) in enumerate(zip(given, expected, strict=True)):
+    compared = enumerate(zip((*given, *emitted), (*expected, *expected), strict=True))
+    for position, (a, b) in compared:
         fault = difference(a, b, outcome, floor)
         if fault is not None:
             outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
+
+
+def run_as_graph(target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...]) -> tuple[Any, ...]:
+    """The call as a graph of one node: lowered, verified, interpreted."""
+    inputs: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def reference(tensor: torch.Tensor) -> Ref:
+        name, _ = inputs.setdefault(id(tensor), (f"x{len(inputs)}", tensor))
+        return Ref(name)
+
+    encoded = tuple([argument_of(a, reference) for a in args])
+    named = {key: argument_of(value, reference) for key, value in kwargs.items()}
+    results = tuple(Value(f"y{i}", type) for i, type in enumerate(types))
+    values = tuple(Value(name, tensor_type(tensor)) for name, tensor in inputs.values())
+    outputs = tuple(Ref(r.name) if isinstance(r.type, TensorType) else None for r in results)
+    graph = lower_graph(Graph(values, (Node(target, encoded, named, results),), outputs))
+    verify_graph(graph)
+    return interpret(graph, [tensor for _, tensor in inputs.values()])
 
 
 def plain(values: Any) -> Any:
@@ -231,4 +257,4 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     sys.exit(main())
 
-__all__ = ["Compare", "Outcome", "TensorType", "compare_call", "op_infos", "run_samples"]
+__all__ = ["Compare", "Outcome", "compare_call", "op_infos", "run_samples"]

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from primops.aten import overload, tensor_type
+from primops.aten import argument_of, overload, tensor_type
 from primops.meanings import DTYPES
 from primops.stage import lower_graph
-from stagewire.graph import Arg, DTypeArg, Graph, List, Node, Ref, Value
+from stagewire.graph import Arg, Graph, Node, Ref, Value
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Program = tuple[Graph, tuple[torch.Tensor, ...]]
@@ -83,8 +83,8 @@ class _Writer:
             name = f"v{len(self.tensors)}"
             self.tensors[name] = tensor
             values.append(Value(name, tensor_type(tensor)))
-        encoded = {key: _encoded(value) for key, value in kwargs.items()}
-        self.nodes.append(Node(target, tuple(_encoded(a) for a in args), encoded, tuple(values)))
+        encoded = {key: argument_of(value, _unexpected) for key, value in kwargs.items()}
+        self.nodes.append(Node(target, tuple(argument_of(a, _unexpected) for a in args), encoded, tuple(values)))
         return True
 
     def real(self, argument: Any) -> Any:
@@ -105,12 +105,8 @@ class _Writer:
         return Graph(tuple(self.inputs), tuple(self.nodes), tuple(outputs)), tuple(self.given)
 
 
-def _encoded(argument: Any) -> Arg:
-    if isinstance(argument, list):
-        return List(tuple(_encoded(item) for item in argument))
-    if isinstance(argument, torch.dtype):
-        return DTypeArg(str(argument).removeprefix("torch."))
-    return argument
+def _unexpected(tensor: torch.Tensor) -> Arg:
+    raise AssertionError("tensors are given by name")
 
 
 # --- kinds of calls ------------------------------------------------------------------------------------------------
