@@ -19,6 +19,7 @@ from absint.meta import CPU, contiguous, contiguous_stride
 from absint.schema import OpRecord
 from absint.strides import is_dense
 from aotgrad.errors import MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
+from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import Memory, Step, Traced
@@ -121,6 +122,14 @@ class TraceMode(AbstractMode):
     def _batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
         return self._plain(record, (*args[:3], None, None, *args[5:]) if args[7] else args, kwargs)
+
+    def _attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The CPU's fused attention, or on another device what it means."""
+        args, kwargs = self._abstract_all(args, kwargs)
+        if args[0].meta.device.type == "cpu":
+            return self._plain(record, args, kwargs)
+        written_out = attend_backward if "backward" in record.name else attend
+        return written_out(self, record, args, kwargs)
 
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._abstract_all(args, kwargs)
@@ -372,4 +381,6 @@ _SPECIAL = {
     "aten._assert_tensor_metadata.default": "_nothing",
     "aten._unsafe_view.default": "_unsafe_view",
     "aten.native_batch_norm_backward.default": "_batch_norm_backward",
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
 }

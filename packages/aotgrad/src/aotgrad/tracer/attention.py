@@ -1,0 +1,137 @@
+"""Attention on devices other than the CPU.
+
+Abstract tensors are CPU tensors to C++, so that `scaled_dot_product_attention` chooses the CPU's fused op for them. On
+another device that op is written out: products, softmax, and its gradient by the log-sum-exp, scores in float32.
+
+Source of the gradient: Dao et al., "FlashAttention" (2022), appendix B.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from absint.meta import numel
+from absint.schema import OpRecord
+from aotgrad.errors import NoFunctionalForm
+from aotgrad.tracer.views import reshape_value
+from stagewire.graph import Ref
+
+if TYPE_CHECKING:
+    from aotgrad.tracer.mode import TraceMode
+
+__all__ = ["attend", "attend_backward"]
+
+aten = torch.ops.aten
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale):
+    the output (N, heads, T, C) in memory of (N, T, heads, C), and the log-sum-exp of each row of scores."""
+    work = _Attention(mode, record, args[:3], _named(args[3:], kwargs), kwargs)
+    scores = work.scores()
+    rows = work.emit(aten.logsumexp.default, scores, [-1], False)
+    out = work.product(work.weights(scores, rows), work.value)
+    turned = work.emit(aten.permute.default, work.cast(out), [0, 2, 1, 3])
+    dense = mode.emit(aten.clone.default, (turned,), {"memory_format": torch.contiguous_format})
+    refs = (work.emit(aten.permute.default, dense, [0, 2, 1, 3]), rows)
+    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+
+
+def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its backward (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale): the
+    gradients of query, key and value."""
+    work = _Attention(mode, record, args[1:4], _named(args[6:], kwargs), kwargs)
+    grad, out, rows = work.operand(args[0]), work.operand(args[4]), mode.content(args[5])
+    weights = work.weights(work.scores(), rows)
+    to_weights = work.product(grad, work.turn(work.value))
+    mean = work.emit(aten.sum.dim_IntList, work.emit(aten.mul.Tensor, grad, out), [-1], True)
+    to_scores = work.emit(aten.mul.Tensor, weights, work.emit(aten.sub.Tensor, to_weights, mean))
+    to_scores = work.emit(aten.mul.Scalar, to_scores, work.scale)
+    refs = tuple(
+        work.cast(ref)
+        for ref in (
+            work.product(to_scores, work.key),
+            work.product(work.turn(to_scores), work.query),
+            work.product(work.turn(weights), grad),
+        )
+    )
+    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+
+
+def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
+
+
+class _Attention:
+    """One attention: its operands as values in the dtype of the scores, and the ops that both directions use."""
+
+    def __init__(
+        self, mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any], kwargs: dict[str, Any]
+    ) -> None:
+        metas = [tensor.meta for tensor in tensors]
+        if named.get("dropout_p") or metas[0].shape[:2] != metas[1].shape[:2]:
+            raise NoFunctionalForm(f"{record.name} with dropout or grouped heads on {metas[0].device}")
+        self.mode, self.dtype = mode, metas[0].dtype
+        self.query, self.key, self.value = (self.operand(tensor) for tensor in tensors)
+        self.is_causal = bool(named.get("is_causal"))
+        mask, scale = kwargs.get("attn_mask"), kwargs.get("scale")
+        self.mask = None if mask is None else mode.content(mask)
+        self.scale = 1 / math.sqrt(metas[0].shape[-1]) if scale is None else scale
+
+    def emit(self, func: Any, *args: Any) -> Ref:
+        """One recorded op."""
+        return self.mode.emit(func, args, {})
+
+    def operand(self, tensor: Any) -> Ref:
+        """A tensor's content in the dtype of the scores."""
+        value = self.mode.content(tensor)
+        if tensor.meta.dtype not in _LOW:
+            return value
+        return self.mode.emit(aten._to_copy.default, (value,), {"dtype": torch.float32})
+
+    def cast(self, value: Ref) -> Ref:
+        """Back to the dtype of the operands."""
+        if self.dtype not in _LOW:
+            return value
+        return self.mode.emit(aten._to_copy.default, (value,), {"dtype": self.dtype})
+
+    def turn(self, value: Ref) -> Ref:
+        """The last two dimensions exchanged."""
+        return self.emit(aten.transpose.int, value, -2, -1)
+
+    def product(self, first: Ref, second: Ref) -> Ref:
+        """Matrix products over the leading two dimensions."""
+        metas = self.mode.recorder.metas
+        batch = metas[first.name].shape[:2]
+        flat = [
+            reshape_value(self.mode.emit, metas, ref, (numel(batch), *metas[ref.name].shape[2:]))
+            for ref in (first, second)
+        ]
+        result = self.emit(aten.bmm.default, *flat)
+        return self.emit(aten.view.default, result, [*batch, *metas[result.name].shape[1:]])
+
+    def scores(self) -> Ref:
+        """query @ key^T * scale, -inf where the mask forbids."""
+        metas = self.mode.recorder.metas
+        scores = self.emit(aten.mul.Scalar, self.product(self.query, self.turn(self.key)), self.scale)
+        if self.is_causal:
+            meta = metas[scores.name]
+            options = {"dtype": torch.bool, "device": meta.device}
+            all_pairs = self.mode.emit(aten.full.default, (list(meta.shape[-2:]), True), options)
+            scores = self.emit(aten.masked_fill.Scalar, scores, self.emit(aten.triu.default, all_pairs, 1), -math.inf)
+        if self.mask is None:
+            return scores
+        if metas[self.mask.name].dtype is torch.bool:
+            forbidden = self.emit(aten.logical_not.default, self.mask)
+            return self.emit(aten.masked_fill.Scalar, scores, forbidden, -math.inf)
+        return self.emit(aten.add.Tensor, scores, self.mask)
+
+    def weights(self, scores: Ref, rows: Ref) -> Ref:
+        """softmax(scores), given the log-sum-exp of its rows."""
+        return self.emit(
+            aten.exp.default, self.emit(aten.sub.Tensor, scores, self.emit(aten.unsqueeze.default, rows, -1))
+        )

@@ -1,0 +1,83 @@
+"""Attention as it is traced for another device, run here: documents are moved to "cuda:0" for the trace and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from aotgrad import AotGrad, bind_interpreted
+from aotgrad.errors import NoFunctionalForm
+from aotgrad.testing import capture_by_torch_function
+from stagewire.codec import decode, encode
+from stagewire.grad import Grad
+
+
+def moved(document: Any, kind: str, before: str, after: str) -> Any:
+    return decode(encode(document).replace(f'"device":"{before}"'.encode(), f'"device":"{after}"'.encode()), kind)
+
+
+def traced_elsewhere(program: Callable[..., Any], inputs: list[torch.Tensor]) -> Grad:
+    capture, _ = capture_by_torch_function(program, inputs)
+    grad = AotGrad().run(moved(capture, "capture", "cpu", "cuda:0"))
+    assert not any("for_cpu" in node.target for graph in (grad.forward, grad.backward) for node in graph.nodes)
+    types = [v.type for graph in (grad.forward, grad.backward) for node in graph.nodes for v in node.results]
+    assert all(kind.device == "cuda:0" or not kind.shape for kind in types), "only 0-dim tensors mix with other devices"
+    back = encode(moved(grad, "grad", "cuda:0", "cpu"))
+    return decode(back.replace(b'{"kind":"device","name":"cuda:0"}', b'{"kind":"device","name":"cpu"}'), "grad")
+
+
+def qkv(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8))
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+BOOLEAN = (torch.arange(35).view(5, 7) % 3 > 0).expand(2, 1, 5, 7)
+ADDED = torch.linspace(-1, 1, 35).view(5, 7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.3}, {"attn_mask": BOOLEAN}, {"attn_mask": ADDED}],
+    ids=["plain", "causal", "scaled", "boolean_mask", "added_mask"],
+)
+def test_attention_written_out(options: dict[str, Any], dtype: torch.dtype) -> None:
+    mask = options.get("attn_mask")
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(dtype)
+    rest = {key: value for key, value in options.items() if key != "attn_mask"}
+    masks = [] if mask is None else [mask]
+
+    def program(q, k, v, *masks):
+        out = F.scaled_dot_product_attention(q, k, v, *masks, **rest)
+        return out.transpose(1, 2).reshape(2, 5, 24)
+
+    mine, theirs = qkv(dtype), qkv(dtype)
+    (out,) = bind_interpreted(traced_elsewhere(program, [*mine, *masks]))(*mine, *masks)
+    expected = program(*theirs, *masks)
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(out, expected, **tolerance)
+    for result in (out, expected):
+        (result * torch.linspace(0, 1, 24, dtype=dtype)).sum().backward()
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, **tolerance)
+
+
+def test_the_cpu_keeps_its_fused_attention() -> None:
+    capture, _ = capture_by_torch_function(F.scaled_dot_product_attention, qkv())
+    targets = [node.target for node in AotGrad().run(capture).forward.nodes]
+    assert targets == ["aten._scaled_dot_product_flash_attention_for_cpu.default"]
+
+
+def test_grouped_heads_are_refused_elsewhere() -> None:
+    q, k, v = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8)
+    capture, _ = capture_by_torch_function(
+        lambda q, k, v: torch._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0], [q, k, v]
+    )
+    with pytest.raises(NoFunctionalForm, match="grouped heads"):
+        AotGrad().run(moved(capture, "capture", "cpu", "cuda:0"))
