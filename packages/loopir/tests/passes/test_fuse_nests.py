@@ -120,3 +120,14 @@ def test_kernels_stay_within_the_limits() -> None:
     assert len(kernels(graph)) > 1
     for kernel in kernels(graph):
         assert len({s.buffer for section in kernel.sections for s in section.statements if hasattr(s, "buffer")}) <= 8
+
+
+def test_nests_over_nothing_do_not_disturb() -> None:
+    text = """\
+input %x: f32[2, 1]
+%y: f32[2, 1] = prims.tanh(%x)
+%none: f32[0, 1] = prims.slice(%y, [0, 0], [0, 1], [1, 1])
+%less: f32[0, 1] = prims.neg(%none)
+return %y, %less
+"""
+    verify(LoopIR().run(document(text), Options(passes=(FuseNests(),), kernel_passes=())))

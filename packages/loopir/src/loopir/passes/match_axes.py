@@ -115,6 +115,8 @@ class Correspondence:
             if m == n:
                 if not self._bind(left, right):
                     return False
+            elif m == 0 or n == 0:
+                return False
             elif m < n and n % m == 0 and right not in self.bound:
                 high, low = self.right.cut(right, m, self.names)
                 b.append(high)
