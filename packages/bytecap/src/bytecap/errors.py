@@ -117,6 +117,13 @@ class EvaluatorFault(CannotCapture):
     fix = "Report it with the function; meanwhile the frame runs plain."
 
 
+class LoopTooLong(CannotCapture):
+    """Loops that run so often that unrolling them would cost more than it gives."""
+
+    code = "BC015"
+    fix = "Do the loop with tensor operations, or call it outside the captured function."
+
+
 class BadOption(StageError):
     """An option of `optimize` that cannot be honoured."""
 

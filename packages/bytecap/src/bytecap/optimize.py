@@ -102,7 +102,7 @@ class _Engine:
         self.limit = limit
         self.on_event = on_event
         self.options = options
-        self.owner = Owner(self.on_miss)
+        self.owner = Owner(self.on_miss, report=self.on_rejected)
         self._lock = threading.RLock()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
 
@@ -120,6 +120,17 @@ class _Engine:
                 self._report_limit(view, reason)
                 return None
             return self._capture(view, reason)
+
+    def on_rejected(self, view: FrameView, entry: Entry) -> None:
+        """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
+        error = CannotCapture(
+            f"the backend changed what the captured code depends on: {explain(entry.guard, view)}",
+            where=place(view.code),
+            fix="Leave modules and arguments as they are while compiling.",
+        )
+        if self.fullgraph:
+            raise error
+        self.report(view.code, error, Refused(error))
 
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
         start = time.perf_counter()

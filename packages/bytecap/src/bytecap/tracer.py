@@ -15,7 +15,7 @@ from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import static_lookup
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt
 from bytecap.places import Places
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bytecap.frame import Frame
 
 FRAME_LIMIT = 200
+ITERATION_LIMIT = 50_000
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType)
 
@@ -50,6 +51,7 @@ class Tracer:
         self.mode = AbstractMode()
         self.frames: list[Frame] = []
         self.frame_globals: DictValue | None = None
+        self.iterations = 0
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
@@ -358,6 +360,12 @@ class Tracer:
             if not is_exempt(_module_of(frame)):
                 return _line_of(frame)
         return _line_of(self.frames[-1]) if self.frames else SourceLine("<unknown>", 0)
+
+    def count_iteration(self) -> None:
+        """One more turn of a loop of the evaluated program."""
+        self.iterations += 1
+        if self.iterations > ITERATION_LIMIT:
+            raise LoopTooLong(f"more than {ITERATION_LIMIT} turns of loops")
 
     def note_fault(self, error: Exception) -> None:
         """Remember the user's line where an exception left the innermost frame."""

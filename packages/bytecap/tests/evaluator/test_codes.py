@@ -106,6 +106,13 @@ def no_tensor_work(x):
     return [x, 3]
 
 
+def a_long_loop(x):
+    count = 0
+    while count < 60_000:
+        count += 1
+    return x * count
+
+
 CASES = [
     ("BC001", a_class_statement, torch.ones(2)),
     ("BC002", a_c_function, torch.ones(2)),
@@ -124,6 +131,7 @@ CASES = [
     ("BC008", an_attribute_of_a_tensor, torch.ones(2)),
     ("BC008", an_outside_slot, torch.ones(2)),
     ("BC009", no_tensor_work, torch.ones(2)),
+    ("BC015", a_long_loop, torch.ones(2)),
 ]
 
 

@@ -8,7 +8,7 @@ from bytecap.testing import check
 from bytecap.testing.strategies import arguments, define, sources
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(source=sources(), make_arguments=arguments())
 def test_captured_as_plain(source, make_arguments):
     function = define(source)

@@ -283,6 +283,23 @@ def test_errors_of_the_backend_propagate_and_nothing_is_kept():
     assert torch.equal(call(torch.ones(2)), torch.full((2,), 2.0))
 
 
+def test_a_backend_that_changes_what_is_guarded():
+    state = {"factor": 2}
+
+    def backend(capture, example_inputs):
+        state["factor"] += 1
+        return executor(capture)
+
+    def f(x):
+        return x * state["factor"]
+
+    events = []
+    assert torch.equal(optimize(f, backend, on_event=events.append)(torch.ones(2)), torch.full((2,), 3.0))
+    assert "state['factor'] was 2 and is 3" in events[-1].error.message
+    with pytest.raises(bytecap.CannotCapture, match="BC000"):
+        optimize(f, backend, fullgraph=True)(torch.ones(2))
+
+
 def test_nothing_is_evaluated_twice():
     log = []
 

@@ -23,6 +23,16 @@ def _jump(frame: Frame, instruction: Instruction) -> None:
     frame.pc = instruction.target
 
 
+def _counted(jump: Any) -> Any:
+    """A jump that closes a loop."""
+
+    def count(frame: Frame, instruction: Instruction) -> None:
+        frame.tracer.count_iteration()
+        jump(frame, instruction)
+
+    return count
+
+
 def _jump_if(wanted: bool) -> Any:
     def jump(frame: Frame, instruction: Instruction) -> None:
         if truth(frame.tracer, frame.pop()) is wanted:
@@ -111,7 +121,7 @@ def _load_assertion_error(frame: Frame, instruction: Instruction) -> None:
 
 
 _CONDITIONAL = {
-    f"POP_JUMP_{direction}IF_{what}": handler
+    f"POP_JUMP_{direction}IF_{what}": _counted(handler) if direction == "BACKWARD_" else handler
     for direction in ("", "FORWARD_", "BACKWARD_")
     for what, handler in (
         ("TRUE", _jump_if(True)),
@@ -122,7 +132,7 @@ _CONDITIONAL = {
 }
 
 CONTROL = {
-    **_CONDITIONAL, "JUMP_FORWARD": _jump, "JUMP_BACKWARD": _jump, "JUMP_BACKWARD_NO_INTERRUPT": _jump,
+    **_CONDITIONAL, "JUMP_FORWARD": _jump, "JUMP_BACKWARD": _counted(_jump), "JUMP_BACKWARD_NO_INTERRUPT": _jump,
     "JUMP_IF_TRUE_OR_POP": _jump_or_pop(True), "JUMP_IF_FALSE_OR_POP": _jump_or_pop(False),
     "GET_ITER": _get_iter, "FOR_ITER": _for_iter, "RETURN_VALUE": _return_value,
     "RETURN_GENERATOR": _return_generator, "YIELD_VALUE": _yield_value,
