@@ -1,4 +1,4 @@
-"""What a call of a compiled program costs beyond its arithmetic, and what the first call costs, beside eager and torch.compile.
+"""What a call of a compiled program costs beyond its arithmetic, and its first call, beside eager and torch.compile.
 
     python benchmarks/codegen_micro.py [--repeat 300] [--threads 1] [--no-peer]
 
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
+
 from aotgrad.bind import bind, read_constant
 from aotgrad.stage import AotGrad
 from aotgrad.testing import capture_by_torch_function
+from codegen import Codegen, load
 from loopir.stage import LoopIR
 from primops.stage import Primops
-from torch import nn
-
-from codegen import Codegen, load
 
 
 class MLP(nn.Module):
@@ -33,8 +33,9 @@ class MLP(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)
-        )
+            nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width),
+            nn.Linear(width, width), nn.GELU(), nn.Linear(width, width),
+        )  # fmt: skip
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
@@ -109,7 +110,9 @@ def main() -> None:
             report(name, mode, build, shape, options)
 
 
-def report(name: str, mode: str, build: Callable[[], nn.Module], shape: tuple[int, ...], options: argparse.Namespace) -> None:
+def report(
+    name: str, mode: str, build: Callable[[], nn.Module], shape: tuple[int, ...], options: argparse.Namespace
+) -> None:
     """One line of the table."""
     torch.manual_seed(0)
     model, x = build(), torch.randn(shape)

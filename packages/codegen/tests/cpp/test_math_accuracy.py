@@ -41,7 +41,8 @@ def unary_graph(op: str, length: int, dtype: str = "float32") -> LoopGraph:
 def ulps(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """|found - exact| in units of the last place of the exact value as a float32 (denormals count as 2**-149)."""
     rounded = exact.to(torch.float32)
-    unit = torch.ldexp(torch.tensor(1.0, dtype=torch.float64), torch.frexp(rounded.double().abs())[1] - 24)
+    exponents = torch.frexp(rounded.double().abs()).exponent - 24
+    unit = torch.ldexp(torch.ones(exponents.shape, dtype=torch.float64), exponents)
     unit = torch.clamp(unit, min=2.0**-149)
     return torch.where(found == rounded, 0.0, (found.double() - exact).abs() / unit)
 

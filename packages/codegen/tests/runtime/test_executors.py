@@ -115,13 +115,9 @@ def test_calls(name, executor, directory):
     operator = getattr(torch.ops.aten, target.split(".")[1]).default
 
     def value(arg):
-        return (
-            tensors[arg.name]
-            if isinstance(arg, Ref)
-            else [value(x) for x in arg.items]
-            if isinstance(arg, List)
-            else arg
-        )
+        if isinstance(arg, List):
+            return [value(item) for item in arg.items]
+        return tensors[arg.name] if isinstance(arg, Ref) else arg
 
     expected = operator(*(value(arg) for arg in args))
     run = load(emit(call_graph(target, args, tensors, expected), Options()), directory, executor=executor)

@@ -85,7 +85,7 @@ def call(instruction: CallExtern, environment: Environment, symbols: Symbols) ->
 
 
 def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.Tensor:
-    """`tensor` if its strides are those of `type_`, else a copy that has them; `WrongResult` if it is of another type."""
+    """`tensor`, or a copy in the strides of `type_`; another dtype or shape is a `WrongResult`."""
     if tensor.dtype != getattr(torch, type_.dtype) or tuple(tensor.shape) != sizes(type_.shape, symbols):
         raise WrongResult(f"an operator returned {tensor.dtype} {tuple(tensor.shape)} where the program states {type_}")
     stride = sizes(type_.stride, symbols)

@@ -113,7 +113,7 @@ def _product(draw: st.DrawFn, plan: _Plan, inputs: tuple[str, ...]) -> None:
 
 
 def _library(draw: st.DrawFn, plan: _Plan, inputs: tuple[str, ...]) -> None:
-    """An operator that is called through Python; `tanh` of a window has the window's strides, the program wants others."""
+    """An operator called through Python; `tanh` of a window has the window's strides, the program wants others."""
     source = _pick(draw, plan)
     result = plan.add("e", "extern")
     plan.steps.append(Extern("aten.tanh.default", (Ref(_window(plan, source)),), {}, (result,)))

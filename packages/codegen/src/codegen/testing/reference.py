@@ -210,7 +210,7 @@ def _welford(statement: Reduce, flat: torch.Tensor, points: Points) -> dict[str,
 
 
 def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Flat memory of every output; inputs are flat and start at their offsets. No two buffers share memory but views."""
+    """Flat memory of every output; inputs are flat and start at their offsets. Only views share memory."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     types = {name: buffer.type for name, buffer in buffers.items()}
     memory: Memory = {name: tensor.clone() for name, tensor in inputs.items()}
