@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LEAF_MODULES = frozenset(
     {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"}
 )
+UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
+"""Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
+is noted in its books."""
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
@@ -47,6 +50,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
                 return inline(tracer, function, args, kwargs)
         if is_pure(real):
             return fold_call(tracer, real, args, kwargs)
+        if (real.__module__, real.__qualname__) in UNSEEN:
+            return Constant(None)
     return inline(tracer, function, args, kwargs)
 
 
