@@ -57,7 +57,8 @@ def plan_memory(unit: Unit) -> Homes:
             handled |= names | {name for name in one.results if name}
             seen |= set() if is_native(one) else names
     escaping = frozenset(roots[name] for name in seen)
-    of = {name: Home(root, _kind(root, unit, escaping)) for name, root in roots.items()}
+    kinds = _kinds(unit, escaping)
+    of = {name: Home(root, kinds[root]) for name, root in roots.items()}
     last_of_root: dict[str, int] = {}
     for name, home in of.items():
         last_of_root[home.root] = max(last_of_root.get(home.root, 0), last.get(name, 0))
@@ -95,17 +96,18 @@ def _made(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None
                     yield name, None, types[number] if types else None
 
 
-def _kind(root: str, unit: Unit, escaping: frozenset[str]) -> Kind:
-    if root in unit.inputs:
-        return "input"
+def _kinds(unit: Unit, escaping: frozenset[str]) -> dict[str, Kind]:
+    """How each root gets its memory."""
+    kinds: dict[str, Kind] = dict.fromkeys(unit.inputs, "input")
     for one in unit.instructions:
-        if isinstance(one, Allocate) and one.buffer == root:
-            return "fresh" if root in escaping else "arena"
-        if isinstance(one, CallExtern) and root in one.results:
-            if one.target in WRITES_ITS_RESULT and is_native(one):
-                return "fresh" if root in escaping else "arena"
-            return "library"
-    raise AssertionError(root)
+        match one:
+            case Allocate(buffer, _, None):
+                kinds[buffer] = "fresh" if buffer in escaping else "arena"
+            case CallExtern(target=target, results=results):
+                written = target in WRITES_ITS_RESULT and is_native(one)
+                for name in results:
+                    kinds[name] = "library" if not written else "fresh" if name in escaping else "arena"
+    return kinds
 
 
 def mentioned(one: Instruction) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""Public test tools: an interpreter of `Loop` in numpy, hypothesis strategies for kernels, comparisons."""
+"""Public test tools: the meaning of `Loop` in plain torch, hypothesis strategies, comparisons."""
