@@ -188,3 +188,14 @@ def test_recompiles_on_new_sizes_types_and_values() -> None:
     ]:
         torch.testing.assert_close(f(x, n), x.sum() * n if n > 2 else x * n)
         assert len(calls) == compilations
+
+
+def test_modules_made_in_a_frame_after_torchs_own_capture_has_run() -> None:
+    """torch.compile patches nn.Module.__init__ for the whole process."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.CrossEntropyLoss()(x, y)
+
+    x, y = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])
+    expected = torch.compile(f, backend="eager")(x, y)
+    torch.testing.assert_close(stagefold.compile(f, fullgraph=True)(x, y), expected)
