@@ -92,7 +92,7 @@ class Correspondence:
         if not a.terms or not b.terms:
             return not a.terms and not b.terms
         if len(a.terms) == len(b.terms) == 1 and self._one_axis(a.terms[0], b.terms[0]):
-            return self._bind(a.terms[0].atom.name, b.terms[0].atom.name)  # type: ignore[union-attr]
+            return self.bind(a.terms[0].atom.name, b.terms[0].atom.name)  # type: ignore[union-attr]
         digits_a, digits_b = _digits(a, self.left.sizes), _digits(b, self.right.sizes)
         if digits_a is None or digits_b is None or digits_a[0] != digits_b[0]:
             return (
@@ -113,25 +113,26 @@ class Correspondence:
         while a and b:
             (left, m), (right, n) = a.pop(), b.pop()
             if m == n:
-                if not self._bind(left, right):
+                if not self.bind(left, right):
                     return False
             elif m == 0 or n == 0:
                 return False
             elif m < n and n % m == 0 and right not in self.bound:
                 high, low = self.right.cut(right, m, self.names)
                 b.append(high)
-                if not self._bind(left, low[0]):
+                if not self.bind(left, low[0]):
                     return False
             elif n < m and m % n == 0 and left not in self.used:
                 high, low = self.left.cut(left, n, self.names)
                 a.append(high)
-                if not self._bind(low[0], right):
+                if not self.bind(low[0], right):
                     return False
             else:
                 return False
         return not a and not b
 
-    def _bind(self, left: str, right: str) -> bool:
+    def bind(self, left: str, right: str) -> bool:
+        """Let an axis of the right nest be one of the left; False where either is bound otherwise."""
         if right in self.bound:
             return self.bound[right] == left
         if left in self.used:

@@ -73,6 +73,9 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     if isinstance(link, str):
         return link
     match, saved = _horizontal(first, second, writes, link, types)
+    if not match.bound and _are_siblings(first, second, types):
+        for x, y in zip(a.axes, b.axes, strict=True):
+            match.bind(x.name, y.name)
     if not match.bound and not (is_scalar(a) and is_scalar(b)) and (a.axes or b.axes or not saved):
         return "nothing shared at the same points"
     outer = _outer_axes(first, second, match, limits)
@@ -85,6 +88,15 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     for block in _with_outer(right, outer):
         blocks.add(block)
     return Merged(Nest(a.name, outer, blocks.result(), (*a.origins, *b.origins), a.line or b.line), saved)
+
+
+def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) -> bool:
+    """Whether two copies or chains have one loop and one layout: parts of one tensor that are torn off it."""
+    if first.is_looped or second.is_looped or [x.size for x in first.nest.axes] != [x.size for x in second.nest.axes]:
+        return False
+    layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in (*first.writes, *second.writes)}
+    plain = all(write.mode == "set" and not _is_indirect(write.coordinates) for write in (*first.writes, *second.writes))
+    return len(layouts) == 1 and plain and first.buffers.isdisjoint(write.buffer for write in second.writes)
 
 
 def is_scalar(nest: Nest) -> bool:
