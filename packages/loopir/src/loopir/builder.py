@@ -95,12 +95,22 @@ class Recorder:
         where = mask.operand if isinstance(mask, Typed) else mask
         place = self._point(buffer, coordinates)
         while buffer in self.views:
-            view = self.views[buffer]
-            buffer, place = view.source, view.place(place, self.emitter.sizes)
+            buffer, place = self.look_through(buffer, place)
+        return self.load_buffer(buffer, place, where, other)
+
+    def look_through(self, view: str, place: tuple[Index, ...]) -> tuple[str, tuple[Index, ...]]:
+        """What a view stands for: its source, and the place there."""
+        source, where = self.views[view]
+        return source, where(place, self.emitter.sizes)
+
+    def load_buffer(
+        self, buffer: str, place: tuple[Index, ...], mask: Operand | None = None, other: Literal = 0
+    ) -> Typed:
+        """The element of a buffer that is read as it is, be it a view or not."""
         type = self.types[buffer]
         if 0 in type.shape:  # nothing there: the mask is false, or no point runs
             return Typed(other, type.dtype)
-        return self.emitter.read(buffer, place, type.dtype, where, other)
+        return self.emitter.read(buffer, place, type.dtype, mask, other)
 
     def store(self, buffer: str, coordinates: tuple[Coordinate, ...], value: Scalar, mode: str = "set",
               mask: Typed | None = None) -> None:  # fmt: skip

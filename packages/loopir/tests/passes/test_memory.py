@@ -106,3 +106,20 @@ return %b
     graph = run(text)
     assert [buffer.reuse for buffer in graph.buffers if buffer.name in ("a", "v")] == [None, None]
     assert [extern.target for extern in externs(graph)] == ["aten.alias.default", "aten.mm.default"]
+
+
+def test_a_view_of_a_copy_that_is_kept_is_a_window_on_the_copy() -> None:
+    """The heads of an attention: copied once for the product, though the copy is returned (saved) too."""
+    text = """\
+input %x: f32[8, 24]
+%m: f32[8, 24] = aten.mm.default(%x, %x)
+%heads: f32[2, 4, 24] = prims.reshape(%m, [2, 4, 24])
+%turned: f32[4, 2, 24]{24, 96, 1} = prims.permute(%heads, [1, 0, 2])
+%kept: f32[4, 2, 24] = prims.clone(%turned)
+%rows: f32[8, 24] = prims.reshape(%kept, [8, 24])
+%n: f32[8, 24] = aten.mm.default(%rows, %x)
+return %n, %kept
+"""
+    graph = run(text)
+    assert [kernel.origins for kernel in kernels(graph)] == [("kept",)]
+    assert (buffers(graph)["rows"].role, buffers(graph)["rows"].base) == ("view", "kept")

@@ -14,7 +14,7 @@ from loopir.lowering import create, indexing, pointwise, reduction, scan, shape
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.nest import Schedule
-from stagewire.graph import Graph, Node, Ref, references
+from stagewire.graph import Graph, Node, Ref, node_references, references
 from stagewire.loop import Extern
 from stagewire.types import TensorType
 
@@ -33,12 +33,13 @@ PREFIX = "prims."
 
 def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule:
     """The schedule that computes `graph` prim by prim. `private`: positions of outputs that no user sees."""
-    lowering = Lowering()
+    nodes = live_nodes(graph)
+    lowering = Lowering(_wanted(graph, nodes))
     for value in graph.inputs:
         if not isinstance(value.type, TensorType):
             raise UnsupportedPrim(f"graph input {value.name} is no tensor", fix="Symbolic sizes come with part 5.")
         lowering.declare(value.name, value.type, "input")
-    for node in live_nodes(graph):
+    for node in nodes:
         lower_node(lowering, node)
     for arg in graph.outputs:
         for name in references(arg):
@@ -51,6 +52,15 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
         fresh=lowering.names.count,
         private=private,
     )
+
+
+def _wanted(graph: Graph, nodes: list[Node]) -> frozenset[str]:
+    """Values that must be buffers: the outputs, and the operands of externs."""
+    names = {name for arg in graph.outputs for name in references(arg)}
+    for node in nodes:
+        if not node.target.startswith(PREFIX):
+            names.update(node_references(node))
+    return frozenset(names)
 
 
 def live_nodes(graph: Graph) -> list[Node]:

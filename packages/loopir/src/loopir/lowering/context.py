@@ -19,10 +19,11 @@ class Lowering:
     """The items and buffers of a schedule under construction; alive during one `lower_graph` only.
 
     A view costs nothing: whoever loads it loads its source at the place that the view says. Only an extern or an
-    output needs it as a buffer (`materialise`).
+    output needs it as a buffer (`materialise`). `wanted` are the names that any of them will need so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: frozenset[str] = frozenset()) -> None:
+        self.wanted = wanted
         self.names = Names()
         self.types: dict[str, TensorType] = {}
         self.buffers: dict[str, Buffer] = {}
@@ -43,14 +44,21 @@ class Lowering:
         self.lines[name] = call.node.line
 
     def materialise(self, name: str) -> None:
-        """Make sure that `name` is a buffer: a view is copied (where it is a window, a pass makes the copy none)."""
+        """Make sure that `name` is a buffer: a view is copied (where it is a window, a pass makes the copy none).
+
+        It is copied from the nearest view that is wanted as a buffer too, of which it may well be a window.
+        """
         if name in self.buffers or name not in self.views:
             return
         type = self.types[name]
         self.declare(name, type)
 
         def body(ops: Recorder, *indices: Index) -> None:
-            ops.store(name, indices, ops.load(name, *indices))
+            source, place = ops.look_through(name, indices)
+            while source in self.views and source not in self.wanted:
+                source, place = ops.look_through(source, place)
+            self.materialise(source)
+            ops.store(name, indices, ops.load_buffer(source, place))
 
         self.items.append(
             record(

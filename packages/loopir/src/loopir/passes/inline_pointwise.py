@@ -37,7 +37,7 @@ class InlinePointwise:
         expander = Expander(virtual, names)
         items: list[Item] = []
         for item in schedule.items:
-            if isinstance(item, Extern):
+            if isinstance(item, Extern) or analysis.copies_a_kept_copy(item):
                 items.append(item)
             elif not all(name in virtual and name not in analysis.forced for name in writes_of(item)):
                 items.append(expander.nest(item))
@@ -90,6 +90,16 @@ class _Analysis:
             for name in set(reads_of(item)):
                 self.users[name] = self.users.get(name, 0) + users
                 self.points[name] = self.points.get(name, 0) + points
+
+    def copies_a_kept_copy(self, nest: Nest) -> bool:
+        """Whether the nest copies, for an extern or an output, what another nest copied so: perhaps a window on it."""
+        target = next(iter(writes_of(nest)), "")
+        copy = self._kept_copy(target)
+        return copy is not None and self._kept_copy(copy.buffer) is not None
+
+    def _kept_copy(self, name: str) -> Read | None:
+        definition = self.definitions.get(name) if name in self.forced else None
+        return definition.copy_of if definition is not None else None
 
     def decide(self) -> dict[str, Definition]:
         """The virtual buffers."""

@@ -95,7 +95,9 @@ def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) ->
     if first.is_looped or second.is_looped or [x.size for x in first.nest.axes] != [x.size for x in second.nest.axes]:
         return False
     layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in (*first.writes, *second.writes)}
-    plain = all(write.mode == "set" and not _is_indirect(write.coordinates) for write in (*first.writes, *second.writes))
+    plain = all(
+        write.mode == "set" and not _is_indirect(write.coordinates) for write in (*first.writes, *second.writes)
+    )
     return len(layouts) == 1 and plain and first.buffers.isdisjoint(write.buffer for write in second.writes)
 
 
