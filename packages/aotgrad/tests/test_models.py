@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -163,6 +164,20 @@ def test_network(name: str, train: bool) -> None:
     assert (grad.backward is not None) == train
     if train:
         assert not any(is_random(node.target) for node in grad.backward.nodes)
+
+
+def test_many_threads_trace_at_once() -> None:
+    captures = []
+    for name in ("conv_net", "decoder_by_hand", "recurrent"):
+        build, batch = NETWORKS[name]
+        captures.append(capture_by_torch_function(build(), [batch()])[0])
+    captures.append(capture_by_torch_function(nn.LSTM(4, 5), [torch.randn(3, 2, 4)])[0])
+    expected = [AotGrad().run(capture) for capture in captures]
+    before = torch.backends.mkldnn.enabled
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda number: AotGrad().run(captures[number % 4]), range(12)))
+    assert all(grad == expected[number % 4] for number, grad in enumerate(found))
+    assert torch.backends.mkldnn.enabled == before
 
 
 def test_batch_norm_statistics_are_mutations_hidden_from_autograd() -> None:

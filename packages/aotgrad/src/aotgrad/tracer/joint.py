@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -71,12 +72,17 @@ def _quiet_collector() -> Iterator[None]:
 @contextmanager
 def _without_onednn() -> Iterator[None]:
     # oneDNN's whole-layer LSTM returns its workspace in grad mode only, and no autograd function runs in grad mode.
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
+    # The switch belongs to the process: one trace at a time, so that each restores what it found.
+    with _ONEDNN:
+        enabled = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(enabled)
+
+
+_ONEDNN = threading.RLock()
 
 
 def _trace(mode: TraceMode, capture: Capture, training: bool) -> Joint:
