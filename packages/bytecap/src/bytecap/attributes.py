@@ -60,7 +60,9 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
     from bytecap.values.classes import ClassValue
     from bytecap.values.functions import BuiltinMethod, MethodValue
 
-    source = tracer.class_source(owner, name)
+    # Where the lookup starts, so that a class in between which gets the name is seen; not for super().
+    is_first = static_lookup(cls.__mro__, name)[1] is owner
+    source = tracer.class_source(cls if is_first else owner, name)
     match raw:
         case types.FunctionType():
             function = tracer.wrap(raw, source)
@@ -146,6 +148,7 @@ def default_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Valu
     found = find_attribute(tracer, value, name)
     if found is not None:
         return found
+    tracer.guard_class_lacks(value.cls, name)
     fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
     if owner is None:
         raise no_attribute(tracer, value, name)
@@ -272,6 +275,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     raw, owner = static_lookup(mro[mro.index(value.cls) + 1 :], name)
     if owner is None:
         raise tracer.raises(AttributeError, f"'super' object has no attribute '{name}'")
+    _guard_super(tracer, mro[mro.index(value.cls) + 1], raw, name)
     if is_class:
         if name == "__new__":
             return tracer.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
@@ -281,6 +285,13 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
 
         return MethodValue(BuiltinFunction(raw), receiver)
     return bind(tracer, raw, owner, receiver, receiver.python_type(), name)
+
+
+def _guard_super(tracer: Tracer, first: type, raw: Any, name: str) -> None:
+    """A class between `first` and the one that has the method may get the name."""
+    source = tracer.class_source(first, name)
+    if source is not None and isinstance(raw, types.FunctionType) and static_lookup(first.__mro__, name)[0] is raw:
+        tracer.guards.identity(source, raw, tracer.line())
 
 
 def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:

@@ -26,7 +26,9 @@ from stagewire.graph import SourceLine
 from stagewire.types import TensorType
 
 # Modules whose functions, classes and constants are taken to stay as they are.
-EXEMPT = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "bytecap", "absint", "stagewire"}
+# (Names of the standard library that users' own files often have are not among them.)
+_OFTEN_USERS = frozenset({"test", "code", "cmd", "profile", "this", "trace", "symbol", "token", "site", "statistics"})
+EXEMPT = (frozenset(sys.stdlib_module_names) - _OFTEN_USERS) | {"torch", "numpy", "bytecap", "absint", "stagewire"}
 
 
 def is_exempt(module: str | None) -> bool:

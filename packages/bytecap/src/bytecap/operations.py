@@ -270,6 +270,7 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return sets[0] == sets[1]
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
         return False
+    tracer.guard_distinct(left, right, tracer.line())
     try:
         return bool(run(tracer, operator.eq, (left.concrete(), right.concrete())))
     except NotConcrete:

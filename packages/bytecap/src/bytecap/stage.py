@@ -147,6 +147,8 @@ def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
     emitter = Emitter(tracer, view.code)
     emit_epilogue(emitter, result)
     tracer.guard_written()
+    tracer.guard_distinct_containers()
+    tracer.guard_changed()
     return emitter
 
 

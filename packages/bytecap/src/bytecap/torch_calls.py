@@ -90,7 +90,7 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         raise tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error)) from None
     except StageError as error:
         raise AbstractCallFailed(f"{name}: {error.message}") from None
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise tracer.raises(type(error), UnknownText(error)) from None
 
 

@@ -28,7 +28,7 @@ from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 from bytecap.wrapping import wrap_object
-from stagewire.capture import Attribute, Builtin, Global, HandleSource, InputRole, Item, Source
+from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Local, Source
 from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
@@ -164,6 +164,16 @@ class Tracer:
             return None
         return Attribute(self.places.of(owner), name)
 
+    def guard_class_lacks(self, cls: type, name: str) -> None:
+        """No class of an object has an attribute of this name."""
+        if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
+            self.guards.add(HasAttribute(self.places.of(cls), name, False, self.line()))
+
+    def guard_tensor_lacks(self, source: Source | None, name: str) -> None:
+        """An outside tensor has no attribute of its own of this name."""
+        if source is not None:
+            self.guards.add(HasAttribute(source, name, False, self.line()))
+
     def globals_of(self, function: types.FunctionType) -> DictValue:
         """The module-level names that a function reads."""
         return self.module_dict(function.__globals__)
@@ -272,13 +282,13 @@ class Tracer:
         else:
             self.guards.equals(source, to_arg(real), self.line())
 
-    def guard_distinct(self, left: Value, right: Value) -> None:
+    def guard_distinct(self, left: Value, right: Value, line: SourceLine | None) -> None:
         """`left is not right`, for two outside objects of one class; constants are guarded by value."""
         first, second = left.source, right.source
         if first is None or second is None or isinstance(left, Constant) or isinstance(right, Constant):
             return
         if left.python_type() is right.python_type():
-            self.guards.same(first, second, False, self.line())
+            self.guards.same(first, second, False, line)
 
     def guard_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
         """Whether `key` is in an outside dict."""
@@ -334,6 +344,27 @@ class Tracer:
                 if other is not written and alike and not both_held:
                     self.guards.same(written.source, other.source, False, None)  # type: ignore[arg-type]
 
+    def guard_changed(self) -> None:
+        """An outside object that the program changes is none of the others that it looks at."""
+        for effect in self.effects:
+            changed = getattr(effect, "owner", None) or effect
+            if not isinstance(changed, Value) or changed.source is None:
+                continue
+            for other in tuple(self._by_object.values()):
+                is_registry = isinstance(other.source, Attribute) and other.source.name.startswith("_")
+                if other is not changed and not is_registry:
+                    self.guard_distinct(changed, other, None)
+
+    def guard_distinct_containers(self) -> None:
+        """A container that is changed is no other container as well, where a caller could pass it twice."""
+        outside = [value for value in self._by_object.values() if _is_passed_container(value)]
+        for changed in outside:
+            if not changed.mutated:  # type: ignore[attr-defined]
+                continue
+            for other in outside:
+                if other is not changed and type(other) is type(changed):
+                    self.guards.same(changed.source, other.source, False, None)  # type: ignore[arg-type]
+
     def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
         """Whether a global nn.Module hook is registered; guards that there is none."""
         if not hooks and name not in self._no_hooks:
@@ -386,6 +417,14 @@ class Tracer:
         first = args[-2] if len(args) == 3 and isinstance(args[1], ExceptionValue) else args[0]
         value = first if isinstance(first, ExceptionValue) else first.call(self, [], {})
         return PythonRaise(value)
+
+
+def _is_passed_container(value: Value) -> bool:
+    """A list, dict or set that the caller passed, itself or inside other containers."""
+    at: Any = value.source
+    while isinstance(at, Item):
+        at = at.base
+    return isinstance(at, Local) and isinstance(value, (ListValue, DictValue, SetValue))
 
 
 def run_hash(tracer: Tracer, real: Any) -> Hashable:

@@ -196,7 +196,7 @@ def _is_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
     same = same_object(left, right)
     if not same:
-        frame.tracer.guard_distinct(left, right)
+        frame.tracer.guard_distinct(left, right, frame.tracer.line())
     frame.push(Constant(same != bool(instruction.arg)))
 
 

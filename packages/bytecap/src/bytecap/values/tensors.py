@@ -79,6 +79,7 @@ class TensorValue(Value):
             return BuiltinMethod(self, name)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
+        tracer.guard_tensor_lacks(self.source, name)
         raise tracer.raises(AttributeError, f"'Tensor' object has no attribute '{name}'")
 
     def _grad(self, tracer: Tracer) -> Value:
