@@ -509,6 +509,127 @@ def test_changes_of_arguments(name: str) -> None:
     check(function, lambda: current[0], lambda: current.__setitem__(0, second), reason)
 
 
+# ---- classes, and objects that may be one --------------------------------------------------
+
+
+class Root:
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @property
+    def number(self) -> int:
+        return 2
+
+
+class Leaf(Root):
+    @classmethod
+    def of_class(cls, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def static(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def up(self, x: torch.Tensor) -> torch.Tensor:
+        return super().method(x)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getattr__(self, name: str) -> int:
+        if name == "made":
+            return 2
+        raise AttributeError(name)
+
+
+@contextlib.contextmanager
+def with_attribute(cls: type, name: str, value: Any) -> Iterator[None]:
+    missing = object()
+    before = cls.__dict__.get(name, missing)
+    setattr(cls, name, value)
+    try:
+        yield
+    finally:
+        if before is missing:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, before)
+
+
+def seven(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * 7
+
+
+CLASS_CHANGES: dict[str, tuple[Callable[..., Any], type, str, Any]] = {
+    "method": (lambda x, leaf: leaf.method(x), Root, "method", seven),
+    "method, overridden": (lambda x, leaf: leaf.method(x), Leaf, "method", seven),
+    "method through the class": (lambda x, leaf: Leaf.method(leaf, x), Leaf, "method", seven),
+    "method through super": (lambda x, leaf: leaf.up(x), Root, "method", seven),
+    "property": (lambda x, leaf: x * leaf.number, Root, "number", property(lambda self: 7)),
+    "property, overridden": (lambda x, leaf: x * leaf.number, Leaf, "number", property(lambda self: 7)),
+    "property, by a number": (lambda x, leaf: x * leaf.number, Leaf, "number", 7),
+    "classmethod": (lambda x, leaf: leaf.of_class(x), Leaf, "of_class", classmethod(seven)),
+    "staticmethod": (lambda x, leaf: leaf.static(x), Leaf, "static", staticmethod(lambda x: x * 7)),
+    "call": (lambda x, leaf: leaf(x), Leaf, "__call__", seven),
+    "length": (lambda x, leaf: x * len(leaf), Leaf, "__len__", lambda self: 7),
+    "getattr": (lambda x, leaf: x * leaf.made, Leaf, "__getattr__", lambda self, name: 7),
+    "getattr, hidden": (lambda x, leaf: x * leaf.made, Root, "made", 7),
+    "hasattr": (lambda x, leaf: x * 2 if hasattr(leaf, "late") else x * 3, Root, "late", 7),
+    "default of getattr": (lambda x, leaf: x * getattr(leaf, "late", 2), Leaf, "late", 7),
+    "attribute of the instance, by a property": (lambda x, leaf: x * leaf.own, Root, "own", property(lambda self: 7)),
+}
+
+
+@pytest.mark.parametrize("name", CLASS_CHANGES)
+def test_changes_of_classes(name: str) -> None:
+    function, cls, attribute, value = CLASS_CHANGES[name]
+    leaf = Leaf()
+    leaf.__dict__["own"] = 2
+    check(function, lambda: (T, leaf), lambda: with_attribute(cls, attribute, value), rf"{attribute}|own")
+
+
+def append_to_first(x, a, b):
+    a.append(1)
+    return x * len(b)
+
+
+def set_in_first(x, a, b):
+    a["k"] = 5
+    return x * b.get("k", 1)
+
+
+def set_attribute_of_first(x, a, b):
+    a.value = 5
+    return x * b.value
+
+
+@pytest.mark.parametrize(
+    ("function", "make"),
+    [
+        (append_to_first, lambda: [1]),
+        (set_in_first, dict),
+        (set_attribute_of_first, lambda: Box(1)),
+        (lambda x, a, b: x * 2 if a == b else x * 3, object),
+        (lambda x, a, b: x * 2 if a == b else x * 3, Leaf),
+        (lambda x, a, b: x * 2 if a in [b] else x * 3, Leaf),
+        (lambda x, a, b: x * 2 if a is b else x * 3, lambda: [1]),
+    ],
+)
+def test_two_objects_may_become_one(function: Callable[..., Any], make: Callable[[], Any]) -> None:
+    compiled = optimize(function, lambda capture, inputs: executor(capture), on_event=lambda event: None)
+    for distinct in (True, False, True, False):
+        ours, plain = ((make(), make()) if distinct else (make(),) * 2 for _ in range(2))
+        assert_same(compiled(T, *ours), function(T, *plain))
+
+
+def test_attributes_that_tensors_may_get() -> None:
+    x = T.clone()
+    check(lambda x: x * getattr(x, "factor", 2), lambda: (x,), lambda: setattr(x, "factor", 7), "'factor'")
+
+
 def test_order_of_an_ordered_dict() -> None:
     steps = collections.OrderedDict(a=2.0, b=3.0)
 

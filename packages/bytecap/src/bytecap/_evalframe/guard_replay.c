@@ -12,7 +12,7 @@
  *          | fetched    read again (arguments, globals, list items); if it leads to strong nodes it
  *                       is an anchor: it must be the object it was
  *          | late       reading or checking it may make objects, so it comes last
- *   step ::= object | dict | type | tensor | fetch | check
+ *   step ::= object | dict | type | class | tensor | fetch | check
  *
  * In the first part nothing is allocated and no Python code runs, so pointers that a step compared
  * stay good for the steps behind it. A pointer is looked into only after what holds it was
@@ -20,11 +20,13 @@
  */
 #include "guards.h"
 
-typedef enum { STEP_OBJECT, STEP_DICT, STEP_TYPE, STEP_TENSOR, STEP_FETCH, STEP_CHECK } StepKind;
+typedef enum {
+    STEP_OBJECT, STEP_DICT, STEP_TYPE, STEP_CLASS, STEP_TENSOR, STEP_FETCH, STEP_CHECK
+} StepKind;
 
 typedef struct {
     StepKind kind;
-    unsigned version;  /* object: of its type */
+    unsigned version;  /* object: of its type; class: its own */
     int node;          /* fetch, check; dict: whose it is */
     int check;         /* check: its index */
     PyObject *object;  /* fetch: the anchor, or NULL */
@@ -129,6 +131,9 @@ steps_hold(GuardProgram *program, Run *run, const Scope *scope, const Step *step
             break;
         case STEP_TYPE:
             holds = Py_TYPE(step->object) == step->as.type;
+            break;
+        case STEP_CLASS:
+            holds = type_version((PyTypeObject *)step->object) == step->version;
             break;
         case STEP_TENSOR:
             holds = tensor_matches(step->as.tensor, step->object, &run->symbols);
@@ -242,7 +247,7 @@ typedef struct {
     Replay *replay;
     Standing *standing;      /* of each node */
     int *fetch_step;         /* node -> its step, or -1 */
-    int *object_step;        /* node -> its object or type step, or -1 */
+    int *object_step;        /* node -> its object, type or class step, or -1 */
     Step *late;              /* collected apart, appended at the end */
     PyObject **pinned;       /* set of dicts that have a step: open addressing */
     size_t pinned_size;      /* a power of two */
@@ -329,6 +334,38 @@ pin_object(Recorder *recorder, int node)
     return 1;
 }
 
+/* Compares the versions of the class that the node's value is, and of its metaclass; once. */
+static int
+pin_class(Recorder *recorder, int node)
+{
+    PyTypeObject *type = (PyTypeObject *)recorder->values[node], *metatype = Py_TYPE(type);
+    if (recorder->standing[node] == LATE || metatype->tp_getattro != PyType_Type.tp_getattro ||
+        type_version(type) == 0 || type_version(metatype) == 0) {
+        return 0;
+    }
+    anchor(recorder, node);
+    if (recorder->object_step[node] < 0 ||
+        recorder->replay->steps[recorder->object_step[node]].kind != STEP_CLASS) {
+        add_step(recorder, STEP_CLASS, (PyObject *)metatype)->version = type_version(metatype);
+        recorder->object_step[node] = recorder->replay->first_count;
+        add_step(recorder, STEP_CLASS, (PyObject *)type)->version = type_version(type);
+    }
+    return 1;
+}
+
+/* What a class lookup gives without making an object: what lies in a class, or a staticmethod's
+ * function. */
+static Standing
+class_attribute_standing(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    PyTypeObject *type = (PyTypeObject *)recorder->values[node->parent];
+    PyObject *found = _PyType_Lookup(type, node->name);
+    int is_kept = found != NULL && (found == recorder->values[index] ||
+                                    Py_TYPE(found) == &PyStaticMethod_Type);
+    return is_kept && pin_class(recorder, node->parent) ? STRONG : LATE;
+}
+
 /* Are the dicts still as they were when the group remembered what it found? */
 static int
 pin_group(Recorder *recorder, int node, int count)
@@ -349,6 +386,9 @@ attribute_standing(Recorder *recorder, int index)
     const Node *node = &recorder->program->nodes[index];
     const Group *group = recorder->program->nodes[node->parent].group;
     PyObject *value = recorder->values[index];
+    if (PyType_Check(recorder->values[node->parent])) {
+        return class_attribute_standing(recorder, index);
+    }
     int is_dict = value == group->dict[0] &&
                   PyUnicode_CompareWithASCIIString(node->name, "__dict__") == 0;
     int is_remembered = node->epoch != 0 && node->epoch == group->epoch &&
@@ -465,7 +505,13 @@ outlook_of(Recorder *recorder, Check *check, int node)
     case CHECK_TENSOR:
     case CHECK_SYMBOL:
         return AGAIN;
-    default: /* attributes and torch's state */
+    case CHECK_HAS_ATTRIBUTE:
+    case CHECK_LACKS_ATTRIBUTE:
+        return PyType_Check(value) && check_holds(check, value, NULL, NULL) &&
+                       pin_class(recorder, node)
+                   ? SETTLED
+                   : AGAIN_LATE;
+    default: /* torch's state */
         return AGAIN_LATE;
     }
 }
@@ -558,8 +604,9 @@ recorder_begin(Recorder *recorder, GuardProgram *program, const Run *run)
     recorder->program = program;
     recorder->values = run->values;
     recorder->pinned_size = 16;
-    /* A node pins at most five dicts: its own, three registries, and the one it is. */
-    size_t most_steps = 7 * nodes + 2 * checks;
+    /* A node pins at most five dicts (its own, three registries, and the one it is) or two classes,
+     * and has a fetch, an object and a type step. */
+    size_t most_steps = 10 * nodes + 2 * checks;
     while (recorder->pinned_size < 12 * nodes + 2 * checks) {
         recorder->pinned_size *= 2;
     }
