@@ -57,3 +57,13 @@ def test_doctor_and_cache(saved: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "C++ compiler" in capsys.readouterr().out
     assert main(["cache", "--clear"]) == 0
     assert str(tmp_path / "cache") in capsys.readouterr().out
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    command = f"{sys.executable} -m stagefold doctor | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert "Traceback" not in done.stderr

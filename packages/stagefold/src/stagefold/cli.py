@@ -12,6 +12,7 @@ Exit codes: 0 done, 1 a coded error (printed), 2 a wrong command line.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     chosen = parser.parse_args(arguments)
     try:
-        return chosen.run(chosen)
+        code = chosen.run(chosen)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) has seen enough. What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except StageError as error:
         print(error, file=sys.stderr)
         return 1
