@@ -326,6 +326,69 @@ def test_class_changes_are_seen() -> None:
     assert program.check(scope)
 
 
+def kept(x: object) -> object:
+    return x
+
+
+class Meta(type):
+    pass
+
+
+class Ground:
+    pass
+
+
+class Made(Ground, metaclass=Meta):
+    plain = 1
+    static = staticmethod(kept)
+    bound = classmethod(kept)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value"),
+    [
+        (Made, "plain", 2),
+        (Made, "static", staticmethod(print)),
+        (Made, "static", kept),
+        (Made, "bound", 3),
+        (Made, "absent", None),
+        (Ground, "absent", None),
+        (Ground, "plain", 2),
+        (Meta, "absent", None),
+        (Meta, "plain", property(lambda cls: 1)),
+        (Meta, "plain", 2),
+        (Meta, "__getattribute__", lambda cls, name: 1),
+        (Meta, "__getattr__", lambda cls, name: 1),
+        (Ground, "unread", 1),
+    ],
+)
+def test_class_lookups_are_recorded(cls: type, name: str, value: object) -> None:
+    made = HandleSource("Made")
+    guards: list[Guard] = [
+        Equals(Attribute(made, "plain"), 1),
+        IdentityIs(Attribute(made, "static"), "kept"),
+        TypeIs(Attribute(made, "bound"), "builtins.method"),
+        HasAttribute(made, "absent", False),
+        HasAttribute(made, "plain", True),
+        Equals(Attribute(TypeOf(Local("x")), "plain"), 1),
+    ]
+    scope = {"x": Made()}
+    program = compile_guards(guards, scope, objects={"Made": Made, "kept": kept})
+    assert is_replaying(program, scope)
+    missing = object()
+    before = cls.__dict__.get(name, missing)
+    setattr(cls, name, value)
+    try:
+        for _ in range(3):
+            assert program.check(scope) == again(program).check(scope)
+    finally:
+        if before is missing:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, before)
+    assert is_replaying(program, scope)
+
+
 def test_functions_are_compared_with_their_defaults() -> None:
     def function(a, b=1, *, c=2):
         return a, b, c
