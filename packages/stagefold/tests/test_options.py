@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
-from stagefold.errors import BadOption
+import stagefold
+from stagefold.errors import BadOption, NoEffect
 from stagefold.options import default_cache_dir, parse_options
 
 
@@ -39,3 +41,15 @@ def test_directories_become_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_refusals(mode: str | None, options: dict[str, object] | None, message: str) -> None:
     with pytest.raises(BadOption, match=message):
         parse_options(mode, options)
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_of_torch_compile_are_taken_with_a_warning(mode: str) -> None:
+    with pytest.warns(NoEffect, match=mode):
+        assert parse_options(mode, None) == parse_options("default", None)
+
+
+def test_dynamic_sizes_compile_again_with_a_warning() -> None:
+    with pytest.warns(NoEffect, match="dynamic=True"):
+        double = stagefold.compile(lambda x: x * 2, dynamic=True, backend="eager")
+    assert [double(torch.ones(n)).numel() for n in (2, 3)] == [2, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 import bytecap
 from stagefold.backends import resolve_backend
-from stagefold.errors import BadModel, BadOption
+from stagefold.errors import BadModel, NoEffect
 from stagefold.options import parse_options
 from stagefold.pipeline import StageLike
 
@@ -30,8 +31,8 @@ def compile(
     """Compile a function, a method or an nn.Module; without `model`, return a decorator.
 
     fullgraph: refuse (with a coded error) what cannot be captured in one graph, instead of running it plain.
-    dynamic: None or False: sizes are fixed in each compiled version, a new size compiles a new version. True is
-        refused until symbolic sizes are carried through every stage.
+    dynamic: sizes are fixed in each compiled version, and a new size compiles a new version. True is accepted with a
+        warning and does the same.
     backend: "stagefold", "eager", "inductor", or a callable over (torch.fx.GraphModule, example_inputs).
     mode, options: see `stagefold.options`; at most one of the two.
     disable: return `model` unchanged.
@@ -57,9 +58,8 @@ def compile(
     if model is None:
         return functools.partial(compile, **settings)
     if dynamic is True:
-        raise BadOption(
-            "dynamic=True: symbolic sizes are not carried through the stages yet",
-            fix="Leave dynamic at None: each new size compiles a version of its own.",
+        warnings.warn(
+            "dynamic=True: sizes are fixed in this version, each new size compiles again", NoEffect, stacklevel=2
         )
     if not callable(model):
         raise BadModel(f"compile() cannot compile a {type(model).__name__}")
@@ -71,7 +71,7 @@ def compile(
         model,
         capture_backend,
         fullgraph=fullgraph,
-        dynamic=dynamic,
+        dynamic=False,
         recompile_limit=parsed.recompile_limit,
     )
     if isinstance(model, torch.nn.Module):

@@ -44,3 +44,7 @@ class CommandFault(StageError):
 
 class CacheWarning(UserWarning):
     """A damaged or foreign cache entry was ignored."""
+
+
+class NoEffect(UserWarning):
+    """An argument of torch.compile that is accepted and changes nothing in this version."""

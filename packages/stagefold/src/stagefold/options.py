@@ -9,18 +9,26 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from stagefold.errors import BadOption
+from stagefold.errors import BadOption, NoEffect
 
 SLOTS = ("aotgrad", "primops", "loopir", "codegen")
 
-MODES: dict[str, dict[str, Any]] = {"default": {}}
-"""Option bundles by name of mode. The CUDA-graph and autotuning modes join with the GPU back end."""
+MODES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+}
+"""Option bundles by name of mode."""
+UNTUNED = frozenset(MODES) - {"default"}
+"""Modes that are taken, so that programs written for torch.compile run, and do what "default" does: with a warning."""
 
 
 def default_cache_dir() -> Path:
@@ -78,6 +86,8 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
         raise BadOption("mode and options are both given", fix="Pass one of the two, as with torch.compile.")
     if mode is not None and mode not in MODES:
         raise BadOption(f"unknown mode {mode!r}", fix=f"Use one of: {', '.join(MODES)}.")
+    if mode in UNTUNED:
+        warnings.warn(f"mode={mode!r} compiles as 'default' in this version: same results", NoEffect, stacklevel=3)
     merged: dict[str, Any] = dict(MODES[mode] if mode is not None else options or {})
     environment = os.environ.get("STAGEFOLD_TRACE")
     if environment and "trace_dir" not in merged:
