@@ -94,10 +94,9 @@ def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) ->
     """Whether two copies or chains have one loop and one layout: parts of one tensor that are torn off it."""
     if first.is_looped or second.is_looped or [x.size for x in first.nest.axes] != [x.size for x in second.nest.axes]:
         return False
-    layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in (*first.writes, *second.writes)}
-    plain = all(
-        write.mode == "set" and not _is_indirect(write.coordinates) for write in (*first.writes, *second.writes)
-    )
+    writes = (*first.writes, *second.writes)
+    layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in writes}
+    plain = all(write.mode == "set" and not _is_indirect(write.coordinates) for write in writes)
     return len(layouts) == 1 and plain and first.buffers.isdisjoint(write.buffer for write in second.writes)
 
 

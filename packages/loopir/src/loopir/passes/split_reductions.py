@@ -22,12 +22,14 @@ class SplitReductions:
     one more outer axis, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
     LeVeque 1979), all parts being of one size.
 
-    points: outer points that fill the machine. shortest: the least loop that is left to a part. CPUs split loops among
-    their threads themselves.
+    points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
+    the outer points, which are then handled many at a time. shortest: the least loop that is left to a part. CPUs split
+    loops among their threads themselves.
     """
 
     name = "split_reductions"
     points: int = 1024
+    columns: int = 16384
     shortest: int = 1024
 
     def run(self, schedule: Schedule) -> Schedule:
@@ -52,15 +54,16 @@ class SplitReductions:
         stores = any(isinstance(s, Write) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
-        choice = self._choose(nest, looped[0])
-        return None if choice is None else _halves(nest, reduces, *choice, state)
+        along_rows = _runs_along_rows(looped[0], state)
+        choice = self._choose(nest, looped[0], self.points if along_rows else self.columns)
+        return None if choice is None else _halves(nest, reduces, *choice, along_rows, state)
 
-    def _choose(self, nest: Nest, block: Block) -> tuple[Axis, int] | None:
+    def _choose(self, nest: Nest, block: Block, points: int) -> tuple[Axis, int] | None:
         """The inner axis to split and into how many parts, if that is worth two kernels."""
         outer, inner = _points(nest.axes), _points(block.axes)
-        if outer is None or inner is None or outer >= self.points:
+        if outer is None or inner is None or not 0 < outer < points:
             return None
-        wanted = min(-(-self.points // outer), inner // self.shortest)
+        wanted = min(-(-points // outer), inner // self.shortest)
         if wanted < 2:
             return None
         for axis in block.axes:
@@ -87,19 +90,33 @@ def _points(axes: tuple[Axis, ...]) -> int | None:
     return count
 
 
+def _runs_along_rows(block: Block, state: _State) -> bool:
+    """Whether any load is contiguous along an axis of the loop."""
+    axes = {axis.name for axis in block.axes}
+    for statement in block.statements:
+        if isinstance(statement, Read):
+            offset = ix.linear(statement.coordinates, state.buffers[statement.buffer].type.stride)
+            if any(term.coefficient == 1 and getattr(term.atom, "name", None) in axes for term in offset.terms):
+                return True
+    return False
+
+
 def _is_on_gpu(nest: Nest, state: _State) -> bool:
     writes = [s for block in nest.blocks for s in block.statements if isinstance(s, Write)]
     return bool(writes) and not state.buffers[writes[0].buffer].type.device.startswith("cpu")
 
 
-def _halves(nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, state: _State) -> tuple[Nest, Nest]:
-    """The nest of the parts and the nest that combines them."""
+def _halves(
+    nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, along_rows: bool, state: _State
+) -> tuple[Nest, Nest]:
+    """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
     assert isinstance(axis.size, int)
     many, rest = Axis(names("a"), parts), Axis(names("a"), axis.size // parts)
     place = ix.add(ix.scale(ix.axis(many.name), axis.size // parts), ix.axis(rest.name))
     first = substitute_axes(nest, {axis.name: place}, {axis.name: (rest,)}).blocks[0]
-    again = {a.name: Axis(names("a"), a.size) for a in (*nest.axes, many)}
+    axes = (*nest.axes, many) if along_rows else (many, *nest.axes)
+    again = {a.name: Axis(names("a"), a.size) for a in axes}
     total = _points(first.axes)
     assert total is not None
     stores: list[Statement] = []
@@ -107,8 +124,10 @@ def _halves(nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, state: _S
     after: list[Statement] = []
     values: dict[str, Operand] = {}
     for reduce in reduces:
-        partial = [_buffer(nest, name, reduce, (*nest.axes, many), state) for name in reduce.results]
-        stores += [Write(b, _place(nest.axes, many), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
+        partial = [_buffer(nest, name, reduce, axes, state) for name in reduce.results]
+        stores += [
+            Write(b, tuple(ix.axis(a.name) for a in axes), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)
+        ]
         loads = [Read(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
         _combine(reduce, loads, (total, parts), (loop, after), values, names)
     renamed = {old: ix.axis(new.name) for old, new in again.items() if old != many.name}
@@ -119,13 +138,9 @@ def _halves(nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, state: _S
     blocks += [Block(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.blocks]
     state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
     return (
-        Nest(f"{nest.name}_parts", (*nest.axes, many), (first, Block((), tuple(stores))), nest.origins, nest.line),
+        Nest(f"{nest.name}_parts", axes, (first, Block((), tuple(stores))), nest.origins, nest.line),
         Nest(nest.name, tail.axes, (Block((again[many.name],), tuple(loop)), *blocks), nest.origins, nest.line),
     )
-
-
-def _place(axes: tuple[Axis, ...], many: Axis) -> tuple[ix.Index, ...]:
-    return tuple(ix.axis(axis.name) for axis in (*axes, many))
 
 
 def _buffer(nest: Nest, value: str, reduce: Reduce, axes: tuple[Axis, ...], state: _State) -> str:
