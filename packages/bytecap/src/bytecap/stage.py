@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bytecap.emit import Emitter, emit_epilogue
+from bytecap.environment import capture_environment
 from bytecap.errors import (
     CannotCapture,
     EvaluatorFault,
@@ -27,7 +28,7 @@ from bytecap.guarding import global_state
 from bytecap.options import Options
 from bytecap.replacement import replacement_code
 from bytecap.signals import NotConcrete, PythonRaise
-from bytecap.tracer import Tracer, capture_environment
+from bytecap.tracer import Tracer
 from bytecap.values.base import Value
 from bytecap.values.functions import FunctionValue
 from bytecap.values.objects import ExceptionValue
@@ -147,7 +148,6 @@ def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
     emitter = Emitter(tracer, view.code)
     emit_epilogue(emitter, result)
     tracer.guard_written()
-    tracer.guard_distinct_containers()
     tracer.guard_changed()
     return emitter
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import gc
 import types
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from bytecap.attributes import static_lookup
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt
+from bytecap.input_names import input_role, source_hint
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
@@ -28,7 +28,7 @@ from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 from bytecap.wrapping import wrap_object
-from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Local, Source
+from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Source
 from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Tracer:
         if source is None:
             source = self.places.handle(real)
         else:
-            role = _role(real, source)
+            role = input_role(real, source)
             self.guards.tensor(source, type_, real, self.line())
         name = self.graph.add_input(source_hint(source), type_, source, role)
         value = TensorValue(abstract, name, cls=type(real), real=real, role=role, source=source)
@@ -355,16 +355,6 @@ class Tracer:
                 if other is not changed and not is_registry:
                     self.guard_distinct(changed, other, None)
 
-    def guard_distinct_containers(self) -> None:
-        """A container that is changed is no other container as well, where a caller could pass it twice."""
-        outside = [value for value in self._by_object.values() if _is_passed_container(value)]
-        for changed in outside:
-            if not changed.mutated:  # type: ignore[attr-defined]
-                continue
-            for other in outside:
-                if other is not changed and type(other) is type(changed):
-                    self.guards.same(changed.source, other.source, False, None)  # type: ignore[arg-type]
-
     def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
         """Whether a global nn.Module hook is registered; guards that there is none."""
         if not hooks and name not in self._no_hooks:
@@ -419,14 +409,6 @@ class Tracer:
         return PythonRaise(value)
 
 
-def _is_passed_container(value: Value) -> bool:
-    """A list, dict or set that the caller passed, itself or inside other containers."""
-    at: Any = value.source
-    while isinstance(at, Item):
-        at = at.base
-    return isinstance(at, Local) and isinstance(value, (ListValue, DictValue, SetValue))
-
-
 def run_hash(tracer: Tracer, real: Any) -> Hashable:
     """The object itself if it is hashable; else TypeError in the evaluated program."""
     try:
@@ -445,66 +427,3 @@ def _line_of(frame: Frame) -> SourceLine:
     code = frame.function.code
     line = frame.current.line if frame.current is not None else code.co_firstlineno
     return SourceLine(code.co_filename, line, code.co_qualname)
-
-
-def _role(real: torch.Tensor, source: Source) -> InputRole:
-    if isinstance(real, torch.nn.Parameter):
-        return "parameter"
-    match source:
-        case Item(Attribute(_, "_buffers"), _):
-            return "buffer"
-    return "tensor"
-
-
-def source_hint(source: Source) -> str:
-    """A readable name for the input at `source`: `self.layers[0].weight` becomes `layers_0_weight`."""
-    parts: list[str] = []
-    at: Any = source
-    while at is not None:
-        match at:
-            case Attribute(base, name):
-                parts += [] if name in ("_parameters", "_buffers", "_modules", "__dict__") else [name]
-                at = base
-            case Item(base, key):
-                parts.append(str(key))
-                at = base
-            case HandleSource():
-                parts.append("constant")
-                at = None
-            case _:
-                name = getattr(at, "name", "")
-                parts += [] if name == "self" and parts else [name]
-                at = getattr(at, "base", None)
-    return "_".join(reversed(parts)) or "input"
-
-
-@contextlib.contextmanager
-def capture_environment() -> Iterator[None]:
-    """Hold the garbage collector, and put torch's modes back afterwards (a refusal leaves `with` blocks open)."""
-    enabled, grad, autocast = gc.isenabled(), torch.is_grad_enabled(), _autocast_state()
-    gc.disable()
-    try:
-        yield
-    finally:
-        torch._C._set_grad_enabled(grad)
-        if _autocast_state() != autocast:
-            _restore_autocast(autocast)
-        if enabled:
-            gc.enable()
-
-
-_AUTOCAST_DEVICES = ("cpu", "cuda")
-
-
-def _autocast_state() -> tuple[Any, ...]:
-    rows = [(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _AUTOCAST_DEVICES]
-    return (*rows, torch.is_autocast_cache_enabled())
-
-
-def _restore_autocast(state: tuple[Any, ...]) -> None:
-    *rows, cached = state
-    for device, (on, dtype) in zip(_AUTOCAST_DEVICES, rows, strict=True):
-        torch.set_autocast_enabled(device, on)
-        torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(cached)
-    torch.clear_autocast_cache()
