@@ -8,11 +8,11 @@ import pytest
 
 from codegen import Codegen, Options
 from codegen.__main__ import main
-from codegen.errors import UnknownTarget
+from codegen.errors import MalformedLoop, UnknownTarget
 from codegen.stage import emit
 from stagewire.codec import load
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Section, Store, Term
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Index, Kernel, Load, LoopGraph, Section, Store, Term
 from stagewire.program import Launch
 from stagewire.stage import Stage
 from stagewire.types import contiguous
@@ -67,6 +67,29 @@ def test_the_stage_does_not_import_torch():
     )
     path = {"PYTHONPATH": ":".join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=path, check=False).returncode == 0
+
+
+def empty_operand(rows):
+    """mm of a kernel buffer that no kernel writes."""
+    types = contiguous("float32", (rows, 3)), contiguous("float32", (3, 2)), contiguous("float32", (rows, 2))
+    buffers = (Buffer("a", types[0], "kernel"), Buffer("x", types[1], "input"), Buffer("y", types[2], "extern"))
+    call = Extern("aten.mm.default", (Ref("a"), Ref("x")), {}, ("y",))
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("y"),), steps=(call,))
+
+
+def test_a_buffer_without_elements_needs_no_kernel():
+    first, second = emit(empty_operand(0), Options()).instructions
+    assert (first.buffer, second.target) == ("a", "aten.mm.default")
+
+
+def test_a_buffer_read_before_it_is_written_is_refused():
+    graph = layers(2)
+    swapped = LoopGraph(
+        buffers=(*graph.buffers, Buffer("y", contiguous("float32", (32, 32)), "extern")), inputs=graph.inputs,
+        outputs=graph.outputs, steps=(Extern("aten.tanh.default", (Ref("x2"),), {}, ("y",)), *graph.steps),
+    )  # fmt: skip
+    with pytest.raises(MalformedLoop, match="CG005: the kernel buffer 'x2' is read before anything writes it"):
+        emit(swapped, Options())
 
 
 def test_an_unknown_target_is_refused():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from codegen.errors import MalformedLoop
 from stagewire.graph import references
-from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph
+from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release
 
 
@@ -14,6 +14,7 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
     """Buffers are allocated before the kernel that first touches them, views made before their first use."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     ready = set(graph.inputs)
+    written = {store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in _stores(kernel)}
     instructions: list[Instruction] = []
     for step in graph.steps:
         match step:
@@ -26,7 +27,9 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
             case Extern(target, args, kwargs, results):
                 for arg in (*args, *kwargs.values()):
                     for name in references(arg):
-                        instructions += _provide(name, buffers, ready, allocate=False)
+                        # what no kernel writes has no elements, and may be used as it is
+                        owner = buffers[name].base or name if name in buffers else name
+                        instructions += _provide(name, buffers, ready, allocate=owner not in written)
                 types = tuple(buffers[name].type if name else None for name in results)
                 instructions.append(CallExtern(target, args, kwargs, results, types))
                 ready.update(name for name in results if name)
@@ -36,6 +39,10 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
         for name in references(arg):
             instructions += _provide(name, buffers, ready, allocate=True)
     return tuple(instructions)
+
+
+def _stores(kernel: Kernel) -> Iterator[Store]:
+    return (one for section in kernel.sections for one in section.statements if isinstance(one, Store))
 
 
 def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, allocate: bool) -> Iterator[Instruction]:
