@@ -106,18 +106,22 @@ class Assembler:
 
     def call_helper(self, name: str, *constants: Any, arguments: int = 0) -> None:
         """Call a function of `rebuild` with the top `arguments` entries, then `constants`."""
+        self.call_function(HELPERS[name], *constants, arguments=arguments)
+
+    def call_function(self, function: Callable[..., Any], *constants: Any, arguments: int = 0) -> None:
+        """Call `function` with the top `arguments` entries, then `constants`."""
         for constant in constants:
             self.constant(constant)
         self.build("TUPLE", arguments + len(constants))
         if _V313:
-            self.constant(HELPERS[name])
+            self.constant(function)
             self.emit("SWAP", 2)
             self.emit("PUSH_NULL")
             self.emit("SWAP", 2)
         else:
             self.emit("PUSH_NULL")
             self.emit("SWAP", 2)
-            self.constant(HELPERS[name])
+            self.constant(function)
             self.emit("SWAP", 2)
         self.emit("CALL_FUNCTION_EX", 0)
 

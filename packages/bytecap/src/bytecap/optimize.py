@@ -22,6 +22,7 @@ from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refuse
 from bytecap.guards import GuardError, compile_guards, explain
 from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
 from bytecap.options import Options
+from bytecap.raising import raising_code
 from bytecap.roots import root_of
 from bytecap.stage import capture, frame_refusal, place
 from stagewire.capture import Capture
@@ -171,10 +172,14 @@ class _Engine:
         try:
             guard = compile_guards(error.guards, view, objects=error.objects)
         except GuardError:
-            skip(view.code, self.owner)
+            if not self.fullgraph:
+                skip(view.code, self.owner)
             return None
         # The traceback holds the evaluator's frames, and through them the tensors of this call.
-        return Entry(guard, view.code, error.with_traceback(None))
+        error = error.with_traceback(None)
+        if self.fullgraph and isinstance(error, RaisedInCapture):
+            return Entry(guard, raising_code(view.function, error), error)
+        return Entry(guard, view.code, error)
 
     def _report_limit(self, view: FrameView, reason: str | None) -> None:
         error = RecompileLimit(

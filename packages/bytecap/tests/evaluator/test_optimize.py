@@ -14,7 +14,7 @@ from torch import nn
 
 import bytecap
 from bytecap import Captured, CaptureWarning, LimitReached, Refused, executor, optimize
-from bytecap.errors import BadOption, DataDependent, RecompileLimit, UnsupportedFrame
+from bytecap.errors import BadOption, DataDependent, RaisedInCapture, RecompileLimit, UnsupportedFrame
 
 
 class Backend:
@@ -266,6 +266,21 @@ def test_errors_of_the_program_are_its_own_even_under_fullgraph():
     with pytest.raises(ValueError, match="want 2 rows, got 3"):
         call(torch.ones(3))
     assert torch.equal(call(torch.ones(2)), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("call_number", [1, 2])
+def test_what_raises_in_capture_but_not_plain_is_an_error_under_fullgraph(call_number):
+    # torch.compiler.is_compiling() is true in captured code alone: it stands for a fault of the evaluator.
+    def f(first, /, x, *more, scale=2, **named):
+        if torch.compiler.is_compiling():
+            raise KeyError("captured")
+        return x * scale
+
+    strict, lenient = optimize(f, Backend(), fullgraph=True), optimize(f, Backend(), on_event=lambda event: None)
+    for _ in range(call_number):
+        with pytest.raises(RaisedInCapture, match="BC005"):
+            strict(1, torch.ones(2), 3, scale=4, other=5)
+        assert torch.equal(lenient(1, torch.ones(2), 3, scale=4, other=5), torch.full((2,), 4.0))
 
 
 def test_errors_of_the_backend_propagate_and_nothing_is_kept():
