@@ -18,6 +18,7 @@ from aotgrad.errors import (
     MetadataMutation,
     NoGraphForm,
     NoInverse,
+    OtherOffset,
     ReplayFailed,
     UnsupportedOutput,
 )
@@ -342,6 +343,20 @@ def test_mutated_input_that_shares_memory_is_refused_before_anything_changes() -
         call(whole[:4], whole[1:5])
 
 
+def test_as_strided_without_offset_follows_the_input() -> None:
+    call = compiled(lambda x: x.as_strided((2, 2), (1, 2)) * 1, [torch.zeros(4)])
+    whole = torch.arange(8.0)
+    assert torch.equal(call(whole[3:7])[0], whole[3:7].as_strided((2, 2), (1, 2)))
+
+
+def test_as_strided_from_the_start_of_the_storage_is_refused_elsewhere() -> None:
+    call = compiled(lambda x: x.as_strided((2,), (1,), 1) * 1, [torch.zeros(4)])
+    whole = torch.arange(8.0)
+    assert torch.equal(call(whole[:4])[0], whole[1:3])
+    with pytest.raises(OtherOffset, match="starts at element 3 of its storage, not 0"):
+        call(whole[3:7])
+
+
 def test_read_inputs_may_share_memory() -> None:
     whole = torch.arange(8.0)
     call = compiled(lambda a, b: a + b, [torch.zeros(4), torch.zeros(4)])
@@ -423,6 +438,23 @@ def test_history_through_which_no_gradient_comes() -> None:
     assert out.requires_grad
     out.backward()
     assert x.grad is None
+
+
+def test_an_output_whose_history_torch_refuses_to_tell_is_refused() -> None:
+    def program(x):
+        y = x * 2
+        first, _ = y.split(2)
+        y.add_(1)
+        return first
+
+    document, _ = capture_by_torch_function(lambda x: [part for part in (x * 2).split(2)][0], leaves((4,)))
+    product, split = document.graph.nodes
+    write = Node("torch.Tensor.add_", (Ref(product.results[0].name), 1), {}, (replace(product.results[0], name="w"),))
+    document = replace(document, graph=replace(document.graph, nodes=(product, split, write)))
+    with pytest.raises(BackwardFailed, match="output of a function that returns multiple views"):
+        AotGrad().run(document)
+    with pytest.raises(RuntimeError, match="multiple views"):
+        program(leaves((4,))[0]).sum()
 
 
 def test_a_leaf_made_by_the_program_is_refused() -> None:

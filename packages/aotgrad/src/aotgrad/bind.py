@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from absint.wire import from_arg
-from aotgrad.errors import AliasedMutation
+from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor, executor
 from aotgrad.function import make_function
 from aotgrad.ops import overload
@@ -73,9 +73,20 @@ def _on_demand(graph: Graph) -> Executor:
 def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool) -> list[str]:
     """The lines of the callable; objects that they use are put into `names`."""
     lines = ["def call(*inputs):"]
+    for number, given in enumerate(binding.inputs):
+        if given.fixed_offset:
+            names["refuse_offset"] = _refuse_offset
+            lines += [
+                f"    if inputs[{number}].storage_offset() != {given.type.storage_offset}:",
+                f"        refuse_offset({given.name!r}, {given.type.storage_offset}, inputs[{number}])",
+            ]
     if "check" in names:
         lines.append("    check(inputs)")
     return [*lines, *_run_lines(binding, differentiable), *_mutation_lines(binding), *_output_lines(binding, names)]
+
+
+def _refuse_offset(name: str, expected: int, tensor: torch.Tensor) -> None:
+    raise OtherOffset(f"the input {name} starts at element {tensor.storage_offset()} of its storage, not {expected}")
 
 
 def _run_lines(binding: Binding, differentiable: bool) -> list[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "NoFunctionalForm",
     "NoGraphForm",
     "NoInverse",
+    "OtherOffset",
     "PartitionError",
     "ReplayFailed",
     "UnliftedLeaf",
@@ -126,3 +127,10 @@ class NoGraphForm(StageError):
 
     code = "AG015"
     fix = "Let this line run outside the graph."
+
+
+class OtherOffset(StageError):
+    """An input that the program addresses by as_strided stands at another place of its storage than at capture."""
+
+    code = "AG016"
+    fix = "Clone the tensor before the call, or read it by views instead of as_strided with an offset."

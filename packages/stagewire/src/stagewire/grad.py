@@ -23,12 +23,16 @@ from stagewire.types import TensorType
 
 
 class BoundInput(msgspec.Struct, frozen=True):
-    """One caller's tensor. `requires_grad` as at capture; `mutated` if the program writes into it."""
+    """One caller's tensor. `requires_grad` as at capture; `mutated` if the program writes into it.
+
+    `fixed_offset`: the graph is right for this storage offset only (it addresses the storage itself, by as_strided).
+    """
 
     name: str
     type: TensorType
     role: InputRole = "tensor"
     mutated: bool = False
+    fixed_offset: bool = False
 
 
 class Fresh(msgspec.Struct, frozen=True, tag="fresh", tag_field="kind"):

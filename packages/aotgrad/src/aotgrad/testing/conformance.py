@@ -15,7 +15,7 @@ from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
-__all__ = ["Tolerance", "check_against_eager", "eager_refuses_backward", "run_capture"]
+__all__ = ["Tolerance", "check_against_eager", "copy_of", "eager_refuses_backward", "run_capture"]
 
 
 class Tolerance(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class _Run:
     """One run on copies of the inputs: leaves that collect gradients, and what the program is given."""
 
     def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
-        copied = {id(t): _copy(t) for t in inputs}
+        copied = {id(t): copy_of(t) for t in inputs}
         self.leaves = [copied[id(t)] for t in inputs]
         same = {id(t): copied[id(t)] if t.is_leaf else copied[id(t)].view_as(copied[id(t)]) * 1 for t in inputs}
         self.given = [same[id(t)] for t in inputs]
@@ -94,7 +94,7 @@ class _Run:
         return [leaf.grad if leaf.is_leaf else None for leaf in self.leaves]
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same type, content, strides and offset, on memory of its own."""
     span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
     memory = torch.empty(tensor.storage_offset() + span, dtype=tensor.dtype, device=tensor.device)

@@ -1,7 +1,7 @@
 """Hypothesis strategies: captures of drawn torch programs with views, writes, reductions and products.
 
     program ::= input+ step* output+
-    step    ::= pointwise | binary | view | write | reduction | product | detach | dropout
+    step    ::= pointwise | binary | view | write | reduction | product | join | choice | cast | dropout
 
 A program is drawn while it runs for real: a step that eager refuses is left out, so that every capture is a program
 that eager runs forward. (Its backward may still be one that eager refuses, as after a write over a saved tensor.)
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from aotgrad.testing.conformance import copy_of
 from aotgrad.testing.torch_function import capture_by_torch_function
 from stagewire.capture import Capture
 
@@ -36,6 +37,13 @@ _WRITES: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
     lambda target, other: target.sigmoid_(),
     lambda target, other: target.__setitem__(0, 1.5),
     lambda target, other: target.__setitem__((..., slice(0, 1)), other),
+    lambda target, other: target.masked_fill_(target > 1, 0.25),
+    lambda target, other: target.index_put_((torch.tensor([0, 0]),), other, accumulate=True),
+    lambda target, other: target.relu_(),
+    lambda target, other: target.unsqueeze(0).clamp_(max=1),
+    lambda target, other: target.div_(other.abs() + 1),
+    lambda target, other: torch.add(target, 1, out=target),
+    lambda target, other: target.view(-1)[1:].add_(1),
 )
 _VIEWS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     lambda x: x.t(),
@@ -54,6 +62,12 @@ _VIEWS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     lambda x: x.movedim(0, -1),
     lambda x: x.detach(),
     lambda x: x.view_as(x),
+    lambda x: x.as_strided((2,), (1,)),
+    lambda x: x.contiguous(),
+    lambda x: x.narrow(0, 0, 1),
+    lambda x: x.split(1)[0],
+    lambda x: x.swapaxes(0, -1),
+    lambda x: x.view(-1, 2),
 )
 
 
@@ -94,11 +108,27 @@ def _product(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
     return torch.matmul(_one(draw, pool), _one(draw, pool))
 
 
+def _join(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
+    return draw(st.sampled_from((torch.cat, torch.stack)))([_one(draw, pool), _one(draw, pool)])
+
+
+def _choice(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
+    first, second = _one(draw, pool), _one(draw, pool)
+    return torch.where(first > second, first, second * 2)
+
+
+def _cast(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
+    return _one(draw, pool).to(draw(st.sampled_from((torch.float64, torch.float32, torch.bfloat16))))
+
+
 def _dropout(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
     return torch.nn.functional.dropout(_one(draw, pool), draw(st.sampled_from((0.0, 0.3, 1.0))))
 
 
-_STEPS: tuple[Step, ...] = (_pointwise, _binary, _view, _view, _write, _write, _reduction, _product, _dropout)
+_STEPS: tuple[Step, ...] = (
+    _pointwise, _binary, _view, _view, _view, _write, _write, _write, _reduction, _product, _dropout, _join, _choice,
+    _cast,
+)  # fmt: skip
 
 
 @st.composite
@@ -123,7 +153,7 @@ def _inputs(draw: st.DrawFn) -> list[torch.Tensor]:
 def programs(draw: st.DrawFn, max_steps: int = 8) -> tuple[Capture, list[torch.Tensor]]:
     """A capture and fresh inputs for it."""
     given = draw(_inputs())
-    kept = [t.detach().clone(memory_format=torch.preserve_format).requires_grad_(t.requires_grad) for t in given]
+    kept = [copy_of(t) for t in given]
 
     def program(*inputs: torch.Tensor) -> list[torch.Tensor]:
         pool = list(inputs)

@@ -95,9 +95,12 @@ def _trace(mode: TraceMode, capture: Capture, training: bool) -> Joint:
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         outputs = replay(capture.graph, tuple(given.tensor for given in inputs), on_line)
     recorder.line = None
-    plan = plan_outputs(mode, inputs, outputs)
+    try:
+        plan = plan_outputs(mode, inputs, outputs)
+        _refuse_changes(capture, inputs, plan)
+    except RuntimeError as error:  # an output whose history torch itself refuses to tell
+        raise BackwardFailed(str(error)) from error
     recorder.phase = "backward"
-    _refuse_changes(capture, inputs, plan)
     tangents, gradients = _backward(mode, inputs, plan)
     return _joint(mode, capture, inputs, plan, tangents, gradients)
 
@@ -233,7 +236,7 @@ def _joint(
     constants = tuple(Value(name, to_wire(metas[name])) for name in mode.constants)
     starts = tuple(Value(ref.name, to_wire(metas[ref.name])) for ref in tangents.values())
     bound = tuple(
-        BoundInput(given.value.name, given.value.type, given.role, index in mutated)
+        BoundInput(given.value.name, given.value.type, given.role, index in mutated, index in mode.fixed_inputs)
         for index, given in enumerate(capture.inputs)
     )
     binding = Binding(

@@ -37,7 +37,11 @@ Handler = Callable[[OpRecord, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class TraceMode(AbstractMode):
-    """Records into `recorder`. `constants`: the real tensors met, by the name of their value."""
+    """Records into `recorder`.
+
+    constants: the real tensors met, by the name of their value. fixed_inputs: inputs that are addressed from the start
+    of their storage.
+    """
 
     tensor_class = Traced
 
@@ -46,6 +50,7 @@ class TraceMode(AbstractMode):
         self.recorder = Recorder()
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
+        self.fixed_inputs: set[int] = set()
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 
@@ -219,11 +224,19 @@ class TraceMode(AbstractMode):
         return self._look(source, after, step, self._apply(step, self.content(source), source.memory.shift))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
-        # as_strided addresses the memory, not the view: it starts again from the base.
+        """as_strided addresses the memory, not the view: it starts again from the base.
+
+        Without an offset, on a tensor that is the whole memory, it starts wherever that tensor does. Otherwise it
+        counts from the start of the storage, and an input must then stand where it stood at capture.
+        """
         memory = source.memory
+        sizes = args[:2]
+        if source.steps or len(args) > 2 or kwargs:
+            sizes = (*sizes, after.storage_offset)
+            if memory.input is not None:
+                self.fixed_inputs.add(memory.input)
         func = aten.as_strided.default
-        step = Step(func, str(func), (*args[:2], after.storage_offset), {}, memory.meta, after)
-        tensor = Traced(after, memory, (step,))
+        tensor = Traced(after, memory, (Step(func, str(func), sizes, {}, memory.meta, after),))
         self.content(tensor)
         return tensor
 
@@ -234,7 +247,7 @@ class TraceMode(AbstractMode):
         if shift:
             offset = after.storage_offset - shift
             after = Meta(after.shape, after.stride, after.dtype, after.device, offset)
-            if step.func is aten.as_strided.default:
+            if step.func is aten.as_strided.default and len(step.args) > 2:
                 raise NoInverse(f"as_strided of a written input at storage offset {shift}")
         return self.recorder.record(step.target, (value, *step.args), step.kwargs, after)
 

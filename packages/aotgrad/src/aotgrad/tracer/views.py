@@ -114,7 +114,7 @@ def _scatter(func: OpOverload) -> Any:
 
 
 def _as_strided_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
-    if step.before.storage_offset:
+    if step.before.storage_offset and len(step.args) > 2:
         raise NoInverse(f"a write through as_strided of an input at storage offset {step.before.storage_offset}")
     return emit(aten.as_strided_scatter.default, (base, content, *step.args), {})
 
