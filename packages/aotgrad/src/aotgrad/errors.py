@@ -28,6 +28,7 @@ class ReplayFailed(StageError):
     """A captured call raised while it ran on types; eager torch would raise as well."""
 
     code = "AG001"
+    refuses_program = True
     fix = "Run the line without compilation to see torch's own error, and correct the operands."
 
 
@@ -35,6 +36,7 @@ class BackwardFailed(StageError):
     """Autograd refused the backward of the captured program."""
 
     code = "AG002"
+    refuses_program = True
     fix = "Run the backward without compilation to see torch's own error; often a saved tensor was changed in place."
 
 
@@ -42,6 +44,7 @@ class NoFunctionalForm(StageError):
     """An op that writes into its arguments and has no functional form."""
 
     code = "AG003"
+    refuses_program = True
     fix = "Write the out-of-place form of the op, or let this line run outside the graph."
 
 
@@ -49,6 +52,7 @@ class NoInverse(StageError):
     """A write through a view that cannot be put back into its base."""
 
     code = "AG004"
+    refuses_program = True
     fix = "Clone the tensor before writing into it, or write through a slice, select, view or transpose."
 
 
@@ -56,6 +60,7 @@ class MetadataMutation(StageError):
     """An op that changes the sizes, strides or storage of an input in place."""
 
     code = "AG005"
+    refuses_program = True
     fix = "Use the out-of-place form (x = x.t()), or let this line run outside the graph."
 
 
@@ -63,6 +68,7 @@ class UnliftedLeaf(StageError):
     """A real tensor that requires grad appeared inside the trace; its gradient would be lost."""
 
     code = "AG006"
+    refuses_program = True
     fix = "Make the tensor an input of the graph (a parameter, an argument, an attribute)."
 
 
@@ -70,6 +76,7 @@ class UnsupportedOutput(StageError):
     """An output that no binding can rebuild."""
 
     code = "AG007"
+    refuses_program = True
     fix = "Return a clone of the tensor."
 
 
@@ -84,6 +91,7 @@ class UnwirableValue(StageError):
     """An argument of an op that has no form in a document."""
 
     code = "AG009"
+    refuses_program = True
     fix = "Pass numbers, dtypes, devices and tensors only, or let this line run outside the graph."
 
 
@@ -91,6 +99,7 @@ class GeneratorArgument(StageError):
     """A random op with a generator of its own."""
 
     code = "AG010"
+    refuses_program = True
     fix = "Use the default generator (torch.manual_seed), or let this line run outside the graph."
 
 
@@ -105,6 +114,7 @@ class AliasedMutation(StageError):
     """A tensor that the graph writes shares memory with another input."""
 
     code = "AG012"
+    refuses_program = True
     fix = "Pass tensors that do not overlap, or clone one of them."
 
 
@@ -126,6 +136,7 @@ class NoGraphForm(StageError):
     """A call that changes a tensor object itself (its data, its .grad, its hooks), which no graph can say."""
 
     code = "AG015"
+    refuses_program = True
     fix = "Let this line run outside the graph."
 
 
@@ -133,4 +144,5 @@ class OtherOffset(StageError):
     """An input that the program addresses by as_strided stands at another place of its storage than at capture."""
 
     code = "AG016"
+    refuses_program = True
     fix = "Clone the tensor before the call, or read it by views instead of as_strided with an offset."

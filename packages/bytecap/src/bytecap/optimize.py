@@ -147,7 +147,13 @@ class _Engine:
         compiled = self._compiled_before(view.code, result.capture)
         self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
         if compiled is None and result.has_graph:
-            compiled = plain(self.backend(result.capture, result.example_inputs))
+            try:
+                compiled = plain(self.backend(result.capture, result.example_inputs))
+            except StageError as error:
+                if self.fullgraph or not error.refuses_program:
+                    raise
+                self.report(view.code, error, Refused(error))
+                return Entry(guard, view.code, error.with_traceback(None))
         return Entry(guard, result.replacement(compiled), _Compiled(result.capture, compiled))
 
     def _compiled_before(self, code: CodeType, new: Capture) -> Callable[..., Any] | None:
