@@ -199,3 +199,18 @@ def test_modules_made_in_a_frame_after_torchs_own_capture_has_run() -> None:
     x, y = torch.randn(4, 5), torch.tensor([0, 1, 2, 3])
     expected = torch.compile(f, backend="eager")(x, y)
     torch.testing.assert_close(stagefold.compile(f, fullgraph=True)(x, y), expected)
+
+
+def test_a_compiled_module_is_true_when_its_original_is() -> None:
+    assert stagefold.compile(nn.Linear(2, 2))
+    assert not stagefold.compile(nn.Sequential())
+
+
+def test_what_a_later_stage_refuses_runs_plain_or_is_the_error() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().detach().requires_grad_()
+
+    with pytest.warns(UserWarning, match="AG007"):
+        assert stagefold.compile(f)(torch.ones(2)).requires_grad
+    with pytest.raises(stagefold.StageError, match="AG007"):
+        stagefold.compile(f, fullgraph=True)(torch.ones(2))

@@ -50,7 +50,7 @@ class IndexOutOfRange(StageError, IndexError):
     fix = "Check the index tensors: every value must satisfy -size <= index < size."
 
 
-class IntegerDivisionByZero(StageError, ZeroDivisionError):
+class IntegerDivisionByZero(StageError, RuntimeError, ZeroDivisionError):
     """An integer division by zero, met while a kernel ran."""
 
     code = "CG007"

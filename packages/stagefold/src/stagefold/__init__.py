@@ -10,3 +10,4 @@ from stagefold.api import CompiledModule as CompiledModule
 from stagefold.api import compile as compile
 from stagefold.backends import list_backends as list_backends
 from stagefold.pipeline import Pipeline as Pipeline
+from stagewire.errors import StageError as StageError

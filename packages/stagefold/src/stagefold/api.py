@@ -118,6 +118,9 @@ class CompiledModule(torch.nn.Module):
     def __repr__(self) -> str:
         return f"Compiled({self._original!r})"
 
+    def __bool__(self) -> bool:
+        return bool(self._original)
+
     def __len__(self) -> int:
         return len(self._original)
 
