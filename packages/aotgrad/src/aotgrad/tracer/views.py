@@ -116,6 +116,8 @@ def _scatter(func: OpOverload) -> Any:
 def _as_strided_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
     if step.before.storage_offset and len(step.args) > 2:
         raise NoInverse(f"a write through as_strided of an input at storage offset {step.before.storage_offset}")
+    if not is_contiguous(step.before.shape, step.before.stride):
+        raise NoInverse(f"a write through as_strided of {step.before}")  # as_strided_scatter takes no other
     return emit(aten.as_strided_scatter.default, (base, content, *step.args), {})
 
 
