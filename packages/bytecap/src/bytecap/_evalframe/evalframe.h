@@ -118,6 +118,8 @@ int hook_init(void);
 void hook_acquire(void);
 void hook_release(void);
 int hook_installed(void);
+
+/* code_marks.c */
 extern PyMethodDef code_methods[];
 
 /* guard_program.c */

@@ -1,0 +1,190 @@
+/* Marking code objects and looking at their entries, from Python. */
+#include "evalframe.h"
+
+static int
+parse_mark(PyObject *const *args, Py_ssize_t count, PyCodeObject **code, Owner **owner)
+{
+    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != owner_type) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
+        return -1;
+    }
+    *code = (PyCodeObject *)args[0];
+    *owner = (Owner *)args[1];
+    if ((*owner)->callback == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the Owner was not initialised");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+set_mark(PyObject *const *args, Py_ssize_t count, int enabled, int skipped)
+{
+    PyCodeObject *code;
+    Owner *owner;
+    if (parse_mark(args, count, &code, &owner) < 0) {
+        return NULL;
+    }
+    Mark *mark = mark_ensure(code, owner);
+    if (mark == NULL) {
+        return NULL;
+    }
+    mark->enabled = enabled;
+    mark->skipped = skipped;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+py_enable(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 1, 0);
+}
+
+static PyObject *
+py_skip(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 0, 1);
+}
+
+static PyObject *
+py_forget(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    return set_mark(args, count, 0, 0);
+}
+
+static PyObject *
+py_disable(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, bool)");
+        return NULL;
+    }
+    CodeState *state = code_state_ensure((PyCodeObject *)args[0]);
+    if (state == NULL) {
+        return NULL;
+    }
+    state->disabled = PyObject_IsTrue(args[1]) == 1;
+    Py_RETURN_NONE;
+}
+
+/* entries(code, owner | None) -> tuple: of this owner, or of all. */
+static PyObject *
+py_entries(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    PyObject *found = PyList_New(0);
+    for (Mark *mark = state ? state->marks : NULL; found != NULL && mark != NULL;
+         mark = mark->next_of_code) {
+        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+            continue;
+        }
+        Py_ssize_t end = PyList_GET_SIZE(found);
+        if (PyList_SetSlice(found, end, end, mark->entries) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    PyObject *result = found != NULL ? PyList_AsTuple(found) : NULL;
+    Py_XDECREF(found);
+    return result;
+}
+
+/* Drops the entries (and skip marks) of one owner, or of all. What is running keeps running. */
+static PyObject *
+py_reset(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner or None)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    PyObject *dropped = PyList_New(0); /* freed only after the walk: freeing runs any code */
+    if (dropped == NULL) {
+        return NULL;
+    }
+    for (Mark *mark = state ? state->marks : NULL; mark != NULL; mark = mark->next_of_code) {
+        if (args[1] != Py_None && (PyObject *)mark->owner != args[1]) {
+            continue;
+        }
+        PyObject *empty = PyList_New(0);
+        if (empty == NULL || PyList_Append(dropped, mark->entries) < 0) {
+            Py_XDECREF(empty);
+            Py_DECREF(dropped);
+            return NULL;
+        }
+        Py_SETREF(mark->entries, empty); /* `dropped` keeps the old list alive here */
+        mark->generation++;
+        mark->skipped = 0;
+    }
+    Py_DECREF(dropped);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+py_remove_entry(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0]) || Py_TYPE(args[1]) != entry_type) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, entry)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    for (Mark *mark = state ? state->marks : NULL; mark != NULL; mark = mark->next_of_code) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
+            if (PyList_GET_ITEM(mark->entries, i) == args[1]) {
+                mark->generation++;
+                if (PyList_SetSlice(mark->entries, i, i + 1, NULL) < 0) {
+                    return NULL;
+                }
+                Py_RETURN_TRUE;
+            }
+        }
+    }
+    Py_RETURN_FALSE;
+}
+
+static PyObject *
+py_status(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected (code, owner)");
+        return NULL;
+    }
+    CodeState *state = code_state_get((PyCodeObject *)args[0]);
+    Mark *mark = state != NULL ? mark_find(state, (Owner *)args[1]) : NULL;
+    const char *status = "unmarked";
+    if (state != NULL && state->disabled) {
+        status = "disabled";
+    } else if (mark != NULL && mark->skipped) {
+        status = "skipped";
+    } else if (mark != NULL && mark->enabled) {
+        status = "enabled";
+    }
+    return PyUnicode_FromString(status);
+}
+
+#define FASTCALL(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+
+PyMethodDef code_methods[] = {
+    {"enable", FASTCALL(py_enable), "enable(code, owner): capture this code for this owner."},
+    {"skip", FASTCALL(py_skip), "skip(code, owner): run this code plain for ever."},
+    {"forget", FASTCALL(py_forget), "forget(code, owner): neither enabled nor skipped."},
+    {"disable", FASTCALL(py_disable),
+     "disable(code, flag): nobody captures this code nor what it calls."},
+    {"entries", FASTCALL(py_entries), "entries(code, owner | None) -> tuple of Entry."},
+    {"reset", FASTCALL(py_reset), "reset(code, owner | None): drop entries and skip marks."},
+    {"remove_entry", FASTCALL(py_remove_entry), "remove_entry(code, entry) -> bool."},
+    {"status", FASTCALL(py_status),
+     "status(code, owner) -> 'unmarked' | 'enabled' | 'skipped' | 'disabled'."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,426 @@
+/* Recording a run that held: which of its nodes and checks have to be looked at again, and how.
+ * The words are those of guard_replay.c. */
+#include "guard_replay.h"
+
+typedef enum { STRONG, FETCHED, LATE } Standing;
+
+typedef struct {
+    GuardProgram *program;
+    PyObject *const *values; /* of the run that held */
+    Replay *replay;
+    Standing *standing;      /* of each node */
+    int *fetch_step;         /* node -> its step, or -1 */
+    int *object_step;        /* node -> its object, type or class step, or -1 */
+    Step *late;              /* collected apart, appended at the end */
+    PyObject **pinned;       /* set of dicts that have a step: open addressing */
+    size_t pinned_size;      /* a power of two */
+    char *is_held;
+} Recorder;
+
+static Step *
+add_step(Recorder *recorder, StepKind kind, PyObject *object)
+{
+    Step *step = &recorder->replay->steps[recorder->replay->first_count++];
+    memset(step, 0, sizeof *step);
+    step->kind = kind;
+    step->object = object;
+    return step;
+}
+
+static Step *
+add_late(Recorder *recorder, StepKind kind, int node)
+{
+    Step *step = &recorder->late[recorder->replay->late_count++];
+    memset(step, 0, sizeof *step);
+    step->kind = kind;
+    step->node = node;
+    return step;
+}
+
+/* 1: the dict, which the node is or has, is compared from now on; 0: its changes cannot be seen. */
+static int
+pin_dict(Recorder *recorder, int node, PyObject *dict)
+{
+    uint64_t tag = dict_tag(dict);
+    if (tag == 0 || recorder->program->nodes[node].is_volatile) {
+        return 0;
+    }
+    size_t mask = recorder->pinned_size - 1;
+    size_t at = ((uintptr_t)dict >> 4) & mask;
+    while (recorder->pinned[at] != NULL) {
+        if (recorder->pinned[at] == dict) {
+            return 1;
+        }
+        at = (at + 1) & mask;
+    }
+    recorder->pinned[at] = dict;
+    Step *step = add_step(recorder, STEP_DICT, dict);
+    step->as.tag = tag;
+    step->node = node;
+    return 1;
+}
+
+/* The node's value must be the very object it was. */
+static void
+anchor(Recorder *recorder, int node)
+{
+    if (recorder->standing[node] == FETCHED) {
+        recorder->replay->steps[recorder->fetch_step[node]].object = recorder->values[node];
+    }
+}
+
+/* Compares type and instance dict of the node's value; once. 0: not possible. */
+static int
+pin_object(Recorder *recorder, int node)
+{
+    const Group *group = recorder->program->nodes[node].group;
+    PyObject *value = recorder->values[node];
+    if (recorder->standing[node] == LATE || group == NULL || group->version == 0 ||
+        group->type != Py_TYPE(value) || group->version != type_version(group->type) ||
+        group->dict[0] == NULL || peek_instance_dict(value) != group->dict[0]) {
+        return 0;
+    }
+    anchor(recorder, node);
+    int at = recorder->object_step[node];
+    Step *step = at < 0 ? NULL : &recorder->replay->steps[at];
+    if (step != NULL && step->kind == STEP_OBJECT) {
+        return 1;
+    }
+    if (step == NULL || step->as.type != group->type) {
+        recorder->object_step[node] = recorder->replay->first_count;
+        step = add_step(recorder, STEP_OBJECT, value);
+    }
+    step->kind = STEP_OBJECT;
+    step->as.type = group->type;
+    step->version = group->version;
+    step->dict = group->dict[0];
+    return 1;
+}
+
+/* Compares the versions of the class that the node's value is, and of its metaclass; once. */
+static int
+pin_class(Recorder *recorder, int node)
+{
+    PyTypeObject *type = (PyTypeObject *)recorder->values[node], *metatype = Py_TYPE(type);
+    if (recorder->standing[node] == LATE || metatype->tp_getattro != PyType_Type.tp_getattro ||
+        type_version(type) == 0 || type_version(metatype) == 0) {
+        return 0;
+    }
+    anchor(recorder, node);
+    if (recorder->object_step[node] < 0 ||
+        recorder->replay->steps[recorder->object_step[node]].kind != STEP_CLASS) {
+        add_step(recorder, STEP_CLASS, (PyObject *)metatype)->version = type_version(metatype);
+        recorder->object_step[node] = recorder->replay->first_count;
+        add_step(recorder, STEP_CLASS, (PyObject *)type)->version = type_version(type);
+    }
+    return 1;
+}
+
+/* What a class lookup gives without making an object: what lies in a class, or a staticmethod's
+ * function. */
+static Standing
+class_attribute_standing(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    PyTypeObject *type = (PyTypeObject *)recorder->values[node->parent];
+    PyObject *found = _PyType_Lookup(type, node->name);
+    int is_kept = found != NULL && (found == recorder->values[index] ||
+                                    Py_TYPE(found) == &PyStaticMethod_Type);
+    return is_kept && pin_class(recorder, node->parent) ? STRONG : LATE;
+}
+
+/* Are the dicts still as they were when the group remembered what it found? */
+static int
+pin_group(Recorder *recorder, int node, int count)
+{
+    const Group *group = recorder->program->nodes[node].group;
+    for (int i = 0; i < count; i++) {
+        if (dict_tag(group->dict[i]) != group->tag[i] ||
+            !pin_dict(recorder, node, group->dict[i])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static Standing
+attribute_standing(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    const Group *group = recorder->program->nodes[node->parent].group;
+    PyObject *value = recorder->values[index];
+    if (PyType_Check(recorder->values[node->parent])) {
+        return class_attribute_standing(recorder, index);
+    }
+    int is_dict = value == group->dict[0] &&
+                  PyUnicode_CompareWithASCIIString(node->name, "__dict__") == 0;
+    int is_remembered = node->epoch != 0 && node->epoch == group->epoch &&
+                        node->memo.value == value;
+    if ((!is_dict && !is_remembered) || !pin_object(recorder, node->parent)) {
+        return LATE;
+    }
+    if (is_dict) {
+        return STRONG; /* comparing the object compares its dict */
+    }
+    int is_own = fetch_dict_item(group->dict[0], node->name) == value;
+    int is_registered = !is_own && _PyType_Lookup(group->type, node->name) == NULL;
+    if (pin_group(recorder, node->parent, is_registered ? group->dict_count : 1)) {
+        return STRONG;
+    }
+    return is_own ? FETCHED : LATE;
+}
+
+static Standing
+member_standing(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    PyObject *parent = recorder->values[node->parent];
+    Standing above = recorder->standing[node->parent];
+    int ordered = PyODict_Check(parent) && node->kind != FETCH_ITEM;
+    if (PyDict_Check(parent) && !ordered) {
+        int is_current = node->memo.dict == parent && node->memo.tag == dict_tag(parent) &&
+                         node->memo.value == recorder->values[index];
+        return above == STRONG && is_current && pin_dict(recorder, node->parent, parent) ? STRONG
+                                                                                       : FETCHED;
+    }
+    if (PyTuple_Check(parent)) {
+        return above;
+    }
+    return PyList_Check(parent) ? FETCHED : LATE;
+}
+
+static Standing
+standing_of(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    if (node->parent >= 0 && recorder->standing[node->parent] == LATE) {
+        return LATE;
+    }
+    switch (node->kind) {
+    case FETCH_OBJECT:
+    case FETCH_FRAME:
+        return STRONG;
+    case FETCH_ATTRIBUTE:
+        return attribute_standing(recorder, index);
+    case FETCH_ITEM:
+    case FETCH_DICT_KEY:
+    case FETCH_DICT_VALUE:
+        return member_standing(recorder, index);
+    default:
+        return FETCHED;
+    }
+}
+
+/* ---- which checks are made again ------------------------------------------------------- */
+
+typedef enum { SETTLED, AGAIN, AGAIN_LATE } Outlook;
+
+static int
+is_scalar(PyObject *literal)
+{
+    return !PyTuple_Check(literal) && !PyList_Check(literal) && !PyDict_Check(literal) &&
+           !PySlice_Check(literal) && !PyAnySet_Check(literal);
+}
+
+static Outlook
+outlook_of_members(Recorder *recorder, Check *check, int node, PyObject *value)
+{
+    if (recorder->standing[node] == STRONG) {
+        if (PyTuple_Check(value) && check->kind == CHECK_LENGTH) {
+            return SETTLED;
+        }
+        int order_matters = check->kind == CHECK_KEYS && PyODict_Check(value);
+        if (PyDict_Check(value) && !order_matters && check_holds(check, value, NULL, NULL) &&
+            pin_dict(recorder, node, value)) {
+            return SETTLED;
+        }
+    }
+    int is_plain = PyTuple_Check(value) || PyList_Check(value) || PyDict_Check(value);
+    return check->kind == CHECK_LENGTH && is_plain ? AGAIN : AGAIN_LATE;
+}
+
+static Outlook
+outlook_of(Recorder *recorder, Check *check, int node)
+{
+    PyObject *value = recorder->values[node];
+    int is_strong = recorder->standing[node] == STRONG;
+    switch (check->kind) {
+    case CHECK_TYPE_IS:
+        return is_strong && !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) ? SETTLED : AGAIN;
+    case CHECK_IDENTITY:
+        return is_strong ? SETTLED : AGAIN;
+    case CHECK_EQUALS:
+        return is_strong && is_scalar(check->argument) ? SETTLED : AGAIN;
+    case CHECK_LENGTH:
+    case CHECK_KEYS:
+    case CHECK_HAS_KEY:
+    case CHECK_LACKS_KEY:
+        return outlook_of_members(recorder, check, node, value);
+    case CHECK_SAME:
+    case CHECK_NOT_SAME: {
+        Standing other = recorder->standing[check->as.number];
+        if (other == LATE) {
+            return AGAIN_LATE;
+        }
+        return is_strong && other == STRONG ? SETTLED : AGAIN;
+    }
+    case CHECK_FUNCTION:
+    case CHECK_TENSOR:
+    case CHECK_SYMBOL:
+        return AGAIN;
+    case CHECK_HAS_ATTRIBUTE:
+    case CHECK_LACKS_ATTRIBUTE:
+        return PyType_Check(value) && check_holds(check, value, NULL, NULL) &&
+                       pin_class(recorder, node)
+                   ? SETTLED
+                   : AGAIN_LATE;
+    default: /* torch's state */
+        return AGAIN_LATE;
+    }
+}
+
+static void
+check_now(Recorder *recorder, const Check *check, int node)
+{
+    PyObject *value = recorder->values[node];
+    if (recorder->standing[node] == STRONG && check->kind == CHECK_TENSOR) {
+        add_step(recorder, STEP_TENSOR, value)->as.tensor = check->as.tensor;
+    } else if (recorder->standing[node] == STRONG && check->kind == CHECK_TYPE_IS) {
+        recorder->object_step[node] = recorder->replay->first_count; /* pin_object builds on it */
+        add_step(recorder, STEP_TYPE, value)->as.type = (PyTypeObject *)check->argument;
+    } else {
+        Step *step = add_step(recorder, STEP_CHECK, NULL);
+        step->node = node;
+        step->check = (int)(check - recorder->program->checks);
+    }
+}
+
+static void
+check_late(Recorder *recorder, const Check *check, int node)
+{
+    add_late(recorder, STEP_CHECK, node)->check = (int)(check - recorder->program->checks);
+    if (recorder->standing[node] == STRONG) {
+        recorder->is_held[node] = 1;
+    }
+    if ((check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) &&
+        recorder->standing[check->as.number] == STRONG) {
+        recorder->is_held[check->as.number] = 1;
+    }
+}
+
+static void
+record_node(Recorder *recorder, int index)
+{
+    const Node *node = &recorder->program->nodes[index];
+    Standing standing = recorder->standing[index] = standing_of(recorder, index);
+    recorder->replay->values[index] = recorder->values[index];
+    if (standing == FETCHED) {
+        recorder->fetch_step[index] = recorder->replay->first_count;
+        Step *step = add_step(recorder, STEP_FETCH, NULL);
+        step->node = index;
+        step->dict = node->kind == FETCH_ATTRIBUTE
+                         ? recorder->program->nodes[node->parent].group->dict[0] : NULL;
+    } else if (standing == LATE) {
+        add_late(recorder, STEP_FETCH, index);
+        if (node->parent >= 0 && recorder->standing[node->parent] == STRONG) {
+            recorder->is_held[node->parent] = 1;
+        }
+    }
+    for (int i = 0; i < node->check_count; i++) {
+        Check *check = &recorder->program->checks[node->first_check + i];
+        Outlook outlook = outlook_of(recorder, check, index);
+        if (standing == LATE || outlook == AGAIN_LATE) {
+            check_late(recorder, check, index);
+        } else if (outlook == AGAIN) {
+            check_now(recorder, check, index);
+        }
+    }
+}
+
+/* Slots in the order in which steps fetch: those of the first part, then the late ones. */
+static void
+number_slots(Recorder *recorder)
+{
+    Replay *replay = recorder->replay;
+    for (int i = 0; i < recorder->program->node_count; i++) {
+        replay->slots[i] = -1;
+    }
+    memcpy(replay->steps + replay->first_count, recorder->late,
+           (size_t)replay->late_count * sizeof(Step));
+    for (int i = 0; i < replay->first_count + replay->late_count; i++) {
+        if (replay->steps[i].kind == STEP_FETCH) {
+            replay->slots[replay->steps[i].node] = replay->fetched_count++;
+        }
+    }
+    for (int i = 0; i < recorder->program->node_count; i++) {
+        if (recorder->is_held[i]) {
+            replay->held[replay->held_count++] = i;
+        }
+    }
+}
+
+static int
+recorder_begin(Recorder *recorder, GuardProgram *program, const Run *run)
+{
+    size_t nodes = (size_t)program->node_count + 1, checks = (size_t)program->check_count;
+    memset(recorder, 0, sizeof *recorder);
+    recorder->program = program;
+    recorder->values = run->values;
+    recorder->pinned_size = 16;
+    /* A node pins at most five dicts (its own, three registries, and the one it is) or two classes,
+     * and has a fetch, an object and a type step. */
+    size_t most_steps = 10 * nodes + 2 * checks;
+    while (recorder->pinned_size < 12 * nodes + 2 * checks) {
+        recorder->pinned_size *= 2;
+    }
+    Replay *replay = recorder->replay = PyMem_Calloc(1, sizeof(Replay));
+    recorder->standing = PyMem_Calloc(nodes, sizeof(Standing));
+    recorder->fetch_step = PyMem_Malloc(nodes * sizeof(int));
+    recorder->object_step = PyMem_Malloc(nodes * sizeof(int));
+    recorder->late = PyMem_Malloc((nodes + checks) * sizeof(Step));
+    recorder->pinned = PyMem_Calloc(recorder->pinned_size, sizeof(PyObject *));
+    recorder->is_held = PyMem_Calloc(nodes, 1);
+    if (replay == NULL || recorder->standing == NULL || recorder->fetch_step == NULL ||
+        recorder->object_step == NULL || recorder->late == NULL || recorder->pinned == NULL || recorder->is_held == NULL) {
+        return 0;
+    }
+    memset(recorder->fetch_step, -1, nodes * sizeof(int));
+    memset(recorder->object_step, -1, nodes * sizeof(int));
+    replay->steps = PyMem_Malloc(most_steps * sizeof(Step));
+    replay->values = PyMem_Calloc(nodes, sizeof(PyObject *));
+    replay->slots = PyMem_Calloc(nodes, sizeof(int));
+    replay->held = PyMem_Calloc(nodes, sizeof(int));
+    return replay->steps != NULL && replay->values != NULL && replay->slots != NULL &&
+           replay->held != NULL;
+}
+
+void
+replay_record(GuardProgram *program, const Run *run)
+{
+    Recorder recorder;
+    if (!tensor_reads_raw() || program->replaying) {
+        return;
+    }
+    replay_free(program->replay);
+    program->replay = NULL;
+    program->replays = 0;
+    if (recorder_begin(&recorder, program, run)) {
+        for (int i = 0; i < program->node_count; i++) {
+            record_node(&recorder, i);
+        }
+        number_slots(&recorder);
+        Step *fitting = PyMem_Realloc(recorder.replay->steps,
+                                      (size_t)(recorder.replay->first_count +
+                                               recorder.replay->late_count + 1) * sizeof(Step));
+        recorder.replay->steps = fitting != NULL ? fitting : recorder.replay->steps;
+        program->replay = recorder.replay;
+        recorder.replay = NULL;
+    }
+    replay_free(recorder.replay);
+    PyMem_Free(recorder.standing);
+    PyMem_Free(recorder.fetch_step);
+    PyMem_Free(recorder.object_step);
+    PyMem_Free(recorder.late);
+    PyMem_Free(recorder.pinned);
+    PyMem_Free(recorder.is_held);
+}
