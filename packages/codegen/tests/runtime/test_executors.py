@@ -282,3 +282,26 @@ def test_tensors_are_not_leaked(directory):
     watched = [weakref.ref(result[0]) for result in results]
     del results
     assert not any(reference() is not None for reference in watched)
+
+
+def test_inference_mode_may_come_and_go(directory):
+    """Tensors on the arena are made at the first call, whatever mode that is in, and serve all later ones."""
+    x = torch.randn(4, 4)
+    types = type_of(x)
+    buffers = (Buffer("x", types, "input"), Buffer("a", types, "extern"), Buffer("b", types, "extern"))
+    steps = (
+        Extern("aten.mm.default", (Ref("x"), Ref("x")), {}, ("a",)),
+        Extern("aten.mm.default", (Ref("a"), Ref("x")), {}, ("b",)),
+    )
+    graph = LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("b"),), steps=steps)
+    unit = emit(graph, Options())
+    for first in (torch.inference_mode(), torch.no_grad(), torch.enable_grad()):
+        run = load(unit, directory)
+        with first:
+            torch.testing.assert_close(run(x)[0], x @ x @ x)
+        torch.testing.assert_close(run(x)[0], x @ x @ x)
+        with torch.inference_mode():
+            torch.testing.assert_close(run(x)[0], x @ x @ x)
+        (found,) = run(x)
+        assert not found.is_inference()
+        found.add_(1)
