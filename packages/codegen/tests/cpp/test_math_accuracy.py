@@ -50,8 +50,6 @@ def ulps(found: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("op", ULPS)
 def test_ulps(op, tmp_path):
     x = sweep()
-    if op in ("sin", "cos"):
-        x = x[(x.abs() < 2.0**50) | ~x.isfinite()]  # beyond, the README promises nothing
     if op == "digamma":
         x = x[(x > 0.01) & (x < 1e30) & ((x - 1.4616321).abs() > 0.01)]  # relative error is unbounded at the zeros
     (found,) = load(emit(unary_graph(op, x.numel()), Options()), tmp_path)(x)

@@ -102,7 +102,7 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
         case ("abs", (a,)):
             return f"__builtin_fabs{mark}({a})"
         case ("sign", (a,)):
-            return f"({a} > 0 ? {one} : {a} < 0 ? -{one} : {a})"
+            return f"({a} > 0 ? {one} : {a} < 0 ? -{one} : 0.0{mark})"  # zero for nan and -0, as in torch
         case ("sqrt", (a,)):
             return f"__builtin_sqrt{mark}({a})"
         case ("rsqrt", (a,)):

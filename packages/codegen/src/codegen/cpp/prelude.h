@@ -199,13 +199,63 @@ SF_INLINE f32 sf_erf_f32(f32 a) {
   return a != a ? a : y;
 }
 
+static const u64 sf_turns_high[85] = {  // 2**(20 + i) / (2*pi) without its whole part: the first 64 bits
+  0x0db9391054a7f09dull, 0x1b727220a94fe13aull, 0x36e4e441529fc275ull, 0x6dc9c882a53f84eaull,
+  0xdb9391054a7f09d5ull, 0xb727220a94fe13abull, 0x6e4e441529fc2757ull, 0xdc9c882a53f84eafull,
+  0xb9391054a7f09d5full, 0x727220a94fe13abeull, 0xe4e441529fc2757dull, 0xc9c882a53f84eafaull,
+  0x9391054a7f09d5f4ull, 0x27220a94fe13abe8ull, 0x4e441529fc2757d1ull, 0x9c882a53f84eafa3ull,
+  0x391054a7f09d5f47ull, 0x7220a94fe13abe8full, 0xe441529fc2757d1full, 0xc882a53f84eafa3eull,
+  0x91054a7f09d5f47dull, 0x220a94fe13abe8faull, 0x441529fc2757d1f5ull, 0x882a53f84eafa3eaull,
+  0x1054a7f09d5f47d4ull, 0x20a94fe13abe8fa9ull, 0x41529fc2757d1f53ull, 0x82a53f84eafa3ea6ull,
+  0x054a7f09d5f47d4dull, 0x0a94fe13abe8fa9aull, 0x1529fc2757d1f534ull, 0x2a53f84eafa3ea69ull,
+  0x54a7f09d5f47d4d3ull, 0xa94fe13abe8fa9a6ull, 0x529fc2757d1f534dull, 0xa53f84eafa3ea69bull,
+  0x4a7f09d5f47d4d37ull, 0x94fe13abe8fa9a6eull, 0x29fc2757d1f534ddull, 0x53f84eafa3ea69bbull,
+  0xa7f09d5f47d4d377ull, 0x4fe13abe8fa9a6eeull, 0x9fc2757d1f534ddcull, 0x3f84eafa3ea69bb8ull,
+  0x7f09d5f47d4d3770ull, 0xfe13abe8fa9a6ee0ull, 0xfc2757d1f534ddc0ull, 0xf84eafa3ea69bb81ull,
+  0xf09d5f47d4d37703ull, 0xe13abe8fa9a6ee06ull, 0xc2757d1f534ddc0dull, 0x84eafa3ea69bb81bull,
+  0x09d5f47d4d377036ull, 0x13abe8fa9a6ee06dull, 0x2757d1f534ddc0dbull, 0x4eafa3ea69bb81b6ull,
+  0x9d5f47d4d377036dull, 0x3abe8fa9a6ee06dbull, 0x757d1f534ddc0db6ull, 0xeafa3ea69bb81b6cull,
+  0xd5f47d4d377036d8ull, 0xabe8fa9a6ee06db1ull, 0x57d1f534ddc0db62ull, 0xafa3ea69bb81b6c5ull,
+  0x5f47d4d377036d8aull, 0xbe8fa9a6ee06db14ull, 0x7d1f534ddc0db629ull, 0xfa3ea69bb81b6c52ull,
+  0xf47d4d377036d8a5ull, 0xe8fa9a6ee06db14aull, 0xd1f534ddc0db6295ull, 0xa3ea69bb81b6c52bull,
+  0x47d4d377036d8a56ull, 0x8fa9a6ee06db14acull, 0x1f534ddc0db62959ull, 0x3ea69bb81b6c52b3ull,
+  0x7d4d377036d8a566ull, 0xfa9a6ee06db14accull, 0xf534ddc0db629599ull, 0xea69bb81b6c52b32ull,
+  0xd4d377036d8a5664ull, 0xa9a6ee06db14acc9ull, 0x534ddc0db6295993ull, 0xa69bb81b6c52b327ull,
+  0x4d377036d8a5664full};
+static const u64 sf_turns_low[85] = {  // and the 40 bits after them
+  0x5f47d4d377ull, 0xbe8fa9a6eeull, 0x7d1f534ddcull, 0xfa3ea69bb8ull, 0xf47d4d3770ull, 0xe8fa9a6ee0ull,
+  0xd1f534ddc0ull, 0xa3ea69bb81ull, 0x47d4d37703ull, 0x8fa9a6ee06ull, 0x1f534ddc0dull, 0x3ea69bb81bull,
+  0x7d4d377036ull, 0xfa9a6ee06dull, 0xf534ddc0dbull, 0xea69bb81b6ull, 0xd4d377036dull, 0xa9a6ee06dbull,
+  0x534ddc0db6ull, 0xa69bb81b6cull, 0x4d377036d8ull, 0x9a6ee06db1ull, 0x34ddc0db62ull, 0x69bb81b6c5ull,
+  0xd377036d8aull, 0xa6ee06db14ull, 0x4ddc0db629ull, 0x9bb81b6c52ull, 0x377036d8a5ull, 0x6ee06db14aull,
+  0xddc0db6295ull, 0xbb81b6c52bull, 0x77036d8a56ull, 0xee06db14acull, 0xdc0db62959ull, 0xb81b6c52b3ull,
+  0x7036d8a566ull, 0xe06db14accull, 0xc0db629599ull, 0x81b6c52b32ull, 0x036d8a5664ull, 0x06db14acc9ull,
+  0x0db6295993ull, 0x1b6c52b327ull, 0x36d8a5664full, 0x6db14acc9eull, 0xdb6295993cull, 0xb6c52b3278ull,
+  0x6d8a5664f1ull, 0xdb14acc9e2ull, 0xb6295993c4ull, 0x6c52b32788ull, 0xd8a5664f10ull, 0xb14acc9e21ull,
+  0x6295993c43ull, 0xc52b327887ull, 0x8a5664f10eull, 0x14acc9e21cull, 0x295993c439ull, 0x52b3278872ull,
+  0xa5664f10e4ull, 0x4acc9e21c8ull, 0x95993c4390ull, 0x2b32788720ull, 0x5664f10e41ull, 0xacc9e21c82ull,
+  0x5993c43904ull, 0xb327887208ull, 0x664f10e410ull, 0xcc9e21c820ull, 0x993c439041ull, 0x3278872083ull,
+  0x64f10e4107ull, 0xc9e21c820full, 0x93c439041full, 0x278872083full, 0x4f10e4107full, 0x9e21c820ffull,
+  0x3c439041feull, 0x78872083fcull, 0xf10e4107f9ull, 0xe21c820ff2ull, 0xc439041fe5ull, 0x8872083fcaull,
+  0x10e4107f94ull};
+
 SF_INLINE f64 sf_quarter_turns_f32(f32 x, i32 *quadrant) {
-  // x - n*pi/2 in float64 with a two-part pi/2: good for |x| below 2**50
+  // x - n*pi/2 in float64 with a two-part pi/2 up to 2**43; above, the turns of 24 bits at a known exponent
   f64 a = x;
   f64 z = SF_FMAD(a, 0.63661977236758134308, 6755399441055744.0);
   f64 n = z - 6755399441055744.0;
-  *quadrant = (i32)SF_BITS(i64, z);
-  return SF_FMAD(n, -6.123233995736766e-17, SF_FMAD(n, -1.5707963267948966, a));
+  f64 near = SF_FMAD(n, -6.123233995736766e-17, SF_FMAD(n, -1.5707963267948966, a));
+  i32 bits = SF_BITS(i32, x);
+  i32 row = ((bits >> 23) & 255) - 170;
+  row = row < 0 ? 0 : row > 84 ? 84 : row;
+  u64 m = (u64)((bits & 0x7fffff) | 0x800000);
+  u64 turns = m * sf_turns_high[row] + ((m * sf_turns_low[row]) >> 40);
+  u64 quarter = (turns + 0x2000000000000000ull) >> 62;
+  f64 far = (f64)(i64)(turns - (quarter << 62)) * 3.4061215800865545e-19;
+  i32 is_far = __builtin_fabsf(x) >= 8796093022208.0f;
+  i32 q = (i32)quarter;
+  *quadrant = is_far ? (bits < 0 ? -q : q) : (i32)SF_BITS(i64, z);
+  return is_far ? (bits < 0 ? -far : far) : near;
 }
 
 SF_INLINE f32 sf_sine_of_turns_f32(f64 r, i32 q) {

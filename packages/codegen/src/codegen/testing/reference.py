@@ -47,7 +47,7 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "sub": lambda a, b: torch.logical_xor(a, b) if a.dtype == torch.bool else a - b,
     "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    "sign": lambda a: torch.where(torch.isnan(a), a, torch.sign(a)) if a.is_floating_point() else torch.sign(a),
+    "sign": torch.sign,
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,

@@ -36,7 +36,6 @@ _ANY: dict[str, str] = {
 }  # fmt: skip
 
 _FLOAT: dict[str, str] = {
-    "sign": "tl.where({0} != {0}, {0}, ({0} > 0).to({type}) - ({0} < 0).to({type}))",
     "ceil": "tl.ceil({0})", "floor": "tl.floor({0})", "round": "round_half_even({0})",
     "trunc": "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))",
     "exp": "tl.exp({0})", "exp2": "tl.exp2({0})", "expm1": "expm1({0})", "log": "tl.log({0})", "log2": "tl.log2({0})",
