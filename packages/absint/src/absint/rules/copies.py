@@ -12,6 +12,7 @@ from absint.rules import factory, reduce, view
 from absint.rules.movement import like
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import Rule, RuleTable
+from absint.strides import stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
 
@@ -88,7 +89,9 @@ def _rot90(self: Meta, k: int = 1, dims: Sequence[int] = (0, 1)) -> Meta:
 def _channel_shuffle(self: Meta, groups: int) -> Meta:
     if 0 in self.shape:
         return self
-    return contiguous(self.shape, self.dtype, self.device)
+    if self.device.type != "cpu":  # composed of reshapes there
+        return contiguous(self.shape, self.dtype, self.device)
+    return Meta(self.shape, stride_of_format(self.shape, suggest_format(self)), self.dtype, self.device)
 
 
 @TABLE.rule("block_diag")

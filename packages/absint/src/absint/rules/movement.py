@@ -13,6 +13,7 @@ from absint.promote import result_type
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
+from absint.rules.view import viewed
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
@@ -115,7 +116,9 @@ def _stack(tensors: Sequence[Meta], dim: int = 0) -> Meta:
                 f"{list(tensor.shape)} at entry {position}"
             )
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
-    return contiguous(shape, result_type(tensors), common_device(tensors))
+    if dim == first.ndim:
+        return _cat([Meta((*t.shape, 1), (*t.stride, 1), t.dtype, t.device) for t in tensors], dim)
+    return viewed(_cat(tensors, dim), shape)  # as ATen does: concatenated, then the dimension split
 
 
 @TABLE.rule("flip")

@@ -228,7 +228,7 @@ def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
 @TABLE.rule("grid_sampler_2d grid_sampler_3d")
 def _grid_sampler(input: Meta, grid: Meta, *_: Any) -> Meta:
     shape = (*input.shape[:2], *grid.shape[1:-1])
-    return _formatted(input, shape)
+    return contiguous(shape, input.dtype, input.device)
 
 
 @TABLE.rule("grid_sampler_2d_backward grid_sampler_3d_backward")
