@@ -24,8 +24,8 @@ class StageError(Exception):
     code: ClassVar[str] = "SW000"
     fix: str = ""
     refuses_program: ClassVar[bool] = False
-    """True for what plain torch runs and a stage cannot take: the program then runs plain, unless fullgraph asks for the
-    error. False for faults of documents, of the machine and of arguments, which are always raised."""
+    """True for what plain torch runs and a stage cannot take: the program then runs plain, unless fullgraph asks for
+    the error. False for faults of documents, of the machine and of arguments, which are always raised."""
 
     def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
         super().__init__(message)

@@ -120,6 +120,7 @@ REFUSALS = (
         "joint_saved = ()\n",
         "the joint graph takes 6 values, the binding gives 5",
     ),
+    Refusal("B7", "program", "    outputs {\n", "    joint {\n      return\n    }\n    outputs {\n", "takes 0 values"),
     Refusal("B8", "grad", "((0,),)", "((0,), (0,))", "2 entries for 1 results of the backward"),
     Refusal("B8", "grad", "((0,),)", "((1,),)", "there is no tangent number 1 of 1"),
     Refusal("P1", "prim", "opset = 2", "opset = 0", "there is no opset 0"),

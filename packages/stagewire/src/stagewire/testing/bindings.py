@@ -91,7 +91,7 @@ def bindings(
     mutated = {mutation.input for mutation in mutations}
     roles = [draw(st.sampled_from(("parameter", "buffer", "tensor"))) for _ in interface.inputs]
     inputs = tuple(
-        BoundInput(supply.fresh(), kind, role, number in mutated)  # type: ignore[arg-type]
+        BoundInput(supply.fresh(), kind, role, number in mutated, draw(_RARELY))  # type: ignore[arg-type]
         for number, (kind, role) in enumerate(zip(interface.inputs, roles, strict=True))
     )
     return Binding(
@@ -140,6 +140,9 @@ def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[S
     if tensors:
         choices.append(st.builds(SavedResult, st.sampled_from(tensors)))
     return tuple(draw(st.lists(st.one_of(choices), max_size=2))) if choices else ()
+
+
+_RARELY = st.sampled_from([False, False, False, True])
 
 
 def _joint_saved(draw: st.DrawFn, tensors: list[int]) -> tuple[int, ...]:

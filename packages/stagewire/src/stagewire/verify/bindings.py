@@ -57,7 +57,7 @@ def check_grad(document: Grad) -> Faults:
     )
     if document.joint is not None:
         yield from check_graph(document.joint, symbols, ("joint",), QUALIFIED)
-        yield from _check_joint(document.binding, document.joint)
+        yield from _check_joint(document.binding, document.joint, ("joint",))
 
 
 def check_prim(document: Prim) -> Faults:
@@ -94,7 +94,7 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
     yield from _check_backward(binding, backward, path)
     if binding.joint is not None:
         yield from check_graph(binding.joint, symbols, (*path, "joint"), QUALIFIED)
-        yield from _check_joint(binding, binding.joint)
+        yield from _check_joint(binding, binding.joint, (*path, "joint"))
 
 
 def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
@@ -184,9 +184,9 @@ def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faul
             yield Fault("B8", f"there is no tangent number {number} of {len(binding.tangents)}", where)
 
 
-def _check_joint(binding: Binding, joint: Graph) -> Faults:
+def _check_joint(binding: Binding, joint: Graph, path: Path) -> Faults:
     parts = (binding.inputs, binding.constants, binding.joint_saved, binding.tangents)
     expected = sum(len(part) for part in parts)
     if len(joint.inputs) != expected:
         message = f"the joint graph takes {len(joint.inputs)} values, the binding gives {expected}"
-        yield Fault("B7", message, ("joint",))
+        yield Fault("B7", message, path)
