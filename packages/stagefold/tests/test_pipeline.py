@@ -62,3 +62,11 @@ def test_refusals() -> None:
         resolve_stage("loopir", resolve_stage("aotgrad", lambda d: d))
     with pytest.raises(BadOption, match=r"codegen.*no_such"):
         Pipeline.build(parse_options(None, {"codegen.no_such": 1}))
+
+
+def test_a_function_in_the_options_is_not_cached() -> None:
+    def everything(joint: object) -> object:
+        raise AssertionError("not called here")
+
+    assert Pipeline.build(parse_options(None, {"aotgrad.partitioner": "save_everything"})).is_portable
+    assert not Pipeline.build(parse_options(None, {"aotgrad.partitioner": everything})).is_portable

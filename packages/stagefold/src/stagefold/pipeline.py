@@ -125,8 +125,11 @@ class Pipeline:
 
     @property
     def is_portable(self) -> bool:
-        """False if a stage is a bare function, whose behaviour no key can describe: nothing is cached then."""
-        return not any(isinstance(stage, FunctionStage) for _, stage, _ in self.stages)
+        """False if a stage, or something in its options, is a bare function or an object known by its address alone:
+        no key can describe what it does, so nothing is cached then."""
+        return not any(
+            isinstance(stage, FunctionStage) or " at 0x" in repr(options) for _, stage, options in self.stages
+        )
 
     def run(
         self,
