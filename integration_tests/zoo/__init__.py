@@ -1,0 +1,1 @@
+"""Small models with random weights for the sweep `nox -s models`."""
