@@ -13,7 +13,7 @@ from absint.promote import result_type
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
-from absint.rules.view import viewed
+from absint.rules.view import narrowed, viewed
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
@@ -132,7 +132,18 @@ def _flip(self: Meta, dims: Sizes) -> Meta:
 def _roll(self: Meta, shifts: Sizes, dims: Sizes = ()) -> Meta:
     if 0 in self.shape and dims:
         return like(self, None)
-    return contiguous(self.shape, self.dtype, self.device)
+    if not dims or not self.shape or self.device.type != "cpu":
+        return contiguous(self.shape, self.dtype, self.device)
+    for shift, dim in zip(shifts, dims, strict=False):
+        self = _rolled(self, shift, wrap_dim(dim, self.ndim))
+    return self
+
+
+def _rolled(self: Meta, shift: int, dim: int) -> Meta:
+    """On a CPU, two pieces concatenated: the layout is that of `cat`."""
+    size = self.shape[dim]
+    start = (size - shift) % size
+    return _cat([narrowed(self, dim, start, size - start), narrowed(self, dim, 0, start)], dim)
 
 
 @TABLE.rule("repeat")
