@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous, from_tensor
-from absint.errors import BadMutation, NoActiveMode, TypeRuleError, UnsupportedTensor
+from absint.errors import BadMutation, NoActiveMode, RefusedWrite, TypeRuleError, UnsupportedTensor
 
 
 def abstract(tensor: torch.Tensor) -> AbstractTensor:
@@ -133,12 +133,39 @@ def test_batch_norm_writes_its_statistics():
     assert mean.storage_record.version == 1
 
 
-def test_in_place_refuses_what_eager_refuses():
+REFUSED = {
+    "dtype": lambda: (torch.zeros(3, dtype=torch.int64), lambda x: x.add_(0.5)),
+    "shape": lambda: (torch.zeros(3), lambda x: x.add_((x * 1)[:, None])),
+    "expanded": lambda: (torch.zeros(3, 1).expand(3, 2), lambda x: x.mul_(2)),
+    "copy": lambda: (torch.zeros(1).expand(3), lambda x: x.copy_(x + 1)),
+    "random": lambda: (torch.zeros(1).expand(3), lambda x: x.normal_()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_in_place_refuses_what_eager_refuses(name):
+    tensor, write = REFUSED[name]()
+    with pytest.raises(RuntimeError):
+        write(tensor)
+    with AbstractMode(), pytest.raises(RefusedWrite) as ruled:
+        write(abstract(tensor))
+    assert isinstance(ruled.value, RuntimeError)
+
+
+@pytest.mark.filterwarnings("ignore:Use of masked_fill_")
+@pytest.mark.parametrize("write", [lambda x: x.fill_(1), lambda x: x.zero_(), lambda x: x.masked_fill_(x > 0, 1)])
+def test_in_place_accepts_what_eager_accepts(write):
+    tensor = torch.zeros(1).expand(3)
+    write(tensor)
     with AbstractMode():
-        with pytest.raises(BadMutation, match="cast"):
-            abstract(torch.zeros(3, dtype=torch.int64)).add_(0.5)
-        with pytest.raises(BadMutation, match="shape"):
-            abstract(torch.zeros(3)).add_(abstract(torch.zeros(2, 3)))
+        assert write(abstract(tensor)).shape == (3,)
+
+
+def test_out_of_another_shape_is_refused():
+    # Eager resizes it, which no abstract tensor can.
+    with AbstractMode(), pytest.raises(BadMutation) as caught:
+        torch.add(abstract(torch.zeros(3)), 1, out=abstract(torch.zeros(2)))
+    assert not isinstance(caught.value, RuntimeError)
 
 
 def test_shape_errors_are_runtime_errors_too():

@@ -10,6 +10,7 @@ __all__ = [
     "DimensionError",
     "NoActiveMode",
     "NoTypeRule",
+    "RefusedWrite",
     "SymbolicSize",
     "TypeRuleError",
     "UnknownTarget",
@@ -57,6 +58,12 @@ class BadMutation(StageError):
 
     code = "AI005"
     fix = "Write into a tensor of the result's shape and of a dtype that can hold the result."
+
+
+class RefusedWrite(BadMutation, TypeRuleError):
+    """An in-place op that eager torch refuses as well (it is a RuntimeError too)."""
+
+    code = "AI011"
 
 
 class SymbolicSize(StageError):

@@ -20,6 +20,7 @@ from absint.errors import (
     BadMutation,
     DataDependentError,
     NoTypeRule,
+    RefusedWrite,
     UnsupportedTensor,
 )
 from absint.fallback import Fallback
@@ -41,6 +42,15 @@ _RETYPING = frozenset(
         ("t_", "default"), ("transpose_", "default"), ("unsqueeze_", "default"), ("squeeze_", "default"),
         ("squeeze_", "dim"), ("squeeze_", "dims"), ("as_strided_", "default"), ("swapdims_", "default"),
         ("swapaxes_", "default"), ("detach_", "default"),
+    )
+)  # fmt: skip
+# Ops that eager lets write several elements into one place, because the order does not matter (or is warned of).
+_WRITES_OVERLAPPING = frozenset(
+    f"aten.{name}"
+    for name in (
+        "fill_.Scalar", "fill_.Tensor", "zero_.default", "masked_fill_.Scalar", "masked_fill_.Tensor",
+        "index_put_.default", "index_fill_.int_Scalar", "index_fill_.int_Tensor", "tril_.default", "triu_.default",
+        "threshold_.default",
     )
 )  # fmt: skip
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
@@ -298,14 +308,24 @@ def _map_metas(tree: Any, visit: Callable[[Meta], Any]) -> Any:
 def _check_write(record: OpRecord, result: Any, target: Any) -> None:
     if not isinstance(result, Meta) or not isinstance(target, Meta):
         return
+    # What does not fit an out= argument eager resizes, with a warning; in place it refuses.
+    error = BadMutation if record.out_names else RefusedWrite
     if result.shape != target.shape:
-        raise BadMutation(
+        raise error(
             f"{record.name}: output with shape {list(target.shape)} doesn't match the broadcast shape "
             f"{list(result.shape)}"
         )
     if not can_cast(result.dtype, target.dtype):
-        raise BadMutation(
+        raise error(
             f"{record.name}: result type {result.dtype} can't be cast to the desired output type {target.dtype}"
+        )
+    overlaps = 0 in target.stride and any(
+        step == 0 and size > 1 for size, step in zip(target.shape, target.stride, strict=True)
+    )
+    if overlaps and record.answers is Answers.SELF and record.name not in _WRITES_OVERLAPPING:
+        raise RefusedWrite(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
         )
 
 
