@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from primops.errors import DecompositionFault
+from primops.interpret import interpret
 from primops.stage import Options, Primops, lower_graph
 from primops.testing.conformance import check_graphs, check_lowering
 from stagewire.codec import decode, encode, load
@@ -133,3 +134,21 @@ def test_dtypes_without_prims_stay_with_aten() -> None:
 def test_empty_results_need_no_computation() -> None:
     graph = parse_graph("input %x: f32[0, 3]\n%y: f32[0, 3] = aten.exp.default(%x)\nreturn %y")
     assert [node.target for node in lower_graph(graph).nodes] == ["prims.full"]
+
+
+LAZY = """
+input %x: c64[3, 4]
+%c: c64[4, 3]{1, 4} = aten.t.default(%x)
+%y: c64[4, 3]{1, 4} = aten._conj.default(%c)
+%z: f32[4, 3, 2]{2, 8, 1} = aten.view_as_real.default(%y)
+return %z
+"""
+
+
+def test_conjugation_is_computed_not_marked() -> None:
+    """view_as_real refuses a tensor that only carries the mark of a conjugation."""
+    lowered = lower_graph(parse_graph(LAZY))
+    assert "aten._conj_physical.default" in [node.target for node in lowered.nodes]
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    (result,) = interpret(lowered, [x])
+    torch.testing.assert_close(result, torch.view_as_real(x.t().conj().resolve_conj()))

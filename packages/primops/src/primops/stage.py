@@ -73,6 +73,10 @@ def lower_graph(
     return lowered
 
 
+# Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers.
+_PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_view.default": "aten.neg.default"}
+
+
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
@@ -151,7 +155,8 @@ class _Lowering:
         results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
         args = tuple([renamed(arg, self.renamed) for arg in node.args])
         kwargs = {key: renamed(arg, self.renamed) for key, arg in node.kwargs.items()}
-        self.builder.nodes.append(Node(node.target, args, kwargs, results, node.line, node.phase))
+        target = _PHYSICAL.get(node.target, node.target)
+        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
 
