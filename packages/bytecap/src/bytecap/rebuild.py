@@ -115,12 +115,17 @@ def delete_attribute(target: Any, name: str) -> None:
 
 def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Store a dict item, past a subclass's own method."""
-    dict.__setitem__(target, key, value)
+    _plain(target).__setitem__(target, key, value)
 
 
 def delete_item(target: dict[Any, Any], key: Any) -> None:
     """Delete a dict item, past a subclass's own method."""
-    dict.__delitem__(target, key)
+    _plain(target).__delitem__(target, key)
+
+
+def _plain(target: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """The builtin class under a dict: an OrderedDict has an order of its own, which dict's methods leave as it was."""
+    return OrderedDict if isinstance(target, OrderedDict) else dict
 
 
 def replace_items(items: tuple[Any, ...], target: Any) -> None:
@@ -131,7 +136,7 @@ def replace_items(items: tuple[Any, ...], target: Any) -> None:
 
 def replace_pairs(pairs: dict[Any, Any], target: dict[Any, Any]) -> None:
     """Give a dict these pairs in this order, past a subclass's own methods."""
-    kind = OrderedDict if isinstance(target, OrderedDict) else dict
+    kind = _plain(target)
     kind.clear(target)
     for key, value in pairs.items():
         kind.__setitem__(target, key, value)

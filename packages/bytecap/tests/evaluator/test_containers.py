@@ -217,6 +217,18 @@ def swaps(x):
     return {"a": a, "b": [b, (a, b)]}
 
 
+@PROGRAMS.add(matrix, lambda: collections.OrderedDict(a=1))
+def ordered_dict_gains_an_item(x, o):
+    o["b"] = x * 2
+    return o
+
+
+@PROGRAMS.add(matrix, lambda: collections.OrderedDict(a=1, b=2))
+def ordered_dict_loses_an_item(x, o):
+    del o["a"]
+    return o, x * 2
+
+
 class Made(collections.OrderedDict):
     def __getitem__(self, key):
         cls, count = super().__getitem__(key)
