@@ -372,3 +372,9 @@ def test_random_numbers_follow_the_seed() -> None:
         check(program, torch.ones(50))
     compiled = stagefold.compile(lambda x: F.dropout(x))
     assert not torch.equal(compiled(torch.ones(100)), compiled(torch.ones(100)))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_logsumexp_over_nothing_is_minus_infinity(keepdim: bool) -> None:
+    compiled = stagefold.compile(lambda x: torch.logsumexp(x, 1, keepdim=keepdim) + 0, fullgraph=True)
+    assert torch.equal(compiled(torch.empty(3, 0)), torch.logsumexp(torch.empty(3, 0), 1, keepdim=keepdim))

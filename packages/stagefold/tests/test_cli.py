@@ -67,3 +67,12 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert "Traceback" not in done.stderr
+
+
+def test_a_file_without_tensors_is_a_coded_error(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "inputs.pt").write_text("not tensors")
+    assert main(["run", str(saved), str(tmp_path / "inputs.pt"), str(tmp_path / "out.pt")]) == 1
+    assert "SF006" in capsys.readouterr().err
+    assert not (tmp_path / "out.pt").exists()

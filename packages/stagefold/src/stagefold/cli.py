@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pickle
 import shutil
 import sys
 from collections.abc import Sequence
@@ -99,7 +100,13 @@ def _run(chosen: argparse.Namespace) -> int:
     backend = StagefoldBackend(Options())
     document = stagewire.load(chosen.file)
     program = backend.pipeline.run(document)
-    inputs = torch.load(chosen.inputs, weights_only=True)
+    try:
+        inputs = torch.load(chosen.inputs, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CommandFault(
+            f"{chosen.inputs} holds no tensors: {reason}", fix="Write it with torch.save([tensor, ...], path)."
+        ) from error
     torch.save(list(backend.load(program)(*inputs)), chosen.outputs)
     return 0
 

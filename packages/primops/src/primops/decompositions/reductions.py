@@ -166,6 +166,8 @@ def _truth_dims(name: str) -> Function:
 
 def logsumexp(p: Builder, x: Value, dim: Dims, keepdim: bool = False) -> Value:
     dims = wrap_all(dim, x.rank)
+    if any(x.shape[d] == 0 for d in dims):
+        return p.full(p.out.shape, float("-inf"), p.out.dtype)  # the logarithm of an empty sum
     x = convert(p, convert(p, x, p.out.dtype), opmath(p.out.dtype))
     greatest = reduced(p, "amax", x, dims)
     greatest = p.where(p.isinf(greatest), 0.0, greatest)
