@@ -64,6 +64,7 @@ class RefusedWrite(BadMutation, TypeRuleError):
     """An in-place op that eager torch refuses as well (it is a RuntimeError too)."""
 
     code = "AI011"
+    refuses_program = True
 
 
 class SymbolicSize(StageError):

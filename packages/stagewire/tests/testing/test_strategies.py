@@ -153,7 +153,7 @@ def collected(strategy: st.SearchStrategy[T], examples: int = 60) -> list[T]:
 
 def test_grads_reach_every_part_of_the_binding() -> None:
     """Both directions, joint graphs, symbols, mutations, views: every field is set somewhere."""
-    found = collected(grads(), 120)
+    found = collected(grads(), 300)
     for kind, values in ((Grad, found), (Binding, [document.binding for document in found])):
         for field in fields_of(kind):
             default = () if field.required else field.default
@@ -162,7 +162,7 @@ def test_grads_reach_every_part_of_the_binding() -> None:
 
 def test_captures_reach_every_guard_and_role() -> None:
     assert {type(guard) for guard in collected(guards(("s0",)), 300)} == set(typing.get_args(Guard))
-    found = collected(captures())
+    found = collected(captures(), 200)
     assert any(document.guards for document in found)
     assert {item.role for document in found for item in document.inputs} == set(typing.get_args(InputRole))
     assert {document.portable for document in found} == {True, False}
