@@ -102,7 +102,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def models(session: nox.Session) -> None:
     """Run larger model classes of transformers through the pipeline."""
-    install(session, *local(*PACKAGES), "pytest", "transformers")
+    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers")
     session.run("pytest", "integration_tests", "-m", "models", *session.posargs)
 
 
