@@ -31,6 +31,11 @@ def test_refuses_another_kind_of_document(tmp_path: Path, capsys: pytest.Capture
     assert "expected a grad document" in capsys.readouterr().err
 
 
+def test_names_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.json")]) == 1
+    assert "none.json: No such file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("what", "start"), [("opset", '{\n "opset"'), ("spec", "# The prims")])
 def test_prints_the_opset_and_the_specification(what: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([what]) == 0

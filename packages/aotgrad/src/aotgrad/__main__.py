@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from aotgrad.partition import PARTITIONERS
 from aotgrad.stage import AotGrad, Options
-from stagewire.codec import load, save
-from stagewire.errors import StageError
-from stagewire.printer import print_document
+from stagewire.command import carry, guarded
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m aotgrad", description=__doc__)
-    parser.add_argument("capture", help="a Capture document (.json, or MessagePack)")
-    parser.add_argument("-o", "--output", help="where to write the Grad document (.json, or MessagePack); else printed")
+    parser.add_argument("capture", help="a Capture document (.json, .msgpack or .txt)")
+    parser.add_argument("-o", "--output", help="where to write the Grad document (by its suffix); else it is printed")
     parser.add_argument("--partitioner", choices=sorted(PARTITIONERS), default=Options.partitioner)
     parser.add_argument("--keep-joint", action="store_true", help="keep the joint graph, for double backward")
-    given = parser.parse_args()
-    try:
-        document = load(given.capture, "capture")
-        grad = AotGrad().run(document, Options(partitioner=given.partitioner, keep_joint=given.keep_joint))
-    except (StageError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    if given.output:
-        save(grad, given.output)
-    else:
-        print(print_document(grad))
+    given = parser.parse_args(arguments)
+    return guarded(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    options = Options(partitioner=given.partitioner, keep_joint=given.keep_joint)
+    carry(given.capture, "capture", lambda capture: AotGrad().run(capture, options), output=given.output)
     return 0
 
 

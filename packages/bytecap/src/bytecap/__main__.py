@@ -18,9 +18,9 @@ import torch
 from bytecap.guards import native, print_guard, print_source
 from bytecap.interpret import interpret
 from stagewire.capture import Capture
-from stagewire.codec import load
-from stagewire.errors import StageError
+from stagewire.command import guarded
 from stagewire.expr import evaluate
+from stagewire.files import read_verified
 from stagewire.printer import print_document
 from stagewire.types import TensorType
 
@@ -28,21 +28,21 @@ from stagewire.types import TensorType
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bytecap", description="Look at a saved Capture document.")
-    parser.add_argument("file", help="a Capture document (.json, or MessagePack)")
+    parser.add_argument("file", help="a Capture document (.json, .msgpack or .txt)")
     parser.add_argument("--graph", action="store_true", help="print the graph too")
     parser.add_argument("--run", action="store_true", help="run the calls eagerly on random inputs")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     given = parser.parse_args(arguments)
-    try:
-        document = load(given.file, "capture")
-        print("\n".join(describe(document)))
-        if given.graph:
-            print(f"\n{print_document(document)}")
-        if given.run:
-            print("\n".join(["", *run(document, given.seed)]))
-    except (StageError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    return guarded(lambda: _look(given))
+
+
+def _look(given: argparse.Namespace) -> int:
+    document = read_verified(given.file, "capture")
+    print("\n".join(describe(document)))
+    if given.graph:
+        print(f"\n{print_document(document)}")
+    if given.run:
+        print("\n".join(["", *run(document, given.seed)]))
     return 0
 
 

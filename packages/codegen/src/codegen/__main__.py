@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from codegen.stage import Codegen, Options
-from stagewire.codec import load, save
-from stagewire.errors import StageError
-from stagewire.loop import Loop
-from stagewire.printer import print_document
+from stagewire.command import carry, guarded
 from stagewire.program import CallExtern, Launch, Program, Unit
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stage on files; the exit status is 1 for a document that is refused."""
     parser = argparse.ArgumentParser(prog="python -m codegen", description=__doc__)
-    parser.add_argument("loop", help="a Loop document (.json or .msgpack)")
-    parser.add_argument("-o", "--output", metavar="PROGRAM", help="where to write the Program document")
+    parser.add_argument("loop", help="a Loop document (.json, .msgpack or .txt)")
+    parser.add_argument("-o", "--output", metavar="PROGRAM", help="where to write the Program document (by its suffix)")
     parser.add_argument("--sources", metavar="DIRECTORY", type=Path, help="where to write the kernels as source files")
     parser.add_argument("--show", action="store_true", help="print the document, also with -o or --sources")
     parser.add_argument("--target", choices=("cpp", "triton"), help="without it, the target follows the devices")
-    options = parser.parse_args(arguments)
-    try:
-        document = load(options.loop, expect="loop")
-        assert isinstance(document, Loop)
-        program = Codegen().run(document, Options(target=options.target) if options.target else None)
-    except StageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{options.loop}: {error.strerror}", file=sys.stderr)
-        return 1
-    if options.output:
-        save(program, options.output)
-    if options.sources:
-        write_sources(program, options.sources)
-    if options.show or not (options.output or options.sources):
-        print(print_document(program), end="")
+    given = parser.parse_args(arguments)
+    return guarded(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    options = Options(target=given.target) if given.target else None
+    show = given.show or not (given.output or given.sources)
+    program = carry(given.loop, "loop", lambda loop: Codegen().run(loop, options), output=given.output, show=show)
+    if given.sources:
+        write_sources(program, given.sources)
     for name, unit in directions(program):
         print(summary(name, unit), file=sys.stderr)
     return 0

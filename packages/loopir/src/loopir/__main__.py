@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from loopir.pipeline import UNFUSED
 from loopir.stage import LoopIR, Options
-from stagewire.codec import load, save
-from stagewire.errors import StageError
+from stagewire.command import carry, guarded
 from stagewire.loop import Extern, Kernel, LoopGraph
-from stagewire.prim import Prim
-from stagewire.printer import print_document
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stage on files; the exit status is 1 for a document that is refused."""
     parser = argparse.ArgumentParser(prog="python -m loopir", description=__doc__)
-    parser.add_argument("prim", help="a Prim document (.json or .msgpack)")
-    parser.add_argument("-o", "--output", metavar="LOOP", help="where to write the Loop document")
+    parser.add_argument("prim", help="a Prim document (.json, .msgpack or .txt)")
+    parser.add_argument("-o", "--output", metavar="LOOP", help="where to write the Loop document (by its suffix)")
     parser.add_argument("--show", action="store_true", help="print the document with every decision, also with -o")
     parser.add_argument("--unfused", action="store_true", help="one kernel a prim")
-    options = parser.parse_args(arguments)
-    try:
-        document = load(options.prim, expect="prim")
-        assert isinstance(document, Prim)
-        result = LoopIR().run(document, Options(passes=UNFUSED) if options.unfused else None)
-    except StageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{options.prim}: {error.strerror}", file=sys.stderr)
-        return 1
-    if options.output:
-        save(result, options.output)
-    if options.show or not options.output:
-        print(print_document(result), end="")
-    print(summary("forward", result.forward), file=sys.stderr)
-    if result.backward is not None:
-        print(summary("backward", result.backward), file=sys.stderr)
+    given = parser.parse_args(arguments)
+    return guarded(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    options = Options(passes=UNFUSED) if given.unfused else None
+    show = given.show or given.output is None
+    loop = carry(given.prim, "prim", lambda prim: LoopIR().run(prim, options), output=given.output, show=show)
+    print(summary("forward", loop.forward), file=sys.stderr)
+    if loop.backward is not None:
+        print(summary("backward", loop.backward), file=sys.stderr)
     return 0
 
 

@@ -7,35 +7,35 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from primops.opset import encode_opset
 from primops.spec import specification
 from primops.stage import Options, Primops
-from stagewire.codec import load, save
-from stagewire.errors import StageError
-from stagewire.printer import print_document
+from stagewire.command import carry, guarded
+
+PRINTED = {"opset": lambda: encode_opset().decode(), "spec": specification}
+"""What `python -m primops NAME` prints, by name."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m primops", description=__doc__)
-    parser.add_argument("file", help="a Grad document (.json, or MessagePack); or 'opset' or 'spec'")
-    parser.add_argument("-o", "--output", help="where to write the Prim document (.json for JSON); default: print it")
+    parser.add_argument("file", help="a Grad document (.json, .msgpack or .txt); or 'opset' or 'spec'")
+    parser.add_argument("-o", "--output", help="where to write the Prim document (by its suffix); else it is printed")
     parser.add_argument(
         "--keep", action="append", default=[], metavar="TARGET", help="an ATen op left whole; repeatable"
     )
     given = parser.parse_args(arguments)
-    if given.file in ("opset", "spec"):
-        sys.stdout.write(encode_opset().decode() if given.file == "opset" else specification())
+    return guarded(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    if given.file in PRINTED:
+        sys.stdout.write(PRINTED[given.file]())
         return 0
-    try:
-        document = Primops().run(load(given.file, "grad"), Options(keep=tuple(given.keep)))  # type: ignore[arg-type]
-    except StageError as error:
-        print(error, file=sys.stderr)
-        return 1
-    if given.output:
-        save(document, given.output)
-    else:
-        print(print_document(document))
+    options = Options(keep=tuple(given.keep))
+    carry(given.file, "grad", lambda grad: Primops().run(grad, options), output=given.output)
     return 0
 
 

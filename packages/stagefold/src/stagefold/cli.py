@@ -12,39 +12,30 @@ Exit codes: 0 done, 1 a coded error (printed), 2 a wrong command line.
 from __future__ import annotations
 
 import argparse
-import os
 import pickle
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import stagewire
 from stagefold.errors import CommandFault
 from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
-from stagewire.errors import StageError
+from stagewire.command import guarded
+from stagewire.files import read, read_verified, write
 from stagewire.printer import print_document
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
+    return guarded(lambda: _run_command(chosen))
+
+
+def _run_command(chosen: argparse.Namespace) -> int:
     try:
-        code = chosen.run(chosen)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # The reader of a pipe (head, less) has seen enough. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except StageError as error:
-        print(error, file=sys.stderr)
-        return 1
+        return chosen.run(chosen)
     except FileNotFoundError as error:
-        print(CommandFault(f"there is no file {error.filename!r}"), file=sys.stderr)
-        return 1
+        raise CommandFault(f"there is no file {error.filename!r}") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,18 +68,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    print(print_document(stagewire.load(chosen.file)))
+    print(print_document(read(chosen.file)), end="")
     return 0
 
 
 def _run_stage(chosen: argparse.Namespace) -> int:
     from stagefold.pipeline import BOUNDARIES, Pipeline
 
-    document = stagewire.load(chosen.input)
+    document = read_verified(chosen.input)
     consumes, produces = BOUNDARIES[chosen.slot]
     if kind_of(document) != consumes:
         raise CommandFault(f"the stage {chosen.slot} reads a {consumes} document; this is a {kind_of(document)}")
-    stagewire.save(Pipeline.build(Options()).run(document, until=produces), chosen.output)
+    write(Pipeline.build(Options()).run(document, until=produces), chosen.output)
     return 0
 
 
@@ -98,7 +89,7 @@ def _run(chosen: argparse.Namespace) -> int:
     from stagefold.backend import StagefoldBackend
 
     backend = StagefoldBackend(Options())
-    document = stagewire.load(chosen.file)
+    document = read_verified(chosen.file)
     program = backend.pipeline.run(document)
     try:
         inputs = torch.load(chosen.inputs, weights_only=True)

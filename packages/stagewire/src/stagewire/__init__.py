@@ -1,7 +1,8 @@
 """The documents between the stages of stagefold. Imports msgspec (and sympy on symbolic use), never torch.
 
 Modules: `types`, `expr`, `graph` (shared vocabulary); `capture`, `grad`, `prim`, `loop`, `program` (one document each);
-`codec`, `tensors` (bytes), `printer`, `parser` (text), `verify`, `digest`, `schema`, `stage`, `errors`, `testing`.
+`codec`, `tensors` (bytes), `printer`, `parser` (text), `files`, `command`, `verify`, `digest`, `schema`, `stage`,
+`errors`, `testing`.
 """
 
 from stagewire.capture import Capture as Capture

@@ -12,33 +12,24 @@ Exit codes: 0 done, 1 a coded error or a broken constraint (printed), 2 a wrong 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from stagewire.codec import KINDS, Document, kind_of, load, save
+from stagewire.codec import KINDS, Document, kind_of
+from stagewire.command import guarded
 from stagewire.digest import digest
-from stagewire.errors import DecodeError, ParseError, StageError
-from stagewire.parser import parse_document
+from stagewire.files import TEXT, read, write
 from stagewire.printer import print_document
 from stagewire.schema import json_schema
 from stagewire.verify import faults, window
-
-TEXT = ".txt"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     chosen = _parser().parse_args(arguments)
-    try:
-        return _run(chosen)
-    except StageError as error:
-        print(error, file=sys.stderr)
-    except OSError as error:
-        print(f"{error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
-    return 1
+    return guarded(lambda: _run(chosen))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,26 +63,6 @@ def _run(chosen: argparse.Namespace) -> int:
         case _:
             write(read(chosen.file), chosen.output)
     return 0
-
-
-def read(path: Path) -> Document:
-    """A saved or printed document; faults name the file."""
-    if path.suffix != TEXT:
-        return load(path)
-    try:
-        return parse_document(path.read_text(encoding="utf-8"))
-    except ParseError as error:
-        raise ParseError(error.message, where=f"{path}:{error.where}") from None
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"the text is no UTF-8: {error}", where=str(path)) from None
-
-
-def write(document: Document, path: Path) -> None:
-    """Save in the format of the suffix."""
-    if path.suffix == TEXT:
-        path.write_text(print_document(document), encoding="utf-8")
-    else:
-        save(document, path)
 
 
 def _verify(document: Document, path: Path) -> int:

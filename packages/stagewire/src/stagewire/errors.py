@@ -58,7 +58,7 @@ class UnknownVersion(StageError):
 
 
 class VerifyError(StageError):
-    """A document that breaks a labelled constraint; `label` names it, the text shows the lines around."""
+    """A document that breaks a labelled constraint; `label` names it, `fault` shows the lines around."""
 
     code = "SW003"
     fix = "The stage that wrote this document has a fault; report it with the document."
@@ -66,6 +66,7 @@ class VerifyError(StageError):
     def __init__(self, label: str, message: str, *, where: str | None = None) -> None:
         super().__init__(f"[{label}] {message}", where=where)
         self.label = label
+        self.fault = message
 
 
 class ExprError(StageError):
