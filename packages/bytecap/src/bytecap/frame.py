@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from bytecap.decode import Handler, Instruction, decode
@@ -138,8 +137,3 @@ class Frame:
             self.push(Constant(self.pc - 1))
         self.push(error.value)
         self.pc = handler.target
-
-    @property
-    def is_generator(self) -> bool:
-        """Whether the frame belongs to a generator function."""
-        return bool(self.function.code.co_flags & inspect.CO_GENERATOR)

@@ -9,7 +9,6 @@ import msgspec
 import torch
 
 from stagewire.capture import (
-    Attribute,
     Equals,
     GlobalState,
     Guard,
@@ -137,8 +136,3 @@ def global_state() -> GlobalState:
         autocast=autocast,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-
-
-def dict_of(source: Source) -> Attribute:
-    """The attribute dictionary of the object at `source`."""
-    return Attribute(source, "__dict__")

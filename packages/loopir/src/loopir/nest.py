@@ -177,8 +177,3 @@ def add_used_values(statement: Statement, used: set[str]) -> None:
         add_values(statement.index, used)  # type: ignore[union-attr]
     elif kind is Reduce and statement.operand.__class__ is Ref:  # type: ignore[union-attr]
         used.add(statement.operand.name)  # type: ignore[union-attr]
-
-
-def is_reduction(nest: Nest) -> bool:
-    """Whether any block combines values over axes of its own."""
-    return any(isinstance(statement, Reduce) for statement in statements_of(nest))

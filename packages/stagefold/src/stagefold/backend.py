@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import stagewire
 from aotgrad.bind import bind
 from codegen import load as load_unit
@@ -103,9 +101,3 @@ def _trace_directory(root: Path | None, capture: Capture) -> Path | None:
     directory = root / f"{number:04d}_{capture.code.name.replace('<', '').replace('>', '')}"
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-def run_program(program: Program, inputs: tuple[torch.Tensor, ...], cache_dir: Path) -> tuple[Any, ...]:
-    """Finish from a saved Program: compile its sources, bind, call once on `inputs`."""
-    options = Options(cache_dir=cache_dir)
-    return StagefoldBackend(options).load(program)(*inputs)

@@ -11,7 +11,7 @@ from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
-from stagewire.capture import Attribute, Source
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -295,8 +295,3 @@ class SuperValue(Value):
         from bytecap.attributes import super_attribute
 
         return super_attribute(tracer, self, name)
-
-
-def function_source(source: Source | None, name: str) -> Source | None:
-    """Where attribute `name` of the function at `source` is read."""
-    return None if source is None else Attribute(source, name)

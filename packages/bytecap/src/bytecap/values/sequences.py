@@ -9,7 +9,6 @@ import torch
 
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
-from bytecap.values.constant import Constant
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -254,8 +253,3 @@ def rebuild_tuple(cls: type, items: list[Any]) -> Any:
     if hasattr(cls, "_make"):
         return cls._make(items)  # type: ignore[attr-defined]
     return cls(items)
-
-
-def string_list(items: list[str]) -> ListValue:
-    """A new list of strings."""
-    return ListValue([Constant(item) for item in items])

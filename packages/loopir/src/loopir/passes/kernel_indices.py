@@ -7,7 +7,7 @@ from typing import cast
 
 from loopir import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import AxisAtom, Index, IndexValue, Kernel, Load, Section, Statement, Store
+from stagewire.loop import AxisAtom, Index, IndexValue, Load, Section, Statement, Store
 
 INDEXED = frozenset({Load, Store, IndexValue})
 
@@ -50,11 +50,3 @@ def coefficients(index: Index) -> tuple[dict[str, Dim], set[str]]:
         else:
             nested |= ix.axes_of(Index(0, (term,)))
     return plain, nested
-
-
-def kernel_sizes(kernel: Kernel) -> dict[str, Dim]:
-    """The size of every axis."""
-    sizes = {axis.name: axis.size for axis in kernel.axes}
-    for section in kernel.sections:
-        sizes.update({axis.name: axis.size for axis in section.axes})
-    return sizes

@@ -11,7 +11,7 @@ import torch.fx
 import absint.targets
 import absint.wire
 from stagewire.capture import Capture
-from stagewire.graph import Arg, Node, Ref, references
+from stagewire.graph import Arg, Node, Ref
 
 
 def to_fx(capture: Capture) -> torch.fx.GraphModule:
@@ -68,14 +68,3 @@ def flatten_tensors(value: Any) -> tuple[Any, ...]:
     if isinstance(value, dict):
         return tuple(leaf for item in value.values() for leaf in flatten_tensors(item))
     return ()
-
-
-def used_inputs(capture: Capture) -> frozenset[str]:
-    """The names of the inputs that some node or output uses."""
-    names: set[str] = set()
-    for node in capture.graph.nodes:
-        for arg in (*node.args, *node.kwargs.values()):
-            names.update(references(arg))
-    for arg in capture.graph.outputs:
-        names.update(references(arg))
-    return frozenset(name for name in names if any(value.name == name for value in capture.graph.inputs))
