@@ -166,22 +166,30 @@ class Graph(msgspec.Struct, frozen=True):
         return print_graph(self)
 
 
-def references(arg: Arg) -> Iterator[str]:
-    """The names of the values that `arg` uses, in order, with repetitions."""
+def leaves(arg: Arg) -> Iterator[Arg]:
+    """What `arg` is made of, in order: everything in it that is no tuple, list, dict or slice."""
     match arg:
-        case Ref(name):
-            yield name
         case Tuple(items) | List(items):
             for item in items:
-                yield from references(item)
+                yield from leaves(item)
         case Dict(items):
             for _, item in items:
-                yield from references(item)
+                yield from leaves(item)
         case Slice(start, stop, step):
             for item in (start, stop, step):
-                yield from references(item)
+                yield from leaves(item)
         case _:
-            return
+            yield arg
+
+
+def references(arg: Arg) -> Iterator[str]:
+    """The names of the values that `arg` uses, in order, with repetitions."""
+    if isinstance(arg, Ref):  # what most arguments are
+        yield arg.name
+        return
+    for leaf in leaves(arg):
+        if isinstance(leaf, Ref):
+            yield leaf.name
 
 
 def node_references(node: Node) -> Iterator[str]:

@@ -13,7 +13,8 @@ B8 gradient_tangents is empty or has one entry a result of the backward; entries
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, ViewOf
 from stagewire.graph import Graph
@@ -36,8 +37,23 @@ class Direction(NamedTuple):
     results: int
 
 
-def direction(name: str, graph: Graph) -> Direction:
-    return Direction(name, tuple(value.type for value in graph.inputs), len(graph.outputs))
+Body = TypeVar("Body")
+
+
+def check_directions(
+    binding: Binding,
+    forward: Body,
+    backward: Body | None,
+    check: Callable[[Body, Symbols, Path], Faults],
+    describe: Callable[[str, Body], Direction],
+) -> Faults:
+    """What Grad, Prim, Loop and Program have in common: each direction by itself, then how the binding meets them."""
+    symbols = symbols_of_binding(binding)
+    yield from check(forward, symbols, ("forward",))
+    if backward is not None:
+        yield from check(backward, symbols, ("backward",))
+    described = None if backward is None else describe("backward", backward)
+    yield from check_binding(binding, describe("forward", forward), described)
 
 
 def symbols_of_binding(binding: Binding) -> Symbols:
@@ -45,34 +61,28 @@ def symbols_of_binding(binding: Binding) -> Symbols:
 
 
 def check_grad(document: Grad) -> Faults:
-    symbols = symbols_of_binding(document.binding)
-    yield from check_graph(document.forward, symbols, ("forward",), QUALIFIED)
-    backward = document.backward
-    if backward is not None:
-        yield from check_graph(backward, symbols, ("backward",), QUALIFIED)
-    yield from check_binding(
-        document.binding,
-        direction("forward", document.forward),
-        direction("backward", backward) if backward is not None else None,
-    )
+    yield from _check_graphs(document)
     if document.joint is not None:
-        yield from check_graph(document.joint, symbols, ("joint",), QUALIFIED)
+        yield from _check_qualified(document.joint, symbols_of_binding(document.binding), ("joint",))
         yield from _check_joint(document.binding, document.joint, ("joint",))
 
 
 def check_prim(document: Prim) -> Faults:
-    symbols = symbols_of_binding(document.binding)
-    yield from check_graph(document.forward, symbols, ("forward",), QUALIFIED)
-    backward = document.backward
-    if backward is not None:
-        yield from check_graph(backward, symbols, ("backward",), QUALIFIED)
-    yield from check_binding(
-        document.binding,
-        direction("forward", document.forward),
-        direction("backward", backward) if backward is not None else None,
-    )
+    yield from _check_graphs(document)
     if document.opset < 1:
         yield Fault("P1", f"there is no opset {document.opset}", ("opset",))
+
+
+def _check_graphs(document: Grad | Prim) -> Faults:
+    return check_directions(document.binding, document.forward, document.backward, _check_qualified, _direction)
+
+
+def _check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
+    return check_graph(graph, symbols, path, QUALIFIED)
+
+
+def _direction(name: str, graph: Graph) -> Direction:
+    return Direction(name, tuple(value.type for value in graph.inputs), len(graph.outputs))
 
 
 def check_binding(binding: Binding, forward: Direction, backward: Direction | None) -> Faults:
@@ -93,7 +103,7 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
     yield from _check_mutations(binding, path)
     yield from _check_backward(binding, backward, path)
     if binding.joint is not None:
-        yield from check_graph(binding.joint, symbols, (*path, "joint"), QUALIFIED)
+        yield from _check_qualified(binding.joint, symbols, (*path, "joint"))
         yield from _check_joint(binding, binding.joint, (*path, "joint"))
 
 

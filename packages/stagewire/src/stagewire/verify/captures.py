@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from stagewire import capture
 from stagewire.capture import Capture, Guard, Source, Symbol
 from stagewire.expr import Dim
-from stagewire.graph import Arg, HandleRef, List, Slice, Tuple, references
-from stagewire.graph import Dict as DictArg
+from stagewire.graph import Arg, HandleRef, leaves, references
 from stagewire.types import ScalarType, TensorType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
@@ -152,17 +151,4 @@ def _check_portable_source(source: Source, path: Path) -> Faults:
 
 
 def _handles(arg: Arg) -> Iterator[str]:
-    match arg:
-        case HandleRef(name):
-            yield name
-        case Tuple(items) | List(items):
-            for item in items:
-                yield from _handles(item)
-        case DictArg(items):
-            for _, item in items:
-                yield from _handles(item)
-        case Slice(start, stop, step):
-            for item in (start, stop, step):
-                yield from _handles(item)
-        case _:
-            return
+    return (leaf.name for leaf in leaves(arg) if isinstance(leaf, HandleRef))

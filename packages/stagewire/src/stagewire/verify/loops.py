@@ -26,7 +26,7 @@ from stagewire.loop import (
     LoopGraph,
     Store,
 )
-from stagewire.verify.bindings import QUALIFIED, Direction, check_binding, symbols_of_binding
+from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.kernels import check_kernel
 from stagewire.verify.reuse import check_reuse
@@ -35,16 +35,7 @@ from stagewire.verify.types import Symbols, check_arg, check_type
 
 
 def check_loop(document: Loop) -> Faults:
-    symbols = symbols_of_binding(document.binding)
-    yield from check_loop_graph(document.forward, symbols, ("forward",))
-    backward = document.backward
-    if backward is not None:
-        yield from check_loop_graph(backward, symbols, ("backward",))
-    yield from check_binding(
-        document.binding,
-        _direction("forward", document.forward),
-        _direction("backward", backward) if backward is not None else None,
-    )
+    return check_directions(document.binding, document.forward, document.backward, check_loop_graph, _direction)
 
 
 def _direction(name: str, graph: LoopGraph) -> Direction:

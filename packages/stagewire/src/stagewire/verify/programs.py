@@ -17,22 +17,13 @@ import itertools
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
 from stagewire.types import TensorType
-from stagewire.verify.bindings import QUALIFIED, Direction, check_binding, symbols_of_binding
+from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.types import Symbols, byte_size, check_arg, check_dim, check_type
 
 
 def check_program(document: Program) -> Faults:
-    symbols = symbols_of_binding(document.binding)
-    yield from check_unit(document.forward, symbols, ("forward",))
-    backward = document.backward
-    if backward is not None:
-        yield from check_unit(backward, symbols, ("backward",))
-    yield from check_binding(
-        document.binding,
-        _direction("forward", document.forward),
-        _direction("backward", backward) if backward is not None else None,
-    )
+    return check_directions(document.binding, document.forward, document.backward, check_unit, _direction)
 
 
 def _direction(name: str, unit: Unit) -> Direction:
