@@ -51,13 +51,8 @@ SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
   return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
 }
 
-SF_INLINE f32 sf_exp_f32(f32 x) {
-  x = x > 89.0f ? 89.0f : x;
-  x = x < -104.0f ? -104.0f : x;
-  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
-  f32 n = z - 12582912.0f;
-  f32 r = SF_FMA(n, -0.693145752f, x);
-  r = SF_FMA(n, -1.42860677e-6f, r);
+SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
+  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23
   f32 p = 1.37805939e-3f;
   p = SF_FMA(p, r, 8.37312452e-3f);
   p = SF_FMA(p, r, 4.16695364e-2f);
@@ -68,19 +63,22 @@ SF_INLINE f32 sf_exp_f32(f32 x) {
   return sf_pow2_scale_f32(p, SF_BITS(i32, z) - 0x4b400000);
 }
 
+SF_INLINE f32 sf_exp_f32(f32 x) {
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -104.0f ? -104.0f : x;
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
+  f32 n = z - 12582912.0f;
+  f32 r = SF_FMA(n, -0.693145752f, x);
+  r = SF_FMA(n, -1.42860677e-6f, r);
+  return sf_exp_scaled_f32(r, z);
+}
+
 SF_INLINE f32 sf_exp2_f32(f32 x) {
   x = x > 129.0f ? 129.0f : x;
   x = x < -151.0f ? -151.0f : x;
   f32 z = x + 12582912.0f;
   f32 r = (x - (z - 12582912.0f)) * 0.693147181f;
-  f32 p = 1.37805939e-3f;
-  p = SF_FMA(p, r, 8.37312452e-3f);
-  p = SF_FMA(p, r, 4.16695364e-2f);
-  p = SF_FMA(p, r, 1.66664720e-1f);
-  p = SF_FMA(p, r, 4.99999851e-1f);
-  p = SF_FMA(p, r, 1.0f);
-  p = SF_FMA(p, r, 1.0f);
-  return sf_pow2_scale_f32(p, SF_BITS(i32, z) - 0x4b400000);
+  return sf_exp_scaled_f32(r, z);
 }
 
 SF_INLINE f32 sf_expm1_f32(f32 a) {
