@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor, executor
 from aotgrad.function import make_function
-from aotgrad.ops import overload
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Graph
 from stagewire.tensors import Constant
@@ -128,7 +128,7 @@ def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
 def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
     text = f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
     for position, (target, args) in enumerate(output.chain):
-        names[f"view{number}_{position}"] = overload(target)
+        names[f"view{number}_{position}"] = resolve(target)
         values = [from_arg(arg, lambda ref: ref) for arg in args]
         names[f"view{number}_{position}_args"] = tuple(values)
         text = f"view{number}_{position}({text}, *view{number}_{position}_args)"

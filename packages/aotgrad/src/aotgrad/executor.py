@@ -9,8 +9,8 @@ import msgspec
 import torch
 from torch._ops import OpOverload
 
+from absint.targets import resolve
 from absint.wire import from_arg
-from aotgrad.ops import overload
 from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, references
 
 __all__ = ["Executor", "executor"]
@@ -72,7 +72,7 @@ def _values(graph: Graph) -> Iterator[Any]:
 
 def _step(node: Node, slots: dict[str, int]) -> _Step:
     return _Step(
-        overload(_PHYSICAL.get(node.target, node.target)),
+        resolve(_PHYSICAL.get(node.target, node.target)),
         tuple(_reader(arg, slots) for arg in node.args),
         {key: _reader(arg, slots) for key, arg in node.kwargs.items()},
         tuple(slots[value.name] for value in node.results),

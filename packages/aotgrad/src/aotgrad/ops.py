@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-import torch
-from torch._ops import OpOverload
-
 from absint.schema import record_of
-from aotgrad.errors import BadCapture
+from absint.targets import resolve
 
-__all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "overload"]
+__all__ = ["has_effect", "is_random", "is_repeatable", "is_view"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
@@ -18,30 +15,15 @@ _ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg")
 
 
 @cache
-def overload(target: str) -> OpOverload:
-    """The op named `target`.
-
-    >>> overload("aten.add.Tensor")
-    <OpOverload(op='aten.add', overload='Tensor')>
-    """
-    namespace, _, rest = target.partition(".")
-    packet, _, name = rest.rpartition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), packet), name)
-    except AttributeError:
-        raise BadCapture(f"{target!r} names no op of this torch {torch.__version__}") from None
-
-
-@cache
 def is_view(target: str) -> bool:
     """Does its result share memory with its first argument."""
-    return record_of(overload(target)).is_view
+    return record_of(resolve(target)).is_view
 
 
 @cache
 def is_random(target: str) -> bool:
     """Does it draw random numbers."""
-    return record_of(overload(target)).is_random
+    return record_of(resolve(target)).is_random
 
 
 def has_effect(target: str) -> bool:

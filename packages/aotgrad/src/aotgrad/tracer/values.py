@@ -17,13 +17,10 @@ import torch
 from torch._ops import OpOverload
 
 from absint import AbstractTensor, Meta
-from absint.meta import CPU
 from absint.tensor import Storage
 from stagewire.graph import Ref
 
 __all__ = ["Memory", "Step", "Traced"]
-
-_make_wrapper = torch.Tensor._make_wrapper_subclass
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -77,17 +74,8 @@ class Traced(AbstractTensor):
     def __new__(
         cls, meta: Meta, memory: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
     ) -> Traced:
-        tensor = _make_wrapper(
-            cls,
-            meta.shape,
-            strides=meta.stride,
-            storage_offset=meta.storage_offset,
-            dtype=meta.dtype,
-            device=CPU,
-            requires_grad=requires_grad,
-        )
-        tensor.meta = meta
-        tensor._storage = tensor.memory = memory
+        tensor: Traced = AbstractTensor.__new__(cls, meta, memory, requires_grad=requires_grad)  # type: ignore[assignment]
+        tensor.memory = memory
         tensor.steps = steps
         tensor.value = None
         tensor.generation = -1
