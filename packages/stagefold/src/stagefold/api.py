@@ -67,13 +67,7 @@ def compile(
         return model
     parsed = parse_options(mode, options)
     capture_backend = resolve_backend(backend, parsed, stages)
-    call = bytecap.optimize(
-        model,
-        capture_backend,
-        fullgraph=fullgraph,
-        dynamic=False,
-        recompile_limit=parsed.recompile_limit,
-    )
+    call = bytecap.optimize(model, capture_backend, fullgraph=fullgraph, recompile_limit=parsed.recompile_limit)
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, settings)
     if not hasattr(call, "__wrapped__"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import typing
 from collections import Counter
 from typing import TypeVar
@@ -32,8 +31,7 @@ from stagewire.testing.strategies import captures, documents, grads, meaningful
 from stagewire.types import contiguous
 from stagewire.verify import faults, verify
 
-EXAMPLES = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "fuzz" else 30
-thorough = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize("kind", KINDS)
