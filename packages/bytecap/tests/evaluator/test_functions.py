@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import operator
+import typing
 
 import pytest
 import torch
@@ -50,6 +51,11 @@ def fact():
 @PROGRAMS.add(matrix)
 def closures(x):
     return fact()(x)
+
+
+@PROGRAMS.add(matrix)
+def casts(x):
+    return typing.cast(torch.Tensor, x) * typing.cast("list[int]", [2, 3])[1]
 
 
 @PROGRAMS.add(matrix)

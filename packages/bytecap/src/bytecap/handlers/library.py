@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import threading
+import typing
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -196,7 +197,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     itertools.starmap: _starmap, itertools.takewhile: _takewhile, itertools.dropwhile: _dropwhile,
     itertools.accumulate: _accumulate, itertools.zip_longest: _zip_longest, functools.reduce: _reduce,
     threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
-    dataclasses.is_dataclass: _is_dataclass,
+    dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
     dataclasses.replace: _dataclass_replace, warnings.warn: _message(warnings.warn),
     contextvars.ContextVar.get: _context_get,
     os.environ.get: lambda tracer, key, default=NONE: Constant(os.environ.get(key.concrete(), default.concrete())),
