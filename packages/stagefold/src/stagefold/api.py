@@ -13,7 +13,6 @@ import torch
 import bytecap
 from stagefold.backends import resolve_backend
 from stagefold.errors import BadModel, NoEffect
-from stagefold.options import parse_options
 from stagefold.pipeline import StageLike
 
 
@@ -33,8 +32,9 @@ def compile(
     fullgraph: refuse (with a coded error) what cannot be captured in one graph, instead of running it plain.
     dynamic: sizes are fixed in each compiled version, and a new size compiles a new version. True is accepted with a
         warning and does the same.
-    backend: "stagefold", "eager", "inductor", or a callable over (torch.fx.GraphModule, example_inputs).
-    mode, options: see `stagefold.options`; at most one of the two.
+    backend: "stagefold", "eager", a name that torch.compile knows ("inductor", "aot_eager"...: see `list_backends`), or
+        a callable over (torch.fx.GraphModule, example_inputs).
+    mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.
     disable: return `model` unchanged.
     stages: replacements by slot, {"loopir": my_stage}: a Stage, the name of a registered one, or a plain function
         of the document.
@@ -65,8 +65,7 @@ def compile(
         raise BadModel(f"compile() cannot compile a {type(model).__name__}")
     if disable:
         return model
-    parsed = parse_options(mode, options)
-    capture_backend = resolve_backend(backend, parsed, stages)
+    capture_backend, parsed = resolve_backend(backend, mode, options, stages)
     call = bytecap.optimize(model, capture_backend, fullgraph=fullgraph, recompile_limit=parsed.recompile_limit)
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, settings)

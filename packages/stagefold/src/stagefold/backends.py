@@ -2,38 +2,53 @@
 
 "stagefold"  stages two to five of this project
 "eager"      stop after bytecap: run the captured graph's calls eagerly
-"inductor"   torch's own back end behind our capture (an adapter; it imports torch's compiler)
+other names  what torch and installed packages register for torch.compile: "inductor", "aot_eager", ...
 callable     backend(graph_module, example_inputs) -> callable, as with torch.compile
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import bytecap
-from stagefold.errors import UnknownBackend
-from stagefold.options import Options
+from stagefold.options import Options, parse_options
 from stagefold.pipeline import StageLike
 from stagewire.capture import Capture
 
 CaptureBackend = Callable[[Capture, tuple[Any, ...]], Callable[..., Any]]
 
 
-def list_backends() -> tuple[str, ...]:
-    """The names that `compile(backend=...)` accepts."""
-    return tuple(_BACKENDS)
+def list_backends(exclude_tags: Sequence[str] = ("debug", "experimental")) -> tuple[str, ...]:
+    """The names that `compile(backend=...)` accepts; `exclude_tags` as in torch.compiler.list_backends.
+
+    >>> {"stagefold", "eager", "inductor"} <= set(list_backends())
+    True
+    """
+    from stagefold.adapters.foreign import names  # loads torch's compiler, which our own back ends do without
+
+    return tuple(dict.fromkeys((*_BACKENDS, *names(exclude_tags))))
 
 
 def resolve_backend(
-    backend: str | Callable[..., Any], options: Options, stages: Mapping[str, StageLike] | None
-) -> CaptureBackend:
-    """The function of a Capture for a user's `backend`."""
-    if callable(backend):
-        return _over_graph_module(backend)
-    if backend not in _BACKENDS:
-        raise UnknownBackend(f"unknown backend {backend!r}", fix=f"Known: {', '.join(_BACKENDS)}; or pass a callable.")
-    return _BACKENDS[backend](options, stages)
+    backend: str | Callable[..., Any],
+    mode: str | None,
+    options: Mapping[str, Any] | None,
+    stages: Mapping[str, StageLike] | None,
+) -> tuple[CaptureBackend, Options]:
+    """The function of a Capture for a user's `backend`, and the options of the pipeline.
+
+    A foreign back end gets `mode` and `options` as torch.compile would pass them; the pipeline has its defaults then.
+    """
+    if isinstance(backend, str) and backend in _BACKENDS:
+        parsed = parse_options(mode, options)
+        return _BACKENDS[backend](parsed, stages), parsed
+    from stagefold.adapters.foreign import find, over_graph_module, settings_for
+
+    function, settings = (
+        find(backend, mode, options) if isinstance(backend, str) else (backend, settings_for(mode, options))
+    )
+    return over_graph_module(function, settings), parse_options(None, None)
 
 
 def _stagefold(options: Options, stages: Mapping[str, StageLike] | None) -> CaptureBackend:
@@ -49,23 +64,7 @@ def _eager(options: Options, stages: Mapping[str, StageLike] | None) -> CaptureB
     return backend
 
 
-def _inductor(options: Options, stages: Mapping[str, StageLike] | None) -> CaptureBackend:
-    from stagefold.adapters.inductor import compile_graph_module
-
-    return _over_graph_module(compile_graph_module)
-
-
-def _over_graph_module(function: Callable[..., Any]) -> CaptureBackend:
-    from stagefold.adapters.fx import to_fx
-
-    def backend(capture: Capture, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
-        return function(to_fx(capture), list(example_inputs))
-
-    return backend
-
-
 _BACKENDS: dict[str, Callable[[Options, Mapping[str, StageLike] | None], CaptureBackend]] = {
     "stagefold": _stagefold,
     "eager": _eager,
-    "inductor": _inductor,
 }

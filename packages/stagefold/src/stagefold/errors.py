@@ -42,6 +42,13 @@ class CommandFault(StageError):
     code = "SF006"
 
 
+class BadBackend(StageError):
+    """A back end that does not keep to what torch.compile asks of one."""
+
+    code = "SF008"
+    fix = "Return a callable that takes the graph's inputs and returns a tuple or list of its outputs."
+
+
 class CacheWarning(UserWarning):
     """A damaged or foreign cache entry was ignored."""
 

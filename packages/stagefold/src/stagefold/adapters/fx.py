@@ -1,8 +1,16 @@
-"""Between `Capture` and `torch.fx.GraphModule`, for foreign back ends."""
+"""From `Capture` to the `torch.fx.GraphModule` that a back end written for torch.compile expects.
+
+Placeholders are the capture's inputs in order (parameters and buffers among them, as in torch 2.13) and the output is
+a tuple. Methods of tensors are call_method nodes, attributes are getattr calls, and a call that returns several tensors
+is followed by operator.getitem nodes. Nodes carry `stack_trace`, `meta["example_value"]` (fake tensors) and
+`meta["source_fn_stack"]`.
+"""
 
 from __future__ import annotations
 
+import linecache
 import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,43 +18,134 @@ import torch.fx
 
 import absint.targets
 import absint.wire
-from stagewire.capture import Capture
-from stagewire.graph import Arg, Node, Ref
+from stagefold.adapters.example_values import ExampleValues, Path
+from stagefold.adapters.placeholders import placeholder_name
+from stagewire.capture import Capture, Input
+from stagewire.graph import Arg, Node, Ref, SourceLine, Value
+
+Form = tuple[str, Any, tuple[Any, ...]]
+"""Kind of node, its target, its positional arguments."""
+
+_METHOD, _GETTER = "torch.Tensor.", ".__get__"
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    f"__{name}__": getattr(operator, f"__{name}__")
+    for name in ("getitem", "setitem", "delitem", "contains", "neg", "pos", "invert", "abs", "eq", "ne", "lt", "le",
+                 "gt", "ge", "add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "pow", "and", "or", "xor",
+                 "lshift", "rshift", "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior",
+                 "ixor", "ilshift", "irshift")
+}  # fmt: skip
 
 
-def to_fx(capture: Capture) -> torch.fx.GraphModule:
-    """The captured graph as a GraphModule whose placeholders are the capture's inputs, in order, and whose output is
-    the tuple of the graph's outputs."""
-    graph = torch.fx.Graph()
-    nodes: dict[str, Any] = {value.name: graph.placeholder(value.name) for value in capture.graph.inputs}
-
-    def lookup(ref: Ref) -> Any:
-        return nodes[ref.name]
-
-    for node in capture.graph.nodes:
-        _add_call(graph, node, nodes, lookup)
-    graph.output(tuple(_argument(arg, lookup) for arg in capture.graph.outputs))
-    graph.lint()
-    return torch.fx.GraphModule(torch.nn.Module(), graph, class_name=capture.code.name.replace(".", "_"))
+def to_fx(capture: Capture, examples: Sequence[torch.Tensor] | None = None) -> torch.fx.GraphModule:
+    """The captured graph as a GraphModule. `examples`: the tensors of the call that was captured."""
+    with ExampleValues() as values:
+        writer = _Writer(values)
+        for position, item in enumerate(capture.inputs):
+            writer.placeholder(item, None if examples is None else examples[position])
+        for node in capture.graph.nodes:
+            writer.call(node)
+        writer.graph.output(tuple(writer.argument(arg) for arg in capture.graph.outputs))
+    writer.drop_unused_items()
+    writer.graph.lint()
+    return torch.fx.GraphModule(torch.nn.Module(), writer.graph)
 
 
-def _argument(arg: Arg, lookup: Any) -> Any:
-    return absint.wire.from_arg(arg, lookup)
+class _Writer:
+    """The graph so far, and the node of each value of the capture."""
+
+    def __init__(self, values: ExampleValues) -> None:
+        self.graph = torch.fx.Graph()
+        self.nodes: dict[str, torch.fx.Node] = {}
+        self._values = values
+        self._taken: set[str] = set()
+        self._items: list[torch.fx.Node] = []
+
+    def placeholder(self, item: Input, example: torch.Tensor | None) -> None:
+        name = placeholder_name(item.source)
+        while name in self._taken:
+            name += "1_"
+        self._taken.add(name)
+        kind = torch.nn.Parameter if item.role == "parameter" else torch.Tensor
+        node = self.graph.placeholder(name, type_expr=kind)
+        node.meta["tensor_dict"] = {}
+        if example is None:
+            self._values.typed(node, item.value)
+        else:
+            self._values.placeholder(node, example)
+        self.nodes[item.value.name] = node
+
+    def call(self, node: Node) -> None:
+        args = tuple(self.argument(arg) for arg in node.args)
+        kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
+        made = self._add(_form(node.target, args), kwargs, node.line)
+        places = self._values.call(made)
+        if places is None or len(places) != len(node.results):
+            self._untyped(made, node)
+            return
+        for path, result in zip(places, node.results, strict=True):
+            self.nodes[result.name] = self._item(made, path, node.line)
+
+    def argument(self, arg: Arg) -> Any:
+        return absint.wire.from_arg(arg, self._lookup)
+
+    def _lookup(self, reference: Ref) -> torch.fx.Node:
+        return self.nodes[reference.name]
+
+    def _add(self, form: Form, kwargs: dict[str, Any], line: SourceLine | None) -> torch.fx.Node:
+        kind, target, args = form
+        node = self.graph.create_node(kind, target, args, kwargs)
+        if target is not torch._C._set_grad_enabled:
+            node.meta["source_fn_stack"] = [(node.name, target)]
+        if line is not None:
+            node.stack_trace = _stack_trace(line)
+        return node
+
+    def _item(self, node: torch.fx.Node, path: Path, line: SourceLine | None) -> torch.fx.Node:
+        for key in path:
+            node = self._add(("call_function", operator.getitem, (node, key)), {}, line)
+            self._values.call(node)
+            self._items.append(node)
+        return node
+
+    def drop_unused_items(self) -> None:
+        """Of several tensors that a call returns, only those are taken out that something uses."""
+        for node in reversed(self._items):
+            if not node.users:
+                self.graph.erase_node(node)
+
+    def _untyped(self, made: torch.fx.Node, node: Node) -> None:
+        """The results of a call whose value has an unknown structure."""
+        match node.results:
+            case ():
+                return
+            case (Value() as result,) if not _returns_sequence(node):
+                self._values.typed(made, result)
+                self.nodes[result.name] = made
+                return
+        leaves = self._add(("call_function", flatten_tensors, (made,)), {}, node.line)
+        for position, result in enumerate(node.results):
+            item = self._add(("call_function", operator.getitem, (leaves, position)), {}, node.line)
+            self._values.typed(item, result)
+            self.nodes[result.name] = item
 
 
-def _add_call(graph: torch.fx.Graph, node: Node, nodes: dict[str, Any], lookup: Any) -> None:
-    function = absint.targets.resolve(node.target)
-    args = tuple(_argument(arg, lookup) for arg in node.args)
-    kwargs = {key: _argument(arg, lookup) for key, arg in node.kwargs.items()}
-    call = graph.call_function(function, args, kwargs)
-    if node.line is not None:
-        call.stack_trace = f'  File "{node.line.file}", line {node.line.line}, in {node.line.function}\n'
-    if len(node.results) == 1 and not _returns_sequence(node):
-        nodes[node.results[0].name] = call
-        return
-    leaves = graph.call_function(flatten_tensors, (call,))
-    for position, result in enumerate(node.results):
-        nodes[result.name] = graph.call_function(operator.getitem, (leaves, position))
+def _form(target: str, args: tuple[Any, ...]) -> Form:
+    """How torch's own capture writes the call of `target`."""
+    if not target.startswith(_METHOD) or not args or not isinstance(args[0], torch.fx.Node):
+        return "call_function", absint.targets.resolve(target), args
+    name = target.removeprefix(_METHOD)
+    if name.endswith(_GETTER):
+        return "call_function", getattr, (args[0], name.removesuffix(_GETTER))
+    if name in _OPERATORS:
+        return "call_function", _OPERATORS[name], args
+    if "." in name:
+        return "call_function", absint.targets.resolve(target), args
+    return "call_method", name, args
+
+
+def _stack_trace(line: SourceLine) -> str:
+    text = linecache.getline(line.file, line.line).strip()
+    return f'  File "{line.file}", line {line.line}, in {line.function}\n' + (f"    {text}\n" if text else "")
 
 
 def _returns_sequence(node: Node) -> bool:
