@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from absint.errors import RefusedWrite
-from aotgrad import AotGrad, Options, bind_interpreted
+from aotgrad import AotGrad, Options, bind_capture, bind_interpreted
 from aotgrad.errors import (
     AliasedMutation,
     BackwardFailed,
@@ -41,7 +41,7 @@ def compiled(program: Program, inputs: Sequence[torch.Tensor], **options: Any) -
     given = [c if t.is_leaf else c * 1 for c, t in zip(copies, inputs, strict=True)]
     capture, found = capture_by_torch_function(program, given)
     assert len(found) == len(given), "the program reaches tensors that it is not given"
-    return bind_interpreted(AotGrad().run(capture, Options(**options)))
+    return bind_capture(capture, Options(**options))
 
 
 # Gradients that are asked for in unusual ways.
@@ -200,7 +200,7 @@ def smooth(x, w):
 
 def test_gradient_penalty() -> None:
     results = []
-    for run in (compiled(smooth, leaves((3, 4), (4, 5)), keep_joint=True), lambda *i: (smooth(*i),)):
+    for run in (compiled(smooth, leaves((3, 4), (4, 5))), lambda *i: (smooth(*i),)):
         x, w = leaves((3, 4), (4, 5))
         (out,) = run(x, w)
         (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
@@ -212,7 +212,7 @@ def test_gradient_penalty() -> None:
 def test_hessian_vector_product() -> None:
     vector = torch.linspace(-1, 1, 12).view(3, 4)
     results = []
-    for run in (compiled(smooth, leaves((3, 4), (4, 5)), keep_joint=True), lambda *i: (smooth(*i),)):
+    for run in (compiled(smooth, leaves((3, 4), (4, 5))), lambda *i: (smooth(*i),)):
         x, w = leaves((3, 4), (4, 5))
         (gradient,) = torch.autograd.grad(run(x, w)[0][:, 0].sum(), x, create_graph=True)
         results.append(torch.autograd.grad((gradient * vector).sum(), [x, w]))
@@ -224,7 +224,7 @@ def test_double_backward_keeps_the_random_numbers() -> None:
         return F.dropout(x.sin() * x, 0.4).pow(2)
 
     results = []
-    for run in (compiled(program, leaves((40,)), keep_joint=True), lambda x: (program(x),)):
+    for run in (compiled(program, leaves((40,))), lambda x: (program(x),)):
         (x,) = leaves((40,))
         torch.manual_seed(11)
         (gradient,) = torch.autograd.grad(run(x)[0].sum(), x, create_graph=True)
@@ -232,23 +232,104 @@ def test_double_backward_keeps_the_random_numbers() -> None:
     torch.testing.assert_close(*results)
 
 
-def test_double_backward_is_refused_where_it_is_not_kept() -> None:
+def test_what_is_detached_is_constant_to_every_order() -> None:
+    def program(x):
+        with torch.no_grad():
+            scale = x.exp()
+        return (x**3 * x.detach() * scale).sum()
+
+    results = []
+    for run in (compiled(program, leaves((4,))), lambda x: (program(x),)):
+        (x,) = leaves((4,))
+        (first,) = torch.autograd.grad(run(x)[0], x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+        results.append((first.detach(), second.detach(), *torch.autograd.grad(second.sum(), x)))
+    torch.testing.assert_close(*results)
+
+
+def test_batch_norm_in_a_gradient_penalty() -> None:
+    """Its running statistics have moved on before the backward; the gradient does not depend on them."""
+
+    def program(x, weight, mean, variance):
+        return F.softplus(F.batch_norm(x, mean, variance, weight, None, True))
+
+    def inputs() -> list[torch.Tensor]:
+        return [*leaves((6, 3), (3,)), torch.zeros(3), torch.ones(3)]
+
+    results = []
+    for run in (compiled(program, inputs()), lambda *i: (program(*i),)):
+        x, weight, mean, variance = inputs()
+        (out,) = run(x, weight, mean, variance)
+        (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        (gradient.norm(dim=1) - 1).square().mean().backward()
+        results.append((x.grad, weight.grad, mean, variance))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_second_order_of_an_input_that_is_overwritten_behind_autograd() -> None:
+    def program(x):
+        with torch.no_grad():
+            x.fill_(0.5)
+        return x.sin()
+
+    results = []
+    for run in (compiled(program, leaves((4,))), lambda x: (program(x),)):
+        (x,) = leaves((4,))
+        (gradient,) = torch.autograd.grad(run(x)[0].sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(gradient.sum(), x))
+    torch.testing.assert_close(*results)
+
+
+def test_a_gradient_without_a_gradient_says_so_when_it_is_differentiated() -> None:
+    def program(q):
+        return F.scaled_dot_product_attention(q, q, q).sum()
+
+    for run in (compiled(program, leaves((1, 1, 8, 16))), lambda q: (program(q),)):
+        (q,) = leaves((1, 1, 8, 16))
+        (gradient,) = torch.autograd.grad(run(q)[0], q, create_graph=True)
+        with pytest.raises(RuntimeError, match="flash_attention_for_cpu_backward is not implemented"):
+            gradient.sum().backward()
+
+
+def test_double_backward_is_refused_without_the_capture() -> None:
     (x,) = leaves((3,))
-    (out,) = compiled(lambda x: x.exp(), [x])(x)
+    capture, _ = capture_by_torch_function(lambda x: x.exp(), [x])
+    (out,) = bind_interpreted(AotGrad().run(capture))(x)
     with pytest.raises(DoubleBackward, match="create_graph"):
         torch.autograd.grad(out.sum(), x, create_graph=True)
 
 
-def test_double_backward_of_a_mutating_program_is_refused() -> None:
+def test_double_backward_is_refused_where_the_program_overwrote_what_it_depends_on() -> None:
     x, y = leaves((3,))[0], torch.zeros(3)
 
     def program(x, y):
+        out = x * y.exp()
         y.add_(x.detach())
-        return x * y.exp()
+        return out
 
-    (out,) = compiled(program, [x, y], keep_joint=True)(x, y)
+    (out,) = compiled(program, [x, y])(x, y)
     with pytest.raises(DoubleBackward, match="writes into"):
         torch.autograd.grad(out.sum(), x, create_graph=True)
+
+
+def test_inputs_are_kept_for_a_second_order_only_if_gradients_depend_on_them() -> None:
+    x, y, bias, factor = leaves((3,), (3,), (3,), (3,))
+    capture, _ = capture_by_torch_function(lambda x, y, b, f: ((x + b).relu() + y) * f.exp(), [x, y, bias, factor])
+    binding = AotGrad().run(capture).binding
+    assert binding.gradient_inputs == (0, 1, 2, 3)
+    capture, _ = capture_by_torch_function(lambda x, y, b, f: (x + b + y) * 2 + f.exp(), [x, y, bias, factor])
+    assert AotGrad().run(capture).binding.gradient_inputs == (3,)
+
+
+def test_a_kept_input_that_changed_is_an_error_for_the_second_order_only() -> None:
+    x, bias = leaves((3,), (3,))
+    call = compiled(lambda x, b: (x * 2 + b).softmax(-1)[0], [x, bias])
+    (out,) = call(x, bias)
+    with torch.no_grad():
+        bias.add_(1)
+    torch.autograd.grad(out, x, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified in place"):
+        torch.autograd.grad(out, x, create_graph=True)
 
 
 # Modes.
@@ -373,7 +454,7 @@ def test_a_program_with_a_second_order_answer_trains_as_usual_when_its_inputs_ch
         y.add_(1)
         return x * y.exp(), y * x.sin()
 
-    got = compiled(program, [x, y], keep_joint=True)
+    got = compiled(program, [x, y])
     a, b = got(x, y)
     got(x, y)  # the buffer moves on before the backward of the first call
     (a.sum() + b.sum()).backward()

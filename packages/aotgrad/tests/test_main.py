@@ -39,8 +39,8 @@ def test_writes_the_document(capture, form: str, monkeypatch: pytest.MonkeyPatch
 
 def test_prints_without_output(capture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     document, folder = capture
-    options = Options(partitioner="save_everything", keep_joint=True)
-    assert run(monkeypatch, folder / "capture.json", "--partitioner", "save_everything", "--keep-joint") == 0
+    options = Options(partitioner="save_everything", gradient_order=1)
+    assert run(monkeypatch, folder / "capture.json", "--partitioner", "save_everything", "--gradient-order", 1) == 0
     assert parse_document(capsys.readouterr().out) == AotGrad().run(document, options)
 
 

@@ -35,9 +35,10 @@ def profile(frame, event, argument):
 
 
 sys.setprofile(profile)
-from aotgrad import AotGrad, Options, bind_interpreted
-grad = AotGrad().run(document, Options(keep_joint=True))
-call = bind_interpreted(grad)
+from aotgrad import AotGrad, Options, bind_capture
+grad = AotGrad().run(document, Options(gradient_order=1))
+grad = AotGrad().run(document)
+call = bind_capture(document)
 inputs = [
     torch.ones(i.type.shape, dtype=getattr(torch, i.type.dtype), requires_grad=i.type.requires_grad)
     for i in grad.binding.inputs

@@ -8,7 +8,8 @@ The callable is straight-line Python, written per binding: see `call_lines`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +17,11 @@ import torch
 from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
-from aotgrad.executor import Executor, executor
+from aotgrad.executor import Executor
 from aotgrad.function import make_function
+from aotgrad.higher_order import Program
+from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
-from stagewire.graph import Graph
 from stagewire.tensors import Constant
 
 __all__ = ["Executor", "bind", "call_lines", "read_constant"]
@@ -30,13 +32,13 @@ def bind(
     forward: Executor,
     backward: Executor | None = None,
     *,
-    joint: Executor | None = None,
+    gradient: Callable[[], Program] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """The program as a callable over its inputs.
 
-    forward, backward, joint: see the calling convention of `stagewire.grad`. Without `backward` no autograd function
-    is made. `joint` differentiates the gradient again; by default the binding's joint graph is run by `executor` for
-    that, and where there is none it is a `DoubleBackward` error.
+    forward, backward: see the calling convention of `stagewire.grad`. Without `backward` no autograd function is made.
+    gradient: makes the gradient's own program, bound (`Options(gradient_order=n + 1)` of the same capture), for a
+    backward with create_graph=True; asked once, by the first such backward. Without it that is a `DoubleBackward`.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     names: dict[str, Any] = {
@@ -45,12 +47,10 @@ def bind(
         "set_grad": torch._C._set_grad_enabled,
         "is_grad_enabled": torch.is_grad_enabled,
     }
-    if joint is None and binding.joint is not None:
-        joint = _on_demand(binding.joint)
     if backward is None:
         names["run"] = forward
     else:
-        names["run"] = make_function(binding, forward, backward, joint, constants)
+        names["run"] = make_function(binding, forward, backward, gradient and _once(gradient), constants)
     if binding.mutations and len(binding.inputs) > 1:
         names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
     lines = call_lines(binding, names, differentiable=backward is not None)
@@ -58,16 +58,23 @@ def bind(
     return names["call"]
 
 
-def _on_demand(graph: Graph) -> Executor:
-    """The executor of a graph that is seldom run: made by its first run."""
-    made: list[Executor] = []
+def _once(make: Callable[[], Program]) -> Callable[[], Program]:
+    """What `make` returns, or raises, made by the first call; backwards may run in several threads."""
+    made: list[Program | StageError] = []
+    lock = threading.Lock()
 
-    def run(*inputs: Any) -> Sequence[Any]:
-        if not made:
-            made.append(executor(graph))
-        return made[0](*inputs)
+    def get() -> Program:
+        with lock:
+            if not made:
+                try:
+                    made.append(make())
+                except StageError as error:
+                    made.append(error.with_traceback(None))
+        if isinstance(made[0], StageError):
+            raise made[0]
+        return made[0]
 
-    return run
+    return get
 
 
 def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool) -> list[str]:

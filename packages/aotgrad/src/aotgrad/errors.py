@@ -32,7 +32,7 @@ class ReplayFailed(StageError):
     fix = "Run the line without compilation to see torch's own error, and correct the operands."
 
 
-class BackwardFailed(StageError):
+class BackwardFailed(StageError, RuntimeError):
     """Autograd refused the backward of the captured program."""
 
     code = "AG002"
@@ -118,11 +118,11 @@ class AliasedMutation(StageError):
     fix = "Pass tensors that do not overlap, or clone one of them."
 
 
-class DoubleBackward(StageError):
-    """The gradient of the gradient was asked for, and this Grad document does not hold the joint graph."""
+class DoubleBackward(StageError, RuntimeError):
+    """The gradient of the gradient was asked for, and cannot be computed from what is there."""
 
     code = "AG013"
-    fix = 'Compile with aotgrad Options(keep_joint=True): options={"aotgrad.keep_joint": True}.'
+    fix = "Bind the program with its capture at hand (bind(gradient=...)); a saved program alone has no second order."
 
 
 class BadPartitioner(StageError):

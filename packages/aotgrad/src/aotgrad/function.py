@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from aotgrad.errors import BackwardFailed, DoubleBackward
 from aotgrad.executor import Executor
+from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, versions_of
 from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
 from stagewire.types import TensorType
 
@@ -23,7 +23,7 @@ def make_function(
     binding: Binding,
     forward: Executor,
     backward: Executor,
-    joint: Executor | None,
+    gradient: Callable[[], Program] | None,
     constants: tuple[torch.Tensor, ...],
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
@@ -32,12 +32,14 @@ def make_function(
         "run_backward": backward,
         "constants": constants,
         "is_grad_enabled": torch.is_grad_enabled,
-        "versions_of": _versions,
+        "versions_of": versions_of,
         "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
-        "second_order": _second_order(binding, joint, constants),
+        "second_order": differentiable_gradients(binding, gradient, backward),
+        "random_states": random_states(binding.gradient_devices),
     }
-    keep_inputs = joint is not None and not binding.mutations
-    lines = [*_forward_lines(binding, keep_inputs), *_backward_lines(binding, keep_inputs, names)]
+    kept = kept_inputs(binding) if gradient is not None else ()
+    draws = gradient is not None and bool(binding.gradient_devices)
+    lines = [*_forward_lines(binding, kept, draws), *_backward_lines(binding, kept, draws, names)]
     exec(compile("\n".join(lines), "<aotgrad.function>", "exec"), names)
     members = {"forward": staticmethod(names["forward"]), "backward": staticmethod(names["backward"])}
     function = type(torch.autograd.Function)("Compiled", (torch.autograd.Function,), members)
@@ -56,20 +58,25 @@ def visible_results(binding: Binding) -> int:
     return max(used, default=-1) + 1
 
 
-def _forward_lines(binding: Binding, keep_inputs: bool) -> list[str]:
+def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool) -> list[str]:
     visible = visible_results(binding)
     differentiable = {tangent.result for tangent in binding.tangents}
     closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
     saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved]
-    lines = [
-        "def forward(ctx, *inputs):",
+    lines = ["def forward(ctx, *inputs):"]
+    if draws:
+        lines.append("    ctx.random = random_states()")
+    lines += [
         f"    results = run_forward(*inputs{', *constants' if binding.constants else ''})",
         f"    ctx.save_for_backward({', '.join(saved)})",
         "    ctx.set_materialize_grads(False)",
     ]
-    if keep_inputs:
+    if kept:
         # Not among the saved tensors: a first-order backward must not mind what became of these.
-        lines.append("    ctx.inputs, ctx.versions = inputs, versions_of(inputs)")
+        lines += [
+            f"    ctx.inputs = ({''.join(f'inputs[{number}], ' for number in kept)})",
+            "    ctx.versions = versions_of(ctx.inputs)",
+        ]
     if closed:
         lines.append(f"    ctx.mark_non_differentiable({', '.join(closed)})")
     return [*lines, f"    return ({''.join(f'results[{number}], ' for number in range(visible))})"]
@@ -81,7 +88,7 @@ def _saved(slot: Any, inputs: int) -> str:
     return f"inputs[{slot.input}]" if slot.input < inputs else f"constants[{slot.input - inputs}]"
 
 
-def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) -> list[str]:
+def _backward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: dict[str, Any]) -> list[str]:
     visible = visible_results(binding)
     lines = [
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
@@ -99,12 +106,12 @@ def _backward_lines(binding: Binding, keep_inputs: bool, names: dict[str, Any]) 
         ]
     lines += [
         "    if is_grad_enabled():",
-        f"        found = second_order(ctx, saved, ({', '.join(tangents)},))",
+        f"        found = second_order(ctx, saved, ({''.join(f'{name}, ' for name in tangents)}))",
         "    else:",
         f"        found = run_backward({', '.join(['*saved', *tangents])})",
     ]
-    if keep_inputs:
-        lines += ["    if not keeps_graph():", "        ctx.inputs = None"]
+    if kept or draws:
+        lines += ["    if not keeps_graph():", f"        {'ctx.inputs = ' * bool(kept)}ctx.random = None"]
     if binding.gradient_tangents:
         names["sources"] = binding.gradient_tangents
         lines += [
@@ -140,36 +147,3 @@ def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     order = sorted(range(tensor.ndim), key=lambda d: (-stride[d], -tensor.shape[d], d))
     inverse = [order.index(d) for d in range(tensor.ndim)]
     return tensor.permute(order).contiguous().permute(inverse)
-
-
-def _versions(inputs: tuple[torch.Tensor, ...]) -> list[int | None]:
-    """How often each input was written, where that is counted."""
-    return [None if tensor.is_inference() else tensor._version for tensor in inputs]
-
-
-def _second_order(
-    binding: Binding, joint: Executor | None, constants: tuple[torch.Tensor, ...]
-) -> Callable[[Any, tuple[Any, ...], tuple[torch.Tensor, ...]], Any]:
-    """Computes the gradients from the inputs on, so that autograd can differentiate them; or refuses to."""
-    if joint is None or binding.mutations:
-        written = ", ".join(binding.inputs[mutation.input].name for mutation in binding.mutations)
-
-        def refuse(ctx: Any, saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
-            if joint is None:
-                raise DoubleBackward("the gradient of a compiled gradient (create_graph=True)")
-            raise DoubleBackward(
-                f"the gradient of a compiled gradient of a program that writes into {written}",
-                fix="Write the update outside of the compiled region, or run this part without compilation.",
-            )
-
-        return refuse
-    results = {s.result: at for at, s in enumerate(binding.saved) if type(s) is not SavedInput}
-    extra = tuple(results[number] for number in binding.joint_saved)
-
-    def gradients(ctx: Any, saved: tuple[Any, ...], tangents: tuple[torch.Tensor, ...]) -> Any:
-        for given, before, now in zip(binding.inputs, ctx.versions, _versions(ctx.inputs), strict=True):
-            if before != now:
-                raise BackwardFailed(f"the input {given.name} was modified in place after the forward")
-        return joint(*ctx.inputs, *constants, *[saved[at] for at in extra], *tangents)
-
-    return gradients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +10,12 @@ import torch
 
 from aotgrad.bind import bind
 from aotgrad.executor import executor
+from aotgrad.higher_order import Program
+from aotgrad.stage import AotGrad, Options
+from stagewire.capture import Capture
 from stagewire.grad import Grad
 
-__all__ = ["bind_interpreted", "interpret"]
+__all__ = ["bind_capture", "bind_interpreted", "interpret"]
 
 
 def interpret(grad: Grad, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -22,6 +26,19 @@ def interpret(grad: Grad, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return bind_interpreted(grad)(*inputs)
 
 
-def bind_interpreted(grad: Grad) -> Callable[..., tuple[Any, ...]]:
-    """The program as a callable over its inputs, each graph run by `executor`."""
-    return bind(grad.binding, executor(grad.forward), None if grad.backward is None else executor(grad.backward))
+def bind_interpreted(grad: Grad, gradient: Callable[[], Program] | None = None) -> Callable[..., tuple[Any, ...]]:
+    """The program as a callable over its inputs, each graph run by `executor`; `gradient` as for `bind`."""
+    backward = None if grad.backward is None else executor(grad.backward)
+    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient)
+
+
+def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:
+    """The program of a capture, which can be differentiated to any order, each graph run by `executor`."""
+    return _bind_order(capture, Options() if options is None else options)[0]
+
+
+def _bind_order(capture: Capture, options: Options) -> Program:
+    following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
+    grad = AotGrad().run(capture, options)
+    call = bind_interpreted(grad, lambda: _bind_order(capture, following))
+    return call, tuple(given.used for given in grad.binding.inputs)

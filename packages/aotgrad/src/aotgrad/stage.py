@@ -24,14 +24,14 @@ class Options:
     partitioner: decides what is saved for the backward: a name of `aotgrad.partition.PARTITIONERS`, or any callable
     from `Joint` to `Partition`.
     passes: run on the joint graph, in order, before the partitioner.
-    keep_joint: keep the joint graph, so that gradients can be differentiated again (every input is then kept alive
-    until the backward).
+    gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
+    tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
     """
 
     training: Literal["auto", False] = "auto"
     partitioner: str | Partitioner = "min_cut"
     passes: tuple[Pass, ...] = DEFAULT_PASSES
-    keep_joint: bool = False
+    gradient_order: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,12 @@ class AotGrad:
         options = Options() if options is None else options
         partitioner = partitioner_of(options.partitioner)
         joint = self.joint(document, options)
-        return split(joint, partitioner(joint), keep_joint=options.keep_joint)
+        return split(joint, partitioner(joint))
 
     def joint(self, document: Capture, options: Options | None = None) -> Joint:
         """The joint graph after the passes, as a partitioner sees it."""
         options = Options() if options is None else options
-        joint = trace(document, training=options.training == "auto")
+        joint = trace(document, training=options.training == "auto", gradient_order=options.gradient_order)
         for run_pass in options.passes:
             joint = run_pass(joint)
         return joint

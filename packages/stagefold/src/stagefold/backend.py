@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import itertools
 import threading
 import time
@@ -65,18 +67,37 @@ class StagefoldBackend:
             program, cached, key = self._program(capture, observe, traced=trace is not None)
             progress.step("cache", 0.0) if cached else None
             start = time.perf_counter()
-            function = self.load(program)
+            function = self.load(program, capture)
             seconds.append(("load", time.perf_counter() - start))
         self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
         return function
 
-    def load(self, program: Program) -> Callee:
-        """Compile (or fetch) the machine code of both directions and bind them."""
+    def load(self, program: Program, capture: Capture | None = None) -> Callee:
+        """Compile (or fetch) the machine code of both directions and bind them.
+
+        With the capture of the program at hand its gradients can be differentiated: their programs are made when a
+        backward with create_graph=True first asks for them.
+        """
         directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
         loaded = load_unit(units, cache_dir=directory)
         backward = loaded[1] if program.backward is not None else None
-        return bind(program.binding, loaded[0], backward)
+        gradient = None if capture is None else functools.partial(self._gradient, capture)
+        return bind(program.binding, loaded[0], backward, gradient=gradient)
+
+    def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
+        """The program of the gradient of what this backend makes, and which of its inputs it reads."""
+        backend = self._of_next_order
+        program, _, _ = backend._program(capture, lambda event: None, traced=False)
+        return backend.load(program, capture), tuple(given.used for given in program.binding.inputs)
+
+    @functools.cached_property
+    def _of_next_order(self) -> StagefoldBackend:
+        """A backend whose programs are the gradients of this one's."""
+        backend = copy.copy(self)
+        vars(backend).pop("_of_next_order", None)
+        backend.pipeline = self.pipeline.of_next_gradient()
+        return backend
 
     def _program(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool

@@ -118,6 +118,17 @@ class Pipeline:
             rows.append((slot, stage, _stage_options(slot, stage, options)))
         return Pipeline(tuple(rows), options.verify)
 
+    def of_next_gradient(self) -> Pipeline:
+        """The pipeline to the program of the gradient of what this one makes."""
+        slot, stage, options = self.stages[0]
+        if not hasattr(options, "gradient_order"):
+            raise BadStage(
+                f"the stage {stage.name!r} in slot {slot!r} makes no gradients of gradients",
+                fix="Give its Options a gradient_order, as aotgrad.Options has, or avoid create_graph=True.",
+            )
+        following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
+        return dataclasses.replace(self, stages=((slot, stage, following), *self.stages[1:]))
+
     def describe(self) -> str:
         """Names, versions, code and options: part of every cache key."""
         shared = f"stagewire={fingerprint('stagewire')};absint={fingerprint('absint')}"

@@ -6,7 +6,8 @@
 Calling convention, for any executor of the graphs:
     forward(*inputs, *constants)   -> results        (fresh outputs, new values of mutated inputs, saved activations)
     backward(*saved, *tangents)    -> gradients      (`input_gradients` says whose)
-    joint(*inputs, *constants, *joint_saved, *tangents) -> gradients, computed from the inputs on, differentiable
+
+The gradient of a gradient is a program of its own: its inputs are those of the first and its tangents.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class BoundInput(msgspec.Struct, frozen=True):
     """One caller's tensor. `requires_grad` as at capture; `mutated` if the program writes into it.
 
     `fixed_offset`: the graph is right for this storage offset only (it addresses the storage itself, by as_strided).
+    `used`: False if no result, output or gradient depends on the values in it.
     """
 
     name: str
@@ -33,6 +35,7 @@ class BoundInput(msgspec.Struct, frozen=True):
     role: InputRole = "tensor"
     mutated: bool = False
     fixed_offset: bool = False
+    used: bool = True
 
 
 class Fresh(msgspec.Struct, frozen=True, tag="fresh", tag_field="kind"):
@@ -118,10 +121,14 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     input_gradients: tuple[int | None, ...] = ()  # per input: which backward result is its gradient
     symbols: tuple[Symbol, ...] = ()
     constants: tuple[BoundConstant, ...] = ()
-    joint_saved: tuple[int, ...] = ()  # forward results (random values) that the joint graph takes as inputs
+    joint_saved: tuple[int, ...] = ()  # with `joint`: forward results that it took as inputs
     # Per backward result: the tangents it depends on; it is no gradient at all when none of them arrived. Empty: all.
     gradient_tangents: tuple[tuple[int, ...], ...] = ()
-    joint: Graph | None = None  # kept on request: it travels to the program, so that gradients can be differentiated
+    # Inputs on whose values, at the time of the call, the gradients depend: to compute them again takes these,
+    # and the random stream as it stood on these devices.
+    gradient_inputs: tuple[int, ...] = ()
+    gradient_devices: tuple[str, ...] = ()
+    joint: Graph | None = None  # earlier versions differentiated this graph again; nothing writes it any more
 
 
 class BoundConstant(msgspec.Struct, frozen=True):

@@ -85,6 +85,7 @@ REFUSALS = (
     Refusal("B2", "grad", "SavedResult(result=2)", "SavedResult(result=3)", "there is no result number 3"),
     Refusal("B2", "grad", "Tangent(result=0", "Tangent(result=5", "there is no result number 5"),
     Refusal("B2", "grad", "joint_saved = (2,)", "joint_saved = (7,)", "there is no result number 7"),
+    Refusal("B2", "grad", "((0,),)\n", "((0,),)\n    gradient_inputs = (3,)\n", "there is no input number 3 of 3"),
     Refusal("B2", "program", 'of="result", base=1', 'of="result", base=2', "there is no result number 2 of 2"),
     Refusal(
         "B3",

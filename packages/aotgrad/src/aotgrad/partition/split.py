@@ -11,6 +11,7 @@ from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from aotgrad.ops import is_random
+from aotgrad.partition.again import used_inputs, what_gradients_take
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import copy_nodes
@@ -30,43 +31,49 @@ class Partition(msgspec.Struct, frozen=True):
 Partitioner = Callable[[Joint], Partition]
 
 
-def split(joint: Joint, partition: Partition, *, keep_joint: bool = False) -> Grad:
+def split(joint: Joint, partition: Partition) -> Grad:
     """The `Grad` document of a partition; raises `PartitionError` if the backward cannot be computed from it."""
     if not joint.has_backward:
         nodes = tuple(node for node in joint.graph.nodes if node.phase == "forward")
         forward = _live(Graph(joint.primal_values, nodes, joint.result_refs))
-        return Grad(binding=replace(joint.binding, tangents=()), forward=forward)
+        return Grad(
+            binding=replace(joint.binding, tangents=(), inputs=used_inputs(joint.binding, forward, ())), forward=forward
+        )
     if not isinstance(partition, Partition):
         raise BadPartitioner(f"the partitioner returned a {type(partition).__name__}")
     needs = needs_of(joint)
-    random = _random_values(joint, needs) if keep_joint else ()
-    saved = tuple(dict.fromkeys((*partition.saved, *random)))
+    saved = tuple(dict.fromkeys(partition.saved))
     values = definitions(joint.graph)
-    for name in partition.saved:
+    for name in saved:
         if name not in values:
             raise PartitionError(f"there is no value {name} to save")
     recomputed: list[Node] = []
     backward_nodes = _backward_nodes(joint, needs, frozenset(saved), recomputed)
-    forward, slots, joint_slots = _forward(joint, needs, saved, random, values)
+    forward, slots = _forward(joint, needs, saved, values)
     starts = tuple(values[name] for name in saved) + joint.tangent_values
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
     backward = Graph(starts, backward_nodes, ends)
-    position = 0
-    gradients: list[int | None] = []
-    for ref in joint.gradient_refs:
-        gradients.append(position if isinstance(ref, Ref) else None)
-        position += isinstance(ref, Ref)
+    again, devices = what_gradients_take(joint, needs)
     return Grad(
         binding=replace(
-            joint.binding, saved=slots, input_gradients=tuple(gradients[: len(joint.binding.inputs)]),
-            joint_saved=joint_slots,
-            gradient_tangents=_gradient_tangents(joint, ends),
-            joint=_whole(joint, random, values, ends) if keep_joint else None,
+            joint.binding, saved=slots, input_gradients=_positions(joint),
+            inputs=used_inputs(joint.binding, forward, slots),
+            gradient_tangents=_gradient_tangents(joint, ends), gradient_inputs=again, gradient_devices=devices,
         ),
         forward=forward,
         backward=backward,
         partition=_report(joint, needs, saved, recomputed, values),
     )  # fmt: skip
+
+
+def _positions(joint: Joint) -> tuple[int | None, ...]:
+    """For each input the number of its gradient among those that there are."""
+    position = 0
+    gradients: list[int | None] = []
+    for ref in joint.gradient_refs:
+        gradients.append(position if isinstance(ref, Ref) else None)
+        position += isinstance(ref, Ref)
+    return tuple(gradients[: len(joint.binding.inputs)])
 
 
 def _gradient_tangents(joint: Joint, ends: tuple[Ref, ...]) -> tuple[tuple[int, ...], ...]:
@@ -130,8 +137,8 @@ def _recompute(
 
 
 def _forward(
-    joint: Joint, needs: Needs, saved: tuple[str, ...], random: tuple[str, ...], values: dict[str, Value]
-) -> tuple[Graph, tuple[Saved, ...], tuple[int, ...]]:
+    joint: Joint, needs: Needs, saved: tuple[str, ...], values: dict[str, Value]
+) -> tuple[Graph, tuple[Saved, ...]]:
     """The forward graph with the saved values among its results, and where each is found."""
     inputs = {value.name: index for index, value in enumerate(joint.primal_values)}
     results = list(joint.result_refs)
@@ -151,33 +158,7 @@ def _forward(
             position[name] = len(results)
             results.append(Ref(kept))
         slots.append(SavedResult(position[name]))
-    graph = _live(Graph(joint.primal_values, tuple(nodes), tuple(results)))
-    return graph, tuple(slots), tuple(position[name] for name in random)
-
-
-def _random_values(joint: Joint, needs: Needs) -> tuple[str, ...]:
-    """Random forward values on which gradients depend: the joint graph is given them, it must not draw again."""
-    found: dict[str, None] = {}
-    pending = list(needs.direct)
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        node = needs.producers.get(name)
-        if name in seen or node is None:
-            continue
-        seen.add(name)
-        if is_random(node.target):
-            found.update(dict.fromkeys(value.name for value in node.results))
-        else:
-            pending.extend(operands(node))
-    return tuple(found)
-
-
-def _whole(joint: Joint, random: tuple[str, ...], values: dict[str, Value], ends: tuple[Ref, ...]) -> Graph:
-    given = frozenset(random)
-    nodes = tuple(n for n in joint.graph.nodes if not any(value.name in given for value in n.results))
-    starts = joint.primal_values + tuple(values[name] for name in random) + joint.tangent_values
-    return _live(Graph(starts, nodes, ends))
+    return _live(Graph(joint.primal_values, tuple(nodes), tuple(results))), tuple(slots)
 
 
 def _report(

@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import torch
 
-from aotgrad.interpret import bind_interpreted
+from aotgrad.errors import DoubleBackward
+from aotgrad.interpret import bind_capture, bind_interpreted
 from aotgrad.stage import AotGrad, Options
 from aotgrad.tracer.replay import replay
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
-__all__ = ["Tolerance", "check_against_eager", "copy_of", "eager_refuses_backward", "run_capture"]
+__all__ = ["Tolerance", "check_against_eager", "check_second_order", "copy_of", "eager_refuses_backward", "run_capture"]
 
 
 class Tolerance(msgspec.Struct, frozen=True):
@@ -70,6 +71,28 @@ def eager_refuses_backward(capture: Capture, inputs: Sequence[torch.Tensor]) -> 
     return False
 
 
+def check_second_order(capture: Capture, inputs: Sequence[torch.Tensor]) -> bool:
+    """Raise AssertionError if gradients of gradients differ from eager's; False if eager or the stage refuses to give
+    them."""
+    ours, theirs = _Run(inputs), _Run(inputs)
+    ours.forward(lambda given: bind_capture(capture)(*given), seed=0)
+    theirs.forward(lambda given: run_capture(capture, given), seed=0)
+    try:
+        expected = theirs.second_order()
+    except RuntimeError:
+        return False
+    try:
+        found = ours.second_order()
+    except DoubleBackward:
+        return False
+    for number, (a, b) in enumerate(zip(found, expected, strict=True)):
+        # Where the derivative is zero throughout, eager may have none: it knows what a backward did not use.
+        a, b = (torch.zeros_like(theirs.leaves[number]) if g is None else g for g in (a, b))
+        scale = max(float(b.detach().abs().max()), 1.0) if b.numel() else 1.0
+        _close(a, b, 1e-3, 1e-4 * scale, f"second order of input {number}")
+    return True
+
+
 class _Run:
     """One run on copies of the inputs: leaves that collect gradients, and what the program is given."""
 
@@ -92,6 +115,17 @@ class _Run:
         if roots:
             sum((o.abs().double() ** 2).sum() for o in roots).backward()
         return [leaf.grad if leaf.is_leaf else None for leaf in self.leaves]
+
+    def second_order(self) -> list[torch.Tensor | None]:
+        """Gradients of the squared norm of the gradients of the outputs."""
+        roots = [o for o in self.outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+        wanted = [leaf for leaf in self.leaves if leaf.requires_grad and leaf.is_leaf]
+        if not roots or not wanted:
+            return []
+        loss = sum((o.abs().double() ** 2).sum() for o in roots)
+        first = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True)
+        found = sum((g.abs().double() ** 2).sum() for g in first if g is not None)
+        return list(torch.autograd.grad(found, wanted, allow_unused=True))
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:

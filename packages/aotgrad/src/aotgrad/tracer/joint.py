@@ -10,10 +10,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
-from absint import Meta, from_wire, to_wire
-from absint.meta import contiguous
-from absint.strides import is_dense
+from absint import from_wire, to_wire
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
@@ -23,12 +22,12 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.joint import Joint
+from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
 from aotgrad.tracer.values import Memory, Traced
-from stagewire.capture import Capture, GlobalState, Input, TensorIs
-from stagewire.errors import StageError
+from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
 from stagewire.graph import Graph, Ref, Value
 from stagewire.tensors import Constant
@@ -37,11 +36,11 @@ from stagewire.types import TensorType
 __all__ = ["trace"]
 
 
-def trace(capture: Capture, *, training: bool = True) -> Joint:
+def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -> Joint:
     """Run `capture` on types under autograd and record both directions.
 
     The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
-    differentiably; `training=False` never traces it.
+    differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
     """
     mode = TraceMode()
     with _quiet_collector(), ExitStack() as stack:
@@ -54,7 +53,7 @@ def trace(capture: Capture, *, training: bool = True) -> Joint:
         if any(node.target.endswith(".lstm") for node in capture.graph.nodes):
             stack.enter_context(_without_onednn())
         stack.enter_context(mode)
-        return _trace(mode, capture, training)
+        return _trace(mode, capture, training, gradient_order)
 
 
 @contextmanager
@@ -85,7 +84,8 @@ def _without_onednn() -> Iterator[None]:
 _ONEDNN = threading.RLock()
 
 
-def _trace(mode: TraceMode, capture: Capture, training: bool) -> Joint:
+def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: int) -> Joint:
+    mode.keeps_statistics = gradient_order == 0
     inputs = [_placeholder(mode, capture, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
 
@@ -100,9 +100,18 @@ def _trace(mode: TraceMode, capture: Capture, training: bool) -> Joint:
         _refuse_changes(capture, inputs, plan)
     except RuntimeError as error:  # an output whose history torch itself refuses to tell
         raise BackwardFailed(str(error)) from error
+    written = frozenset(mutation.input for mutation in plan.mutations)
+    for _ in range(gradient_order):
+        inputs, plan = gradient_program(mode, inputs, plan)
     recorder.phase = "backward"
-    tangents, gradients = _backward(mode, inputs, plan)
-    return _joint(mode, capture, inputs, plan, tangents, gradients)
+    tangents, gradients = backward(mode, inputs, plan)
+    for number, given in enumerate(inputs):
+        if given.leaf.memory.written_in_backward:
+            raise NoFunctionalForm(f"the backward writes into input {number}")
+    joint = _joint(mode, capture.symbols, inputs, plan, tangents, gradients)
+    if gradient_order:
+        refuse_overwritten(joint, written)
+    return joint
 
 
 @contextmanager
@@ -144,12 +153,13 @@ def _placeholder(mode: TraceMode, capture: Capture, index: int, training: bool) 
     requires_grad = wire.requires_grad and training
     leaf = Traced(meta, memory, requires_grad=requires_grad)
     leaf.value, leaf.generation = value, 0
+    bound = BoundInput(given.value.name, wire, given.role)
     if not requires_grad or _is_leaf(capture, given):
-        return Placeholder(leaf, leaf, leaf.grad_fn, requires_grad)
-    return _not_a_leaf(mode, leaf, memory)
+        return Placeholder(bound, leaf, leaf, leaf.grad_fn, requires_grad)
+    return _not_a_leaf(mode, bound, leaf, memory)
 
 
-def _not_a_leaf(mode: TraceMode, leaf: Traced, memory: Memory) -> Placeholder:
+def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced, memory: Memory) -> Placeholder:
     """Let the program work on a copy of `leaf` that counts as the input's own memory, so that it may be written."""
     with torch.enable_grad():
         copy = leaf.clone()
@@ -158,7 +168,7 @@ def _not_a_leaf(mode: TraceMode, leaf: Traced, memory: Memory) -> Placeholder:
     copy.memory = memory
     copy.meta = leaf.meta
     memory.base = copy
-    return Placeholder(leaf, copy, copy.grad_fn, True)
+    return Placeholder(bound, leaf, copy, copy.grad_fn, True)
 
 
 def _is_leaf(capture: Capture, given: Input) -> bool:
@@ -167,53 +177,11 @@ def _is_leaf(capture: Capture, given: Input) -> bool:
     return any(isinstance(g, TensorIs) and g.source == given.source and g.is_leaf for g in capture.guards)
 
 
-def _backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[dict[int, Ref], list[Ref | None]]:
-    """Tangent values by result number, and the gradient value of each input."""
-    wanted = [given for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
-    numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
-    if not numbers or not wanted:
-        plan.tensors[:] = [None] * len(plan.tensors)
-        return {}, [None] * len(inputs)
-    starts = {number: _tangent(mode, number, plan.tensors[number]) for number in numbers}
-    roots = tuple(plan.tensors[number] for number in numbers)
-    try:
-        # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
-        found = torch.autograd.Variable._execution_engine.run_backward(
-            roots, tuple(starts.values()), False, False, tuple(given.leaf for given in wanted),
-            allow_unreachable=True, accumulate_grad=False,
-        )  # fmt: skip
-    except StageError:
-        raise
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        raise BackwardFailed(str(error)) from error
-    by_leaf = {id(given.leaf): gradient for given, gradient in zip(wanted, found, strict=True)}
-    for number, given in enumerate(inputs):
-        if given.leaf.memory.written_in_backward:
-            raise NoFunctionalForm(f"the backward writes into input {number}")
-    gradients = [by_leaf.get(id(given.leaf)) for given in inputs]
-    values = [None if g is None else mode.content(g) for g in gradients]
-    return {number: start.value for number, start in starts.items()}, values
-
-
-def _tangent(mode: TraceMode, number: int, tensor: Traced) -> Traced:
-    meta = tensor.meta
-    if is_dense(meta.shape, meta.stride):
-        meta = Meta(meta.shape, meta.stride, meta.dtype, meta.device)
-    else:
-        meta = contiguous(meta.shape, meta.dtype, meta.device)
-    value = mode.recorder.define(mode.recorder.fresh_name(f"tangent_{number}"), meta)
-    memory = Memory(meta, value)
-    mode.memories.append(memory)
-    start = Traced(meta, memory)
-    start.value, start.generation = value, 0
-    return start
-
-
 def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan) -> None:
     """What the program does to its inputs or outputs that no binding can do afterwards."""
-    for bound, given in zip(capture.inputs, inputs, strict=True):
-        name, leaf = bound.value.name, given.leaf
-        if leaf.requires_grad and leaf.is_leaf and not bound.value.type.requires_grad:
+    for given in inputs:
+        name, leaf = given.bound.name, given.leaf
+        if leaf.requires_grad and leaf.is_leaf and not given.bound.type.requires_grad:
             raise MetadataMutation(f"the program makes the input {name} require grad")
         if given.started and not (leaf.requires_grad and given.tensor.requires_grad):
             raise MetadataMutation(f"the program detaches the input {name} in place")
@@ -225,7 +193,7 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan) -> 
 
 def _joint(
     mode: TraceMode,
-    capture: Capture,
+    symbols: tuple[Symbol, ...],
     inputs: list[Placeholder],
     plan: Plan,
     tangents: dict[int, Ref],
@@ -236,18 +204,18 @@ def _joint(
     constants = tuple(Value(name, to_wire(metas[name])) for name in mode.constants)
     starts = tuple(Value(ref.name, to_wire(metas[ref.name])) for ref in tangents.values())
     bound = tuple(
-        BoundInput(given.value.name, given.value.type, given.role, index in mutated, index in mode.fixed_inputs)
-        for index, given in enumerate(capture.inputs)
+        replace(given.bound, mutated=index in mutated, fixed_offset=index in mode.fixed_inputs)
+        for index, given in enumerate(inputs)
     )
     binding = Binding(
         inputs=bound,
         outputs=tuple(plan.outputs),
         mutations=tuple(plan.mutations),
         tangents=tuple(Tangent(number, to_wire(metas[ref.name])) for number, ref in tangents.items()),
-        symbols=capture.symbols,
+        symbols=symbols,
         constants=tuple(BoundConstant(name, _constant(tensor)) for name, tensor in mode.constants.items()),
     )
-    primals = tuple(given.value for given in capture.inputs) + constants
+    primals = tuple(Value(given.name, given.type) for given in bound) + constants
     graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
     return Joint(graph, binding, len(primals), len(plan.results))
 

@@ -40,7 +40,7 @@ class TraceMode(AbstractMode):
     """Records into `recorder`.
 
     constants: the real tensors met, by the name of their value. fixed_inputs: inputs that are addressed from the start
-    of their storage.
+    of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm.
     """
 
     tensor_class = Traced
@@ -51,6 +51,7 @@ class TraceMode(AbstractMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
         self.fixed_inputs: set[int] = set()
+        self.keeps_statistics = True
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 

@@ -160,6 +160,9 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     refs = mode.emit(aten._native_batch_norm_legit_functional.default, tuple([mode.refs(a) for a in args]), {})
     assign(mode, mean, refs[3])
     assign(mode, variance, refs[4])
+    if not mode.keeps_statistics:
+        # So that what is computed here does not depend on statistics that may have been overwritten since.
+        return mode.compute(aten.native_batch_norm.default, (*args[:3], None, None, *args[5:]))
     types = tuple([mode.recorder.metas[r.name] for r in refs[:3]])
     return mode.fresh(refs[:3], types)
 

@@ -13,21 +13,22 @@ from absint.wire import to_arg
 from aotgrad.errors import MetadataMutation, UnsupportedOutput
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.values import Memory, Step, Traced
-from stagewire.grad import BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.grad import BoundInput, BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Ref
 
-__all__ = ["Placeholder", "Plan", "plan_outputs"]
+__all__ = ["Placeholder", "Plan", "plan_more_outputs", "plan_outputs"]
 
 _DETACH = ("aten.detach.default", ())
 
 
 class Placeholder(msgspec.Struct, eq=False):
-    """One input: `leaf` is what gradients are asked for, `tensor` what the program works on.
+    """One input, `bound` in the document: `leaf` is what gradients are asked for, `tensor` what the program works on.
 
     They differ for inputs that are not leaves: the program then works on a copy, so that it may write into it as
     eager may. `start` is the autograd node of `tensor` before the program ran, `started` whether it required grad.
     """
 
+    bound: BoundInput
     leaf: Traced
     tensor: Traced
     start: Any
@@ -62,6 +63,11 @@ def plan_outputs(mode: TraceMode, inputs: list[Placeholder], outputs: tuple[Any,
     plan = Plan([], [], [], [])
     for index, given in enumerate(inputs):
         _plan_mutation(plan, index, given)
+    return plan_more_outputs(mode, plan, inputs, outputs)
+
+
+def plan_more_outputs(mode: TraceMode, plan: Plan, inputs: list[Placeholder], outputs: tuple[Any, ...]) -> Plan:
+    """Add to `plan`, for each output of the program, where it comes from."""
     groups = _groups(inputs, outputs)
     done: dict[int, int] = {}  # memory or tensor identity -> result number
     first: dict[int, int] = {}  # tensor identity -> the output that it was first

@@ -91,7 +91,7 @@ def bindings(
     mutated = {mutation.input for mutation in mutations}
     roles = [draw(st.sampled_from(("parameter", "buffer", "tensor"))) for _ in interface.inputs]
     inputs = tuple(
-        BoundInput(supply.fresh(), kind, role, number in mutated, draw(_RARELY))  # type: ignore[arg-type]
+        BoundInput(supply.fresh(), kind, role, number in mutated, draw(_RARELY), not draw(_RARELY))  # type: ignore[arg-type]
         for number, (kind, role) in enumerate(zip(interface.inputs, roles, strict=True))
     )
     return Binding(
@@ -103,6 +103,8 @@ def bindings(
         symbols=interface.symbols,
         constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
         joint_saved=_joint_saved(draw, tensors) if joint and tensors else (),
+        gradient_inputs=tuple(range(len(inputs))) if trains else (),
+        gradient_devices=("cpu",) if trains and draw(_RARELY) else (),
     )
 
 

@@ -136,6 +136,8 @@ def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
             yield from _in_range("result", saved.result, results, where)
     for position, tangent in enumerate(binding.tangents):
         yield from _in_range("result", tangent.result, results, (*path, "tangents", position))
+    for position, number in enumerate(binding.gradient_inputs):
+        yield from _in_range("input", number, inputs, (*path, "gradient_inputs", position))
     for number in binding.joint_saved:
         yield from _in_range("result", number, results, (*path, "joint_saved"))
 

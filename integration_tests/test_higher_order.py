@@ -1,0 +1,114 @@
+"""Gradients of gradients through compiled programs, where torch.compile raises: values as in eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import stagefold
+
+Run = Callable[[Callable[..., Tensor]], Any]
+
+
+def same_both_ways(program: Callable[..., Tensor], use: Run) -> None:
+    """`use` of the program answers alike when it is compiled."""
+    torch.manual_seed(3)
+    expected = use(program)
+    torch.manual_seed(3)
+    found = use(stagefold.compile(program, fullgraph=True))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def model_both_ways(model: nn.Module, use: Run) -> None:
+    """The same, for the gradients that `use` leaves on the parameters of a model too."""
+    found = []
+    for call in (lambda m: m, lambda m: stagefold.compile(m, fullgraph=True)):
+        own = copy.deepcopy(model)
+        torch.manual_seed(3)
+        answer = use(call(own))
+        found.append((answer, [p.grad for p in own.parameters()], list(own.buffers()), torch.rand(2)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_penalty_of_a_critic() -> None:
+    critic = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(144, 1)
+    )  # fmt: skip
+
+    def use(call: Callable[..., Tensor]) -> Tensor:
+        images = torch.randn(4, 1, 8, 8, requires_grad=True)
+        scores = call(images)
+        (gradient,) = torch.autograd.grad(scores.sum(), images, create_graph=True)
+        (((gradient.flatten(1).norm(dim=1) - 1) ** 2).mean() + scores.mean()).backward()
+        return images.grad
+
+    model_both_ways(critic, use)
+
+
+def test_force_matching_with_dropout() -> None:
+    """The second order sees the same masks, and leaves the random stream where eager does."""
+    potential = nn.Sequential(nn.Linear(3, 16), nn.SiLU(), nn.Dropout(0.3), nn.Linear(16, 1))
+
+    def use(call: Callable[..., Tensor]) -> Tensor:
+        places = torch.randn(5, 3, requires_grad=True)
+        (gradient,) = torch.autograd.grad(call(places).sum(), places, create_graph=True)
+        (gradient + 1).square().sum().backward()
+        return places.grad
+
+    model_both_ways(potential, use)
+
+
+def test_hessian_vector_product() -> None:
+    def use(call: Callable[..., Tensor]) -> Any:
+        x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+        first = torch.autograd.grad(call(x, w), (x, w), create_graph=True)
+        return torch.autograd.grad(sum((g * g.detach()).sum() for g in first), (x, w))
+
+    same_both_ways(lambda x, w: F.log_softmax(F.layer_norm(torch.tanh(x @ w), (5,)), -1)[:, 0].sum(), use)
+
+
+def test_hessian_by_torch() -> None:
+    x = torch.linspace(-1, 1, 4)
+    same_both_ways(lambda x: (x.sin() * x**3).sum(), lambda call: torch.autograd.functional.hessian(call, x))
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_higher_orders(order: int) -> None:
+    def use(call: Callable[..., Tensor]) -> list[Tensor]:
+        x = torch.linspace(-1, 1, 4).requires_grad_()
+        answers = [call(x)]
+        for _ in range(order):
+            answers += torch.autograd.grad(answers[-1].sum(), x, create_graph=True)
+        return [answer.detach() for answer in answers]
+
+    same_both_ways(lambda x: x.exp() * x.sin() * x.detach(), use)
+
+
+def test_tangents_are_differentiated_too() -> None:
+    def use(call: Callable[..., Tensor]) -> Any:
+        x, tangent = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+        (gradient,) = torch.autograd.grad(call(x), x, tangent, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), (x, tangent))
+
+    same_both_ways(lambda x: x.sigmoid() * x, use)
+
+
+def test_second_order_programs_come_from_the_cache_of_the_next_process(tmp_path: Any) -> None:
+    def square(x: Tensor) -> Tensor:
+        return (x.sin() ** 2).sum()
+
+    def hessian(call: Callable[..., Tensor]) -> Tensor:
+        x = torch.linspace(-1, 1, 3)
+        return torch.autograd.functional.hessian(call, x)
+
+    options = {"cache_dir": str(tmp_path)}
+    found = [hessian(stagefold.compile(square, fullgraph=True, options=options)) for _ in range(2)]
+    torch.testing.assert_close(found[1], hessian(square))
+    assert len(list(tmp_path.glob("programs/*/*.program"))) == 2  # the program, and its gradient's
+    assert torch.equal(*found)

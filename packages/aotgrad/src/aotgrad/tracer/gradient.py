@@ -1,0 +1,106 @@
+"""The backward of a traced program, and the program that a gradient is.
+
+    order 0   inputs                      -> outputs
+    order 1   inputs, tangents            -> gradients of the inputs
+    order n   inputs, tangents of 1 to n  -> gradients of what order n - 1 takes
+
+Each is traced by torch's own autograd from the captured calls on, so that what the program detaches, or computes with
+grad mode off, is constant to every order. A program of order n takes the inputs as they stood before the call, and
+writes into none of them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from absint import Meta, to_wire
+from absint.meta import contiguous
+from absint.strides import is_dense
+from aotgrad.errors import BackwardFailed, DoubleBackward
+from aotgrad.joint import Joint
+from aotgrad.operands import operands
+from aotgrad.passes.remove_dead_code import live_nodes
+from aotgrad.tracer.mode import TraceMode
+from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
+from aotgrad.tracer.values import Memory, Traced
+from stagewire.errors import StageError
+from stagewire.grad import BoundInput, SameAsInput, ViewOf
+from stagewire.graph import Ref, references
+
+__all__ = ["backward", "gradient_program", "refuse_overwritten"]
+
+
+def backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[dict[int, Ref], list[Ref | None]]:
+    """Tangent values by result number, and the gradient value of each input."""
+    numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
+    if not numbers or not any(given.leaf.requires_grad and given.leaf.is_leaf for given in inputs):
+        plan.tensors[:] = [None] * len(plan.tensors)
+        return {}, [None] * len(inputs)
+    starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
+    found = _run_engine(inputs, [plan.tensors[number] for number in numbers], starts, create_graph=False)
+    values = [None if gradient is None else mode.content(gradient) for gradient in found]
+    return {number: start.value for number, start in zip(numbers, starts, strict=True)}, values
+
+
+def gradient_program(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[list[Placeholder], Plan]:
+    """The inputs and outputs of the program of the next order."""
+    numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
+    starts = [_tangent(mode, number, plan.tensors[number], requires_grad=True) for number in numbers]
+    found = _run_engine(inputs, [plan.tensors[number] for number in numbers], starts, create_graph=True)
+    more = list(inputs)
+    for start in starts:
+        start.memory.input = len(more)
+        bound = BoundInput(start.value.name, to_wire(start.meta, requires_grad=True))
+        more.append(Placeholder(bound, start, start, start.grad_fn, True))
+    return more, plan_more_outputs(mode, Plan([], [], [], []), more, tuple(found))
+
+
+def _run_engine(
+    inputs: list[Placeholder], roots: list[Traced], starts: list[Traced], *, create_graph: bool
+) -> list[Traced | None]:
+    """For each input its gradient; None where it wants none or has none."""
+    wanted = [given.leaf for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
+    try:
+        # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
+        found = torch.autograd.Variable._execution_engine.run_backward(
+            tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
+            allow_unreachable=True, accumulate_grad=False,
+        )  # fmt: skip
+    except StageError:
+        raise
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        raise BackwardFailed(str(error)) from error
+    by_leaf = {id(leaf): gradient for leaf, gradient in zip(wanted, found, strict=True)}
+    return [by_leaf.get(id(given.leaf)) for given in inputs]
+
+
+def _tangent(mode: TraceMode, number: int, tensor: Traced, *, requires_grad: bool = False) -> Traced:
+    meta = tensor.meta
+    if is_dense(meta.shape, meta.stride):
+        meta = Meta(meta.shape, meta.stride, meta.dtype, meta.device)
+    else:
+        meta = contiguous(meta.shape, meta.dtype, meta.device)
+    value = mode.recorder.define(mode.recorder.fresh_name(f"tangent_{number}"), meta)
+    memory = Memory(meta, value)
+    mode.memories.append(memory)
+    start = Traced(meta, memory, requires_grad=requires_grad)
+    start.value, start.generation = value, 0
+    return start
+
+
+def refuse_overwritten(joint: Joint, written: frozenset[int]) -> None:
+    """A gradient that depends on what an input held before the program overwrote it: nobody has kept that."""
+    names = {joint.binding.inputs[number].name for number in written}
+    used = {name for arg in joint.graph.outputs for name in references(arg)}
+    for node in live_nodes(joint.graph) if names else ():
+        used.update(operands(node))
+    for output in joint.binding.outputs:
+        if isinstance(output, SameAsInput):
+            used.add(joint.binding.inputs[output.input].name)
+        elif isinstance(output, ViewOf) and output.of == "input":
+            used.add(joint.binding.inputs[output.base].name)
+    if found := sorted(names & used):
+        raise DoubleBackward(
+            f"the gradient of a compiled gradient of a program that writes into {', '.join(found)}",
+            fix="Write the update outside of the compiled region, or run this part without compilation.",
+        )
