@@ -318,6 +318,33 @@ def test_changes_of_torchs_state(name: str) -> None:
         check(lambda x: x * 2 + torch.zeros(3), lambda: (x,), contextlib.nullcontext, None)
 
 
+def in_one_piece(capture: Any, inputs: Any) -> Callable[..., Any]:
+    """A graph whose single operations no mode sees, as compiled code is."""
+    run = executor(capture)
+
+    def whole(*tensors: torch.Tensor) -> Any:
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            return run(*tensors)
+
+    return whole
+
+
+@pytest.mark.parametrize("mode", [AddsInDispatch, AddsInFunction, lambda: torch.func.vmap])
+def test_what_sees_single_operations_runs_plain(mode: Callable[[], Any]) -> None:
+    events: list[Any] = []
+    compiled = optimize(lambda x: x * 2, in_one_piece, on_event=events.append)
+    x = torch.ones(3)
+    context = mode()
+    if hasattr(context, "__exit__"):
+        with context:
+            assert torch.equal(compiled(x), x * 2)
+    else:
+        assert torch.equal(context(compiled)(x), x * 2)
+    assert [event.error.code for event in events] == ["BC007"]
+    assert torch.equal(compiled(x), x * 2)
+    assert isinstance(events[-1], Captured)
+
+
 @pytest.mark.parametrize(
     "mode", [AddsInDispatch, AddsInFunction, lambda: torch.device("meta")], ids=["dispatch", "function", "device"]
 )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+from stagewire.capture import HasAttribute, Source
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -79,9 +81,9 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
                 raise no_attribute(tracer, receiver, name)
             return tracer.wrap(raw.fget, tracer.attribute_source(source, "fget")).call(tracer, [receiver], {})
         case functools.cached_property() if receiver is not None:
-            return _cached_property(tracer, raw, receiver)
+            return _cached_property(tracer, raw, receiver, tracer.attribute_source(source, "func"))
     if isinstance(raw, _LRU_CACHE):
-        function = tracer.wrap(raw, None)
+        function = tracer.wrap(raw, source)
         return function if receiver is None else MethodValue(function, receiver)
     if isinstance(raw, _C_METHODS):
         return tracer.wrap(raw, None) if receiver is None else BuiltinMethod(receiver, name)
@@ -89,14 +91,15 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]
     if isinstance(get, types.FunctionType):
-        descriptor = tracer.wrap(raw, None)
+        descriptor = tracer.wrap(raw, source)
         instance = Constant(None) if receiver is None else receiver
-        return MethodValue(tracer.wrap(get, None), descriptor).call(tracer, [instance, ClassValue(cls)], {})
+        getter = tracer.wrap(get, tracer.class_source(type(raw), "__get__"))
+        return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
     return tracer.wrap(raw, source)
 
 
-def _cached_property(tracer: Tracer, raw: Any, receiver: Value) -> Value:
-    made = tracer.wrap(raw.func, None).call(tracer, [receiver], {})
+def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source | None) -> Value:
+    made = tracer.wrap(raw.func, source).call(tracer, [receiver], {})
     attributes = getattr(receiver, "attributes", None)
     if attributes is not None:
         attributes.set_item(tracer, Constant(raw.attrname), made)
@@ -112,6 +115,8 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
             return receiver.slots[name]
         if receiver.real is None:
             raise no_attribute(tracer, receiver, name)
+        if receiver.source is not None and not hasattr(receiver.real, name):
+            tracer.guards.add(HasAttribute(receiver.source, name, False, tracer.line()))
         value = tracer.wrap(run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name))
         receiver.slots[name] = value
         return value
@@ -136,6 +141,7 @@ def _is_data_descriptor(raw: Any) -> bool:
 
 def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
     """`value.name` by the full protocol."""
+    tracer.guard_lookup(value.cls, "__getattribute__")
     custom, owner = static_lookup(value.cls.__mro__, "__getattribute__")
     if isinstance(custom, types.FunctionType):
         method = bind(tracer, custom, owner or object, value, value.cls, "__getattribute__")
@@ -149,6 +155,7 @@ def default_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Valu
     if found is not None:
         return found
     tracer.guard_class_lacks(value.cls, name)
+    tracer.guard_lookup(value.cls, "__getattr__")
     fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
     if owner is None:
         raise no_attribute(tracer, value, name)
@@ -184,6 +191,7 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
 
 def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
     """`value.name = item` by the full protocol."""
+    tracer.guard_lookup(value.cls, "__setattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
     if isinstance(custom, types.FunctionType):
         if value.plain_setattr(tracer, owner, name, item):
@@ -199,10 +207,12 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
     from bytecap.values.functions import MethodValue
 
     raw, owner = static_lookup(value.cls.__mro__, name)
+    tracer.guard_lookup(value.cls, name)
     if isinstance(raw, property):
         if raw.fset is None:
             raise tracer.raises(AttributeError, f"property '{name}' has no setter")
-        tracer.wrap(raw.fset, None).call(tracer, [value, item], {})
+        home = tracer.class_source(value.cls, name)
+        tracer.wrap(raw.fset, tracer.attribute_source(home, "fset")).call(tracer, [value, item], {})
         return
     if isinstance(raw, types.MemberDescriptorType):
         _set_slot(tracer, value, name, item)
@@ -213,8 +223,9 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         setter = static_lookup(type(raw).__mro__, "__set__")[0]
         if not isinstance(setter, types.FunctionType):
             raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-        descriptor = tracer.wrap(raw, None)
-        MethodValue(tracer.wrap(setter, None), descriptor).call(tracer, [value, item], {})
+        descriptor = tracer.wrap(raw, tracer.class_source(value.cls, name))
+        set_item = tracer.wrap(setter, tracer.class_source(type(raw), "__set__"))
+        MethodValue(set_item, descriptor).call(tracer, [value, item], {})
         return
     value.attributes.set_item(tracer, Constant(name), item)
 
@@ -227,6 +238,7 @@ def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> Non
 
 def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
     """`del value.name`."""
+    tracer.guard_lookup(value.cls, "__delattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
     if isinstance(custom, types.FunctionType):
         method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
@@ -247,7 +259,7 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     if name in ("__name__", "__qualname__", "__module__", "__doc__"):
         return Constant(run(tracer, getattr, (real, name)))
     if name == "__dict__":
-        return tracer.wrap(real.__dict__, None)
+        return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
     meta_raw, meta_owner = static_lookup(type(real).__mro__, name)
     if isinstance(meta_raw, property) and meta_owner is not None:
         return bind(tracer, meta_raw, meta_owner, value, type(real), name)
@@ -256,8 +268,14 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
         return bind(tracer, raw, owner, None, real, name)
     if meta_owner is not None:
         return bind(tracer, meta_raw, meta_owner, value, type(real), name)
+    tracer.guard_lookup(type(real), "__getattr__")
     # Enum members and the like: the metaclass's __getattr__ is pure.
     return tracer.wrap(run(tracer, getattr, (real, name)), None)
+
+
+def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
+    """Where a name in a class's own dictionary is read; staticmethods and classmethods cannot be read unbound."""
+    return None if isinstance(real.__dict__[name], (staticmethod, classmethod)) else tracer.class_source(real, name)
 
 
 def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
@@ -279,6 +297,7 @@ def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:
     if is_class:
         if name == "__new__":
             return tracer.wrap(raw.__func__ if isinstance(raw, staticmethod) else raw, None)
+        tracer.guard_lookup(mro[mro.index(value.cls) + 1], name)
         return bind(tracer, raw, owner, None, receiver.real, name)  # type: ignore[attr-defined]
     if isinstance(raw, _C_METHODS):
         from bytecap.values.functions import BuiltinFunction, MethodValue
@@ -299,6 +318,7 @@ def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
     cls = value.python_type()
     raw, owner = static_lookup(cls.__mro__, name)
     if owner is None or raw is None or isinstance(raw, _C_METHODS):
+        tracer.guard_lookup(cls, name)
         return None
     if name == "__hash__" and raw is None:
         raise UnsupportedCall(f"unhashable {value.describe()}")

@@ -38,6 +38,11 @@ def is_exempt(module: str | None) -> bool:
     return module is not None and module != "__main__" and module.partition(".")[0] in EXEMPT
 
 
+def is_watched(module: str | None) -> bool:
+    """Whether the attributes of a class of this module are guarded: users' classes, and those of torch.nn."""
+    return not is_exempt(module) or (module is not None and module.startswith("torch.nn."))
+
+
 class Names:
     """Unique text names of live objects (classes, functions, handles)."""
 

@@ -30,6 +30,8 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     handler = handler_of(cls)
     if handler is not None:
         return handler(tracer, *args, **kwargs)
+    if type(cls) is not type:
+        tracer.guard_lookup(type(cls), "__call__")
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
     if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
         return _metaclass_call(tracer, cls, custom, args, kwargs)
@@ -60,6 +62,7 @@ def _new_exception(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[st
 
 def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """type.__call__: `__new__`, then `__init__` if the result is an instance."""
+    tracer.guard_lookup(cls, "__new__")
     new, _ = static_lookup(cls.__mro__, "__new__")
     if isinstance(new, staticmethod):
         new = new.__func__
@@ -76,6 +79,8 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
 
 def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
     init, owner = static_lookup(cls.__mro__, "__init__")
+    if not isinstance(init, types.FunctionType):
+        tracer.guard_lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
     elif isinstance(made, ObjectValue) and made.base is not None:

@@ -25,6 +25,7 @@ from bytecap.errors import (
 )
 from bytecap.frame import Frame
 from bytecap.guarding import global_state
+from bytecap.modes import guard_modes
 from bytecap.options import Options
 from bytecap.replacement import replacement_code
 from bytecap.signals import NotConcrete, PythonRaise
@@ -142,6 +143,7 @@ def _as_refusal(error: Exception) -> CannotCapture:
 
 
 def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
+    guard_modes(tracer)
     result = _evaluate(tracer, view)
     if not tracer.graph.has_work and not options.allow_empty:
         raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")

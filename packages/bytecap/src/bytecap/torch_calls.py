@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,8 +71,34 @@ def call_torch(
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
     result = _evaluate(tracer, function, host_args, host_kwargs)
     if not _is_node(result):
+        _guard_state(tracer, function, args, kwargs, result)
         return tracer.fresh(result)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
+
+
+# What a tensor has besides its type, and what may change where the frame itself changes it.
+_UNTYPED = frozenset({"storage_offset", "is_shared", "is_pinned"})
+_SCOPED = ("grad", "autocast", "inference")
+
+
+def _guard_state(tracer: Tracer, function: Any, args: list[Value], kwargs: dict[str, Value], result: Any) -> None:
+    """A plain result follows from the types of tensors, or from the state of torch, which may change."""
+    name = getattr(function, "__name__", "")
+    if args and isinstance(args[0], TensorValue):
+        if name in _UNTYPED:
+            _guard_inputs(tracer, args[0], function)
+        return
+    is_reader = isinstance(function, BuiltinFunctionType) and not any(word in name for word in _SCOPED)
+    if is_reader and not kwargs and all(isinstance(arg, Constant) for arg in args):
+        tracer.guard_reading(function, tuple(arg.concrete() for arg in args), result)
+
+
+def _guard_inputs(tracer: Tracer, value: TensorValue, method: Any) -> None:
+    """The inputs whose memory a tensor lies in are where they were in it."""
+    for known in tuple(tracer.tensors.values()):
+        shared = known.abstract.storage_record is value.abstract.storage_record
+        if known.real is not None and known.source is not None and shared:
+            tracer.guard_reading(method, (), method(known.real), known.source)
 
 
 def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

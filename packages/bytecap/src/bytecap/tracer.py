@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import sys
 import types
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,19 +17,19 @@ from absint.wire import to_arg
 from bytecap.attributes import static_lookup
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
-from bytecap.guarding import GuardSet, Names, is_exempt
+from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
 from bytecap.input_names import input_role, source_hint
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
-from bytecap.values.constant import LITERALS, Constant
+from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue, stored_items
 from bytecap.values.objects import ExceptionValue, ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 from bytecap.wrapping import wrap_object
-from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Source
+from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Reading, Source
 from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
         self._no_hooks: set[str] = set()
+        self._looked_up: set[tuple[int, str]] = set()
 
     # -- real objects to values
 
@@ -160,9 +162,33 @@ class Tracer:
 
     def class_source(self, owner: type, name: str) -> Source | None:
         """Where a class attribute is read; None for library classes, which are taken to stay as they are."""
-        if is_exempt(owner.__module__):
+        if not is_watched(owner.__module__):
             return None
         return Attribute(self.places.of(owner), name)
+
+    def guard_lookup(self, cls: type, name: str) -> None:
+        """Looking `name` up in `cls` finds what it finds now, or nothing as now."""
+        if (id(cls), name) in self._looked_up:
+            return
+        if cls is not torch.Tensor and (not is_watched(cls.__module__) or hasattr(type(cls), "__getattr__")):
+            return
+        self._looked_up.add((id(cls), name))
+        self._alive.append(cls)
+        raw, owner = static_lookup(cls.__mro__, name)
+        place = self.places.of(cls)
+        if owner is not None:
+            source = Attribute(place, name)
+            is_method = isinstance(raw, classmethod)
+            found = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+            self.guards.identity(Attribute(source, "__func__") if is_method else source, found, self.line())
+        elif static_lookup(type(cls).__mro__, name)[1] is None:
+            self.guards.add(HasAttribute(place, name, False, self.line()))
+
+    def guard_reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
+        """A C function without side effects returns `value` again (literals only)."""
+        if isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS)) and not isinstance(value, bytes):
+            source = Reading(self.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
+            self.guard_literal(source, value)
 
     def guard_class_lacks(self, cls: type, name: str) -> None:
         """No class of an object has an attribute of this name."""
@@ -192,11 +218,23 @@ class Tracer:
     def _new_module_dict(self, names: dict[str, Any]) -> DictValue:
         module = names.get("__name__")
         if is_exempt(module):
-            return DictValue(real=names)
+            return DictValue(real=names, item_source=lambda key, index: self._library_source(names, key))
         base = self.places.of(names)
         if not isinstance(base, HandleSource):
             return DictValue(real=names, source=base, item_source=lambda key, index: Global(key, module))
         return DictValue(real=names, source=base, item_source=lambda key, index: Item(base, key))
+
+    def _library_source(self, names: dict[str, Any], key: Any) -> Source | None:
+        """Where a name of a library is read: its functions and classes may be replaced, its data only changes for
+        code of the user (a library is taken to know what it does)."""
+        module = names.get("__name__")
+        loaded = sys.modules.get(module) if isinstance(module, str) else None
+        if loaded is None or loaded.__dict__ is not names or not isinstance(key, str):
+            return None
+        is_code = isinstance(names[key], (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType))
+        if is_code or (self.frames and not is_exempt(_module_of(self.frames[-1]))):
+            return Global(key, module)
+        return None
 
     def set_frame_globals(self, names: dict[str, Any]) -> DictValue:
         """The shadow of the captured frame's own globals."""
@@ -321,11 +359,10 @@ class Tracer:
     def guard_set(self, source: Source, real: Any) -> None:
         """The members of an outside set."""
         self.guards.type_is(source, type(real), self.line())
-        self.guards.length(source, len(real), self.line())
         for member in real:
             if type(member) not in LITERALS or isinstance(member, (bytes, complex)):
                 raise UnsupportedValue(f"an outside set with a {type(member).__name__} in it")
-            self.guards.has_key(source, member, True, self.line())
+        self.guards.keys(source, tuple(to_arg(member) for member in real), self.line())
 
     def guard_written(self) -> None:
         """A tensor that the graph writes into is no other input as well, where a caller could pass it twice.

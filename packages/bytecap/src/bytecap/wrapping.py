@@ -134,7 +134,7 @@ def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
         real=real,
         source=source,
         item_source=None if source is None else item_source(tracer, source),
-        factory=None if factory is None else tracer.wrap(factory, None),
+        factory=None if factory is None else tracer.wrap(factory, tracer.attribute_source(source, "default_factory")),
     )
 
 
@@ -196,13 +196,21 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
         real.__code__,
         tracer.globals_of(real),
         name=real.__name__,
-        defaults=tuple(Lazy(item, None) for item in real.__defaults__ or ()),
-        kwdefaults={key: Lazy(item, None) for key, item in (real.__kwdefaults__ or {}).items()},
+        defaults=tuple(_default(own, "__defaults__", at, item) for at, item in enumerate(real.__defaults__ or ())),
+        kwdefaults={
+            key: _default(own, "__kwdefaults__", key, item) for key, item in (real.__kwdefaults__ or {}).items()
+        },
         closure=cells,
         real=real,
-        attributes=DictValue(real=real.__dict__),
+        attributes=_attributes(tracer, real, own),
         source=source,
     )
+
+
+def _default(function: Source | None, where: str, key: int | str, real: Any) -> Lazy:
+    """A default value: the guard on the function fixes the object, what is in it needs a place."""
+    settled = isinstance(real, (*LITERALS, type, types.FunctionType, types.BuiltinFunctionType))
+    return Lazy(real, None if function is None or settled else Item(Attribute(function, where), key))
 
 
 def _cell(tracer: Tracer, real: types.CellType, source: Source | None) -> Value:
@@ -223,7 +231,7 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     owner = getattr(real, "__self__", None)
     is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
     if is_method and not is_torch_function(real):
-        return BuiltinMethod(tracer.wrap(owner, None), real.__name__)
+        return BuiltinMethod(tracer.wrap(owner, tracer.attribute_source(source, "__self__")), real.__name__)
     if isinstance(owner, type) and real.__name__ == "fromkeys":
         return BuiltinMethod(DictValue(cls=owner), "fromkeys")
     return BuiltinFunction(real, source)
@@ -311,6 +319,8 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
             return _container_base(tracer, real, source, cls)
     for literal in (int, float, str, bytes, complex):
         if isinstance(real, literal):
+            if source is not None:
+                tracer.guards.identity(source, real, tracer.line())
             return Constant(literal(real))  # type: ignore[arg-type]
     return None
 

@@ -71,13 +71,22 @@ class TypeOf(msgspec.Struct, frozen=True, tag="type_of", tag_field="kind"):
     base: Source
 
 
+class Reading(msgspec.Struct, frozen=True, tag="reading", tag_field="kind"):
+    """What a C function without side effects returns when it is called again: `torch.get_num_threads()`,
+    `torch.Tensor.storage_offset(base)`."""
+
+    function: str
+    base: Source | None = None
+    arguments: tuple[Arg, ...] = ()
+
+
 class HandleSource(msgspec.Struct, frozen=True, tag="handle_source", tag_field="kind"):
     """An object that the process holds under `name` (not portable)."""
 
     name: str
 
 
-Source = Local | Global | Builtin | Cell | Attribute | Item | DictKey | DictValue | TypeOf | HandleSource
+Source = Local | Global | Builtin | Cell | Attribute | Item | DictKey | DictValue | TypeOf | Reading | HandleSource
 
 
 class TypeIs(msgspec.Struct, frozen=True, tag="type_is", tag_field="kind"):

@@ -114,6 +114,12 @@ parse_fetch(PyObject *argument, Node *node)
     case FETCH_DICT_VALUE:
         node->index = PyLong_AsSsize_t(argument);
         return PyErr_Occurred() ? -1 : 0;
+    case FETCH_CALL:
+        return PyTuple_Check(argument) &&
+                       PyArg_ParseTuple(argument, "OO!", &node->object, &PyTuple_Type, &node->name) &&
+                       (PyCFunction_Check(node->object) ||
+                        Py_TYPE(node->object) == &PyMethodDescr_Type)
+                   ? 0 : -1;
     case FETCH_OBJECT:
         node->object = argument;
         return 0;

@@ -127,9 +127,31 @@ ordered_keys_are(PyObject *dict, PyObject *keys)
     return same;
 }
 
+/* Members in the order of iteration: equal sets may have different ones. */
+static int
+members_are(PyObject *set, PyObject *members)
+{
+    if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(members)) {
+        return 0;
+    }
+    PyObject *iterator = PySet_Type.tp_iter(set);
+    int same = iterator != NULL;
+    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(members); i++) {
+        PyObject *member = PyIter_Next(iterator);
+        same = member != NULL && literals_equal(member, PyTuple_GET_ITEM(members, i));
+        Py_XDECREF(member);
+    }
+    Py_XDECREF(iterator);
+    PyErr_Clear();
+    return same;
+}
+
 static int
 keys_are(PyObject *dict, PyObject *keys, Memo *memo)
 {
+    if (PyAnySet_Check(dict)) {
+        return members_are(dict, keys);
+    }
     if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) {
         return 0;
     }

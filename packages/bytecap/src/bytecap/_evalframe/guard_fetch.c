@@ -3,7 +3,7 @@
 
 const char *const fetch_names[FETCH_KINDS] = {
     "local", "global", "builtin", "cell", "attribute", "item",
-    "dict_key", "dict_value", "type_of", "object", "frame",
+    "dict_key", "dict_value", "type_of", "call", "object", "frame",
 };
 
 static PyObject *module_getattr; /* torch.nn.Module.__getattr__, or NULL without torch */
@@ -90,7 +90,8 @@ take_borrowed(PyObject *result, PyObject **value)
     return result != NULL;
 }
 
-/* An attribute of a class, as type.__getattribute__ finds it. */
+/* An attribute of a class, as type.__getattribute__ finds it; functions, properties and descriptors
+ * written in Python as they lie in the class. */
 static int
 class_attribute(PyTypeObject *base, PyObject *name, PyObject **value, int *owned)
 {
@@ -115,9 +116,9 @@ class_attribute(PyTypeObject *base, PyObject *name, PyObject **value, int *owned
         }
         /* Members of an Enum may hide behind a descriptor written in Python. */
         PyObject *members = _PyType_Lookup(base, INTERNED("_member_map_"));
-        return members != NULL && PyDict_Check(members)
-                   ? take_borrowed(dict_get(members, name), value)
-                   : 0;
+        PyObject *member =
+            members != NULL && PyDict_Check(members) ? dict_get(members, name) : NULL;
+        return take_borrowed(member != NULL ? member : found, value);
     }
     if (of_metatype != NULL && is_native_descriptor(of_metatype)) {
         descrgetfunc get = Py_TYPE(of_metatype)->tp_descr_get;
@@ -477,6 +478,27 @@ fetch_cell(const Node *node, PyObject *parent, const Scope *scope, PyObject **va
     return 0;
 }
 
+/* What a C function of torch without side effects returns now. */
+static int
+fetch_call(const Node *node, PyObject *parent, PyObject **value, int *owned)
+{
+    Py_ssize_t given = PyTuple_GET_SIZE(node->name), shift = parent != NULL;
+    PyObject *arguments = PyTuple_New(given + shift);
+    if (arguments == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (parent != NULL) {
+        PyTuple_SET_ITEM(arguments, 0, Py_NewRef(parent));
+    }
+    for (Py_ssize_t i = 0; i < given; i++) {
+        PyTuple_SET_ITEM(arguments, i + shift, Py_NewRef(PyTuple_GET_ITEM(node->name, i)));
+    }
+    PyObject *result = PyObject_Call(node->object, arguments, NULL);
+    Py_DECREF(arguments);
+    return take_new(result, value, owned);
+}
+
 int
 fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, int *owned)
 {
@@ -500,6 +522,8 @@ fetch_node(Node *node, PyObject *parent, const Scope *scope, PyObject **value, i
         return fetch_nth(node, parent, 0, value);
     case FETCH_TYPE_OF:
         return take_borrowed((PyObject *)Py_TYPE(parent), value);
+    case FETCH_CALL:
+        return fetch_call(node, parent, value, owned);
     case FETCH_OBJECT:
         return take_borrowed(node->object, value);
     default: /* FETCH_FRAME: a place for checks that read no value */

@@ -200,6 +200,8 @@ standing_of(Recorder *recorder, int index)
     case FETCH_OBJECT:
     case FETCH_FRAME:
         return STRONG;
+    case FETCH_CALL:
+        return LATE;
     case FETCH_ATTRIBUTE:
         return attribute_standing(recorder, index);
     case FETCH_ITEM:

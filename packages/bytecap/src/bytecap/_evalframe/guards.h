@@ -3,7 +3,7 @@
  *   program  ::= node* relation*        a node's parent comes before it
  *   node     ::= fetch check*           one Python value, read once for all guards that use it
  *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
- *              | type_of | object | frame
+ *              | type_of | call | object | frame
  *   check    ::= type_is | identity | function | equals | length | keys | has_key | lacks_key
  *              | has_attribute | lacks_attribute | tensor | same | not_same | symbol | state
  *   relation ::= postfix expression over size symbols, right while it is not zero
@@ -22,7 +22,7 @@
 
 typedef enum {
     FETCH_LOCAL, FETCH_GLOBAL, FETCH_BUILTIN, FETCH_CELL, FETCH_ATTRIBUTE, FETCH_ITEM,
-    FETCH_DICT_KEY, FETCH_DICT_VALUE, FETCH_TYPE_OF, FETCH_OBJECT, FETCH_FRAME, FETCH_KINDS
+    FETCH_DICT_KEY, FETCH_DICT_VALUE, FETCH_TYPE_OF, FETCH_CALL, FETCH_OBJECT, FETCH_FRAME, FETCH_KINDS
 } FetchKind;
 extern const char *const fetch_names[FETCH_KINDS];
 
@@ -56,8 +56,8 @@ typedef struct {
     int slot;           /* local: its slot in the frame, or -1 */
     int is_index;       /* item: the key is an int that fits */
     Py_ssize_t index;   /* item of a sequence, dict_key, dict_value */
-    PyObject *name;     /* name or key, or NULL */
-    PyObject *object;   /* object: the value; global: the module's dict, or NULL */
+    PyObject *name;     /* name or key, or NULL; call: the arguments */
+    PyObject *object;   /* object: the value; global: the module's dict, or NULL; call: the callee */
     Group *group;       /* for its attributes, or NULL when it has none */
     unsigned epoch;     /* attribute: the parent's epoch in which memo.value was found */
     int guard;          /* which guard to blame when the value is missing */

@@ -142,6 +142,9 @@ class _Builder:
                 return self.node(base), "dict_value", index
             case capture.TypeOf(base=base):
                 return self.node(base), "type_of", None
+            case capture.Reading(function=function, base=base, arguments=arguments):
+                call = (self.objects[function], tuple(to_python(argument) for argument in arguments))
+                return -1 if base is None else self.node(base), "call", call
             case capture.HandleSource(name=name):
                 if name not in self.objects:
                     raise GuardError(f"nobody gave the object of the handle {name!r}")

@@ -175,6 +175,8 @@ def _short(value: object) -> str:
     """A short repr of plain data; of anything else only the type, since repr may run user code."""
     if isinstance(value, bool | int | float | complex | str | bytes | tuple | list | dict | None):
         return reprlib.repr(value)
+    if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return repr(value)
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__qualname__}"
     return f"a {_type_name(value)}"
@@ -186,7 +188,7 @@ def _length(value: object) -> object:
 
 
 def _live_keys(value: object) -> object:
-    return tuple(value) if isinstance(value, dict) else value
+    return tuple(value) if isinstance(value, dict | set | frozenset) else value
 
 
 def _keys(keys: tuple[object, ...]) -> str:

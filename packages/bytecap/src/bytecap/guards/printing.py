@@ -35,6 +35,9 @@ def print_source(source: Source) -> str:
             return f"list({print_source(base)}.values())[{index}]"
         case capture.TypeOf(base=base):
             return f"type({print_source(base)})"
+        case capture.Reading(function=function, base=base, arguments=arguments):
+            given = [*([] if base is None else [print_source(base)]), *map(print_literal, arguments)]
+            return f"{function}({', '.join(given)})"
         case capture.HandleSource(name=name):
             return f"handle({name!r})"
     return repr(source)

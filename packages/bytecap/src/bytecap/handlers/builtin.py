@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import operator
+from abc import ABCMeta, get_cache_token
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, fold_call, run
+from bytecap.guarding import is_exempt
 from bytecap.operations import (
     BINARY,
     COMPARE,
@@ -56,12 +60,30 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     if isinstance(classes, TupleValue):
         return any(_instance_of(tracer, value, cls) for cls in classes.values(tracer))
     cls = classes.concrete()
+    if type(cls) is not type:
+        tracer.guard_lookup(type(cls), "__instancecheck__")
     if isinstance(value, TensorValue):
+        if cls in (torch.nn.Parameter, torch.nn.Buffer):
+            _guard_marks(tracer, value)
         return (value.real is not None and run(tracer, isinstance, (value.real, cls))) or issubclass(value.cls, cls)
     try:
-        return run(tracer, isinstance, (value.concrete(), cls))
+        found = run(tracer, isinstance, (value.concrete(), cls))
     except NotConcrete:
-        return run(tracer, issubclass, (value.python_type(), cls))
+        found = run(tracer, issubclass, (value.python_type(), cls))
+    if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
+        # A class may be registered with the abstract class later.
+        tracer.guard_reading(get_cache_token, (), get_cache_token())
+    return found
+
+
+def _guard_marks(tracer: Tracer, value: TensorValue) -> None:
+    """nn.Parameter and nn.Buffer take tensors with a mark for instances."""
+    marks = {} if value.real is None else value.real.__dict__
+    for name in ("_is_param", "_is_buffer"):
+        if name in marks and value.source is not None:
+            tracer.wrap(marks[name], tracer.attribute_source(value.source, name))
+        else:
+            tracer.guard_tensor_lacks(value.source, name)
 
 
 def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
@@ -292,6 +314,8 @@ def _hash(tracer: Tracer, value: Value) -> Value:
 
 
 def _dir(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, ObjectValue):
+        value.attributes.list_keys(tracer)
     return fold_call(tracer, dir, [value], {})
 
 

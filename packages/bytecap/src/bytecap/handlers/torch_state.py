@@ -41,6 +41,15 @@ def _live(function: Callable[..., Any]) -> Callable[..., Value]:
     return lambda tracer, *args: tracer.fresh(function(*[arg.concrete() for arg in args]))
 
 
+def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
+    """Covered by the global-state guard where autocast is on."""
+    name = device.concrete()
+    dtype = torch.get_autocast_dtype(name)
+    if not torch.is_autocast_enabled(name):
+        tracer.guard_reading(torch.get_autocast_dtype, (name,), dtype)
+    return tracer.fresh(dtype)
+
+
 def _is_tensor(tracer: Tracer, value: Value) -> Value:
     return Constant(isinstance(value, TensorValue))
 
@@ -90,7 +99,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch._C._set_grad_enabled: _grad_mode,
     torch.is_inference_mode_enabled: _live(torch.is_inference_mode_enabled),
     torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
-    torch.get_autocast_dtype: _live(torch.get_autocast_dtype),
+    torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),
     torch.is_tensor: _is_tensor,
     torch.overrides.has_torch_function: _no_torch_function,

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.calls import expand_mapping
 from bytecap.fold import run
+from bytecap.guarding import is_exempt
 from bytecap.operations import collect
+from bytecap.places import module_place
 from bytecap.signals import NULL
 from bytecap.values.functions import FunctionValue
 
@@ -78,7 +80,8 @@ def _import_name(frame: Frame, instruction: Instruction) -> None:
     names, level = frame.pop().concrete(), frame.pop().concrete()
     home = frame.globals.real or {}
     module = run(tracer, __import__, (instruction.argval, home, None, names, level))
-    frame.push(tracer.wrap(module, None))
+    is_guarded = sys.modules.get(module.__name__) is module and not is_exempt(module.__name__)
+    frame.push(tracer.wrap(module, module_place(module) if is_guarded else None))
 
 
 def _import_from(frame: Frame, instruction: Instruction) -> None:

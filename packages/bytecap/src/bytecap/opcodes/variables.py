@@ -10,6 +10,7 @@ from bytecap.operations import binary, compare, same_object, truth, unary
 from bytecap.signals import NULL
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import SliceValue
+from stagewire.capture import Global
 
 if TYPE_CHECKING:
     from bytecap.decode import Instruction
@@ -78,7 +79,7 @@ def read_global(frame: Frame, name: str) -> Any:
         return found
     if not hasattr(builtins, name):
         raise tracer.raises(NameError, f"name '{name}' is not defined")
-    return tracer.wrap(getattr(builtins, name), None)
+    return tracer.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
 
 
 def _load_global(frame: Frame, instruction: Instruction) -> None:

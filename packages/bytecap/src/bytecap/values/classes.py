@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torch.backends import ContextProp
+
+from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedMutation
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -107,6 +110,12 @@ class ModuleValue(Value):
         found = self.names.lookup(tracer, Constant(name))
         if found is not None:
             return found
+        hook = self.names.lookup(tracer, Constant("__getattr__")) if self.names.source is not None else None
+        if hook is not None and name not in vars(self.real):
+            return hook.call(tracer, [Constant(name)], {})
+        setting, _ = static_lookup(type(self.real).__mro__, name)
+        if isinstance(setting, ContextProp):
+            return tracer.wrap(setting.getter, None).call(tracer, [], {})
         # A lazily loaded name (module __getattr__, or a submodule import) appears by being read.
         return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
 

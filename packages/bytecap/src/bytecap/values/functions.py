@@ -6,6 +6,7 @@ import functools
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.guarding import is_exempt
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
@@ -75,7 +76,10 @@ class FunctionValue(Value):
                 if found is not None:
                     return found
                 if self.real is not None:
-                    return tracer.wrap(getattr(self.real, name), None)
+                    is_own = not is_exempt(self.real.__module__)
+                    return tracer.wrap(
+                        getattr(self.real, name), tracer.attribute_source(self.source, name) if is_own else None
+                    )
                 return Constant({"__code__": self.code, "__name__": self.name}.get(name, self.name))
             case "__get__":
                 return BuiltinMethod(self, "__get__")

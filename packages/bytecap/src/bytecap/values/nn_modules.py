@@ -28,6 +28,8 @@ GLOBAL_HOOKS = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
+# As torch defines them: users replace them, on classes and on instances.
+_OWN_CALL, _OWN_CALL_IMPL = torch.nn.Module.__call__, torch.nn.Module._call_impl
 
 
 class NNModuleValue(ObjectValue):
@@ -36,12 +38,20 @@ class NNModuleValue(ObjectValue):
     __slots__ = ()
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if self.cls.__call__ is torch.nn.Module.__call__ and not has_hooks(tracer, self):
-            forward = self.get_attribute(tracer, "forward")
-            return forward.call(tracer, args, kwargs)
-        if self.cls.__call__ is torch.nn.Module.__call__:
-            return self.get_attribute(tracer, "_call_impl").call(tracer, args, kwargs)
-        return super().call(tracer, args, kwargs)
+        tracer.guard_lookup(self.cls, "__call__")
+        if self.cls.__call__ is not _OWN_CALL:
+            return super().call(tracer, args, kwargs)
+        compiled = self.attributes.lookup(tracer, Constant("_compiled_call_impl"))
+        if compiled is not None and compiled.python_type() is not type(None):
+            return compiled.call(tracer, args, kwargs)
+        name = "forward" if self._is_plain(tracer) else "_call_impl"
+        return self.get_attribute(tracer, name).call(tracer, args, kwargs)
+
+    def _is_plain(self, tracer: Tracer) -> bool:
+        """Whether `_call_impl` comes down to `forward`."""
+        tracer.guard_lookup(self.cls, "_call_impl")
+        is_own = getattr(self.cls, "_call_impl", None) is _OWN_CALL_IMPL
+        return is_own and self.attributes.lookup(tracer, Constant("_call_impl")) is None and not has_hooks(tracer, self)
 
     def registry(self, tracer: Tracer, name: str) -> DictValue | None:
         """`_parameters`, `_buffers` or `_modules`."""

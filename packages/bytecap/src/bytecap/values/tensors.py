@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecap.errors import DataDependent, UnsupportedMutation
+from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.iterators import HostIterator
@@ -59,11 +61,13 @@ class TensorValue(Value):
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         from bytecap.torch_calls import call_torch
-        from bytecap.values.functions import BuiltinMethod
+        from bytecap.values.functions import BuiltinMethod, MethodValue
 
         if name in self.attributes:
             return self.attributes[name]
         if name in TYPE_ATTRIBUTES:
+            if name == "retains_grad" and self.real is not None and self.source is not None:
+                return tracer.wrap(self.real.retains_grad, tracer.attribute_source(self.source, name))
             return tracer.fresh(getattr(self.abstract, name))
         if name in VIEW_ATTRIBUTES:
             getter = getattr(torch.Tensor, name).__get__
@@ -76,7 +80,9 @@ class TensorValue(Value):
             return self._grad_fn()
         found = getattr(self.cls, name, None)
         if callable(found):
-            return BuiltinMethod(self, name)
+            tracer.guard_lookup(torch.Tensor, name)
+            is_own = not isinstance(found, FunctionType) or is_exempt(found.__module__)
+            return BuiltinMethod(self, name) if is_own else MethodValue(tracer.wrap(found, None), self)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
         tracer.guard_tensor_lacks(self.source, name)

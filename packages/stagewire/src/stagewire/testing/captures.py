@@ -51,6 +51,7 @@ def _steps(base: st.SearchStrategy[Source]) -> st.SearchStrategy[Source]:
         st.builds(capture.DictKey, base, positions),
         st.builds(capture.DictValue, base, positions),
         st.builds(capture.TypeOf, base),
+        st.builds(capture.Reading, names, st.one_of(st.none(), base), st.tuples(keys)),
         st.builds(capture.Cell, names, base),
     )
 
