@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import Variable
 
 from bytecap.testing import Programs
 
@@ -64,6 +65,29 @@ def casts(x):
         x.clone(),
         x.data,
     )
+
+
+@PROGRAMS.add(matrix)
+def legacy_ctors(x):
+    y = (x + 1).requires_grad_()
+    return (
+        Variable(y) * 2,
+        Variable(y, requires_grad=True).is_leaf,
+        Variable(data=y * 2).requires_grad,
+        torch.Tensor([1, 2]) + 1,
+        torch.LongTensor([[1], [2]]),
+        torch.FloatTensor(x.size()).fill_(2.0),
+        torch.ByteTensor((0, 1)),
+        torch.IntTensor(2, x.shape[0]).zero_(),
+        torch.DoubleTensor(),
+    )
+
+
+@PROGRAMS.add(matrix)
+def instances(x):
+    y = x + 1
+    kinds = (Variable, torch.FloatTensor, torch.LongTensor, torch.nn.Parameter, torch.nn.Buffer, torch.Tensor, tuple)
+    return [isinstance(t, kind) for t in (x, y, y.long()) for kind in kinds], isinstance(y, kinds[2:5])
 
 
 @PROGRAMS.add(matrix)

@@ -11,11 +11,12 @@ from typing import Any
 
 from bytecap.handlers.builtin import BUILTIN
 from bytecap.handlers.classes import CLASSES
+from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
 from bytecap.handlers.pure import PURE, PURE_MODULES
 from bytecap.handlers.torch_state import TORCH_STATE
 
-HANDLERS: dict[Any, Callable[..., Any]] = {**BUILTIN, **CLASSES, **LIBRARY, **TORCH_STATE}
+HANDLERS: dict[Any, Callable[..., Any]] = {**BUILTIN, **CLASSES, **LIBRARY, **LEGACY, **TORCH_STATE}
 
 
 def handler_of(real: Any) -> Callable[..., Any] | None:

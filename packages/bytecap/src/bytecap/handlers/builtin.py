@@ -65,7 +65,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
     if isinstance(value, TensorValue):
         if cls in (torch.nn.Parameter, torch.nn.Buffer):
             _guard_marks(tracer, value)
-        return (value.real is not None and run(tracer, isinstance, (value.real, cls))) or issubclass(value.cls, cls)
+        return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     try:
         found = run(tracer, isinstance, (value.concrete(), cls))
     except NotConcrete:
@@ -74,6 +74,12 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         # A class may be registered with the abstract class later.
         tracer.guard_reading(get_cache_token, (), get_cache_token())
     return found
+
+
+def _likeness(value: TensorValue) -> torch.Tensor:
+    """A real tensor of the class, dtype and device of a result: what torch.FloatTensor and Variable look at."""
+    likeness = torch.empty(0, dtype=value.abstract.dtype, device=value.abstract.device)
+    return likeness if value.cls is torch.Tensor else torch.Tensor._make_subclass(value.cls, likeness)
 
 
 def _guard_marks(tracer: Tracer, value: TensorValue) -> None:

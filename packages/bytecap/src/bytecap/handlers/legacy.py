@@ -1,0 +1,60 @@
+"""Constructors from before torch 0.4, which many programs still call: `Variable(t)`, `torch.FloatTensor([1, 2])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import Variable
+
+from bytecap.errors import UnsupportedCall
+from bytecap.operations import truth
+from bytecap.torch_calls import call_torch
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.sequences import Sequence, TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+# The classes of torch that make tensors of one dtype; torch.Tensor makes those of the default dtype.
+_DTYPES: dict[str, torch.dtype] = {
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16, "LongTensor": torch.int64, "IntTensor": torch.int32, "ShortTensor": torch.int16,
+    "CharTensor": torch.int8, "ByteTensor": torch.uint8, "BoolTensor": torch.bool,
+}  # fmt: skip
+
+
+def _variable(tracer: Tracer, data: Value, requires_grad: Value | None = None) -> Value:
+    """Variable(t, requires_grad=False): t without its history, over the same memory."""
+    if not isinstance(data, TensorValue):
+        raise UnsupportedCall(f"Variable() of a {data.describe()}")
+    made = call_torch(tracer, torch.Tensor.detach, [data], {})
+    if requires_grad is not None and truth(tracer, requires_grad):
+        call_torch(tracer, torch.Tensor.requires_grad_, [made], {})
+    return made
+
+
+def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
+    """A legacy constructor: sizes make memory with any content, a sequence is the content."""
+
+    def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+        options: dict[str, Value] = {"dtype": Constant(dtype or torch.get_default_dtype())}
+        is_sizes = all(isinstance(arg, Constant) and type(arg.value) is int for arg in args)
+        if not kwargs and is_sizes:
+            return call_torch(tracer, torch.empty, [TupleValue(list(args) or [Constant(0)])], options)
+        if not kwargs and len(args) == 1 and isinstance(args[0], Sequence):
+            made = torch.empty if args[0].python_type() is torch.Size else torch.tensor
+            return call_torch(tracer, made, list(args), options)
+        raise UnsupportedCall(f"torch.{name}() of {', '.join(value.describe() for value in (*args, *kwargs.values()))}")
+
+    return make
+
+
+LEGACY: dict[Any, Callable[..., Value]] = {
+    Variable: _variable,
+    torch.Tensor: _maker("Tensor", None),
+    **{getattr(torch, name): _maker(name, dtype) for name, dtype in _DTYPES.items()},
+}
