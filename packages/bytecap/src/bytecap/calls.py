@@ -30,6 +30,8 @@ LEAF_MODULES = frozenset(
 UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
 """Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
 is noted in its books."""
+PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
+"""Python functions that give back their argument where no transform of torch.func is active (a guard of its own)."""
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
@@ -52,6 +54,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return fold_call(tracer, real, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:
             return Constant(None)
+        if (real.__module__, real.__qualname__) in PASSED_ON:
+            return args[0]
     return inline(tracer, function, args, kwargs)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from absint.targets import resolve
+from absint.functions import Functions, custom_functions, function_of
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
 from bytecap.interpret import flatten
@@ -28,7 +28,8 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     Raises `InterpretError` at once when a target does not exist, and at the call when the number of inputs is wrong.
     """
     names = tuple(item.value.name for item in capture.inputs)
-    steps = tuple(_step(node) for node in capture.graph.nodes)
+    functions = custom_functions(capture.functions)
+    steps = tuple(_step(node, functions) for node in capture.graph.nodes)
     outputs = tuple(_maker(output) for output in capture.graph.outputs)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
@@ -46,9 +47,9 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     return run
 
 
-def _step(node: Node) -> Callable[[Values], None]:
+def _step(node: Node, functions: Functions) -> Callable[[Values], None]:
     try:
-        function = resolve(node.target)
+        function = function_of(node, functions)
     except StageError as error:
         raise InterpretError(error.message, where=str(node.line)) from None
     args = tuple(_maker(arg) for arg in node.args)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from absint import AbstractTensor
-from stagewire.capture import Input, InputRole, Source
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value
+from bytecap.errors import UnsupportedValue
+from stagewire.capture import CustomFunction, Input, InputRole, Source
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
 from stagewire.types import TensorType
 
 # Nodes that only change the state in which later nodes run.
@@ -14,12 +16,19 @@ STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
 
 
 class GraphBuilder:
-    """Inputs, nodes and fresh names."""
+    """Inputs, nodes and fresh names; with an `outer` builder, the body of a function of that graph.
 
-    def __init__(self) -> None:
-        self.inputs: list[Input] = []
+    Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
+    functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
+    use.
+    """
+
+    def __init__(self, outer: GraphBuilder | None = None) -> None:
         self.nodes: list[Node] = []
-        self._taken: dict[str, int] = {}
+        self.inputs: list[Input] = [] if outer is None else outer.inputs
+        self.functions: list[CustomFunction] = [] if outer is None else outer.functions
+        self.hidden: set[str] = set()
+        self._taken: dict[str, int] = {} if outer is None else outer._taken
 
     def name(self, hint: str) -> str:
         """A fresh value name that starts with `hint`."""
@@ -49,11 +58,21 @@ class GraphBuilder:
         """Append a node with these tensor results; returns their names."""
         stem = target.removesuffix(".__get__").rpartition(".")[2].strip("_") or "value"
         values = tuple(Value(self.name(stem), tensor_type(tensor)) for tensor in results)
-        self.nodes.append(Node(target, args, kwargs, values, line))
+        self.append(Node(target, args, kwargs, values, line))
         return [value.name for value in values]
+
+    def append(self, node: Node) -> None:
+        """Append a finished node."""
+        self._refuse_hidden(node_references(node))
+        self.nodes.append(node)
+
+    def _refuse_hidden(self, names: Iterable[str]) -> None:
+        if self.hidden and not self.hidden.isdisjoint(names):
+            raise UnsupportedValue("a tensor made inside a torch.autograd.Function that is used outside of it")
 
     def finish(self, outputs: list[str]) -> Graph:
         """The frozen graph."""
+        self._refuse_hidden(outputs)
         return Graph(
             tuple(item.value for item in self.inputs),
             tuple(self.nodes),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from absint.targets import resolve
+from absint.functions import Functions, custom_functions, function_of
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
 from stagewire.capture import Capture
@@ -26,19 +26,20 @@ def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ..
     if len(inputs) != len(capture.inputs):
         raise InterpretError(f"the graph has {len(capture.inputs)} inputs, {len(inputs)} were given")
     values: dict[str, Any] = {item.value.name: given for item, given in zip(capture.inputs, inputs, strict=True)}
+    functions = custom_functions(capture.functions)
     enabled = torch.is_grad_enabled()
     try:
         for node in capture.graph.nodes:
-            run_node(node, values)
+            run_node(node, values, functions)
     finally:
         torch._C._set_grad_enabled(enabled)
     return tuple(from_arg(output, lambda ref: _lookup(values, ref)) for output in capture.graph.outputs)
 
 
-def run_node(node: Node, values: dict[str, Any]) -> None:
+def run_node(node: Node, values: dict[str, Any], functions: Functions) -> None:
     """Run one node, reading and writing `values` by name."""
     try:
-        function = resolve(node.target)
+        function = function_of(node, functions)
     except StageError as error:
         raise InterpretError(error.message, where=str(node.line)) from None
 

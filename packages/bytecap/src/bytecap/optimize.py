@@ -212,4 +212,4 @@ class _Engine:
 
 
 def _same_work(old: Capture, new: Capture) -> bool:
-    return (old.graph, old.inputs, old.state) == (new.graph, new.inputs, new.state)
+    return (old.graph, old.functions, old.inputs, old.state) == (new.graph, new.functions, new.inputs, new.state)

@@ -102,6 +102,7 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
         guards=guards,
         state=state,
         portable=not tracer.places.held,
+        functions=tuple(tracer.graph.functions),
     )
     examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
     return CaptureResult(

@@ -1,9 +1,10 @@
 """`Capture`: what bytecap saw of one Python frame.
 
-capture ::= code input* symbol* guard* graph
+capture ::= code input* symbol* guard* graph function*
 input   ::= value source role
 source  ::= local | global | cell | constant | attribute | item | ...       (a path to a Python value)
 guard   ::= kind source payload                                             (a condition on that value)
+function::= name forward:graph backward:graph?                              (a gradient that the program defines)
 """
 
 from __future__ import annotations
@@ -229,6 +230,35 @@ class Code(msgspec.Struct, frozen=True):
     first_line: int
 
 
+class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """A `torch.autograd.Function` of the program: what it computes, and what its own backward does.
+
+    A node applies it: `results = custom.<name>(*operands, captured)`, where `captured` is a tuple of tensors that
+    no gradient reaches through it.
+
+    forward: inputs operands, then captured; outputs the results, then what is kept for the backward. Runs without
+    gradients. A result that is an operand is a view of it, or (in `written`) that operand, changed in place.
+    backward: inputs a gradient for each result (zeros where none arrived), then what was kept; outputs for each operand
+    its gradient or None. None: no operand requires grad.
+    saved: how many of the kept values are saved tensors, whose later change in place is an error of the backward.
+    non_differentiable, written: numbers of results. once: the gradient itself cannot be differentiated.
+    """
+
+    name: str
+    operands: int
+    results: int
+    forward: Graph
+    backward: Graph | None = None
+    saved: int = 0
+    non_differentiable: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+    once: bool = False
+
+
+CUSTOM = "custom."
+"""What the target of a node begins with that applies one of the capture's functions."""
+
+
 class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_field="document"):
     """A torch-level graph of calls by qualified name, with the sources of its inputs and the guards it stands under.
 
@@ -243,3 +273,4 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     symbols: tuple[Symbol, ...] = ()
     state: GlobalState = GlobalState(grad_enabled=True)
     portable: bool = True
+    functions: tuple[CustomFunction, ...] = ()

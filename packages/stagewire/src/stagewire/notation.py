@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from stagewire.capture import CustomFunction
 from stagewire.grad import Binding
 from stagewire.graph import Graph
 from stagewire.loop import LoopGraph
@@ -25,8 +26,8 @@ SHORT_DTYPE: dict[str, str] = {
 }  # fmt: skip
 LONG_DTYPE: dict[str, str] = {short: long for long, short in SHORT_DTYPE.items()}
 
-BLOCKS: tuple[type[msgspec.Struct], ...] = (Binding, Graph, LoopGraph, Unit)
-"""Structs that print as `name { lines }` instead of `name = Class(field=value)`."""
+BLOCKS: tuple[type[msgspec.Struct], ...] = (Binding, Graph, LoopGraph, Unit, CustomFunction)
+"""Structs that print as `name { lines }` instead of `name = Class(field=value)`; in a sequence as `Class { lines }`."""
 
 LEAF_CALLS: dict[str, str] = {
     "DTypeArg": "dtype", "DeviceArg": "device", "LayoutArg": "layout", "MemoryFormatArg": "memory_format",

@@ -131,6 +131,10 @@ def _item(scanner: Scanner, kind: Any) -> Any:
     choices = _choices(kind)
     if loop.Kernel in choices and scanner.at_word("kernel"):
         return _kernel(scanner)
+    for choice in choices:
+        if choice in BLOCKS and scanner.at_word(choice.__name__):
+            scanner.expect(choice.__name__)
+            return _struct_block(scanner, choice)
     read = line_reader(choices)
     if read is not None:
         found, values = read(scanner)

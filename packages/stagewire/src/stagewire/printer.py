@@ -13,6 +13,7 @@ field needs no change here. `stagewire.parser` reads all of it back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -117,6 +118,9 @@ def _sequence(page: Page, depth: int, items: Sequence[msgspec.Struct], path: Pat
     for position, item in enumerate(items):
         if isinstance(item, loop.Kernel):
             _kernel(page, depth, item, (*path, position))
+        elif isinstance(item, BLOCKS):
+            where = (*path, position)
+            _block(page, depth, type(item).__name__, where, partial(_fields, page, depth + 1, item, where))
         else:
             page.add(depth, _line(item), (*path, position))
 

@@ -93,7 +93,7 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         recorder.line = line
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        outputs = replay(capture.graph, tuple(given.tensor for given in inputs), on_line)
+        outputs = replay(capture, tuple(given.tensor for given in inputs), on_line)
     recorder.line = None
     try:
         plan = plan_outputs(mode, inputs, outputs)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from absint.targets import resolve
+from absint.functions import Functions, custom_functions, function_of, tensor_leaves
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
+from stagewire.capture import Capture
 from stagewire.errors import StageError
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine
+from stagewire.graph import Arg, Node, Ref, SourceLine
 
 __all__ = ["replay", "tensor_leaves"]
 
@@ -24,11 +23,12 @@ _OBJECT_CALLS = frozenset(
 ) | {"torch.autograd.backward"}  # fmt: skip
 
 
-def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine | None], None]) -> tuple[Any, ...]:
-    """The outputs of `graph` on `inputs`; `on_line` hears the user's line before each call.
+def replay(capture: Capture, inputs: tuple[Any, ...], on_line: Callable[[SourceLine | None], None]) -> tuple[Any, ...]:
+    """The outputs of the captured graph on `inputs`; `on_line` hears the user's line before each call.
 
     Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture).
     """
+    graph, functions = capture.graph, custom_functions(capture.functions)
     values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
 
     def value_of(ref: Ref) -> Any:
@@ -36,7 +36,7 @@ def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine 
 
     for node in graph.nodes:
         on_line(node.line)
-        leaves = list(tensor_leaves(_call(node, value_of)))
+        leaves = list(tensor_leaves(_call(node, value_of, functions)))
         if len(leaves) != len(node.results):
             raise BadCapture(
                 f"{node.target} returned {len(leaves)} tensors, the Capture names {len(node.results)}",
@@ -47,11 +47,11 @@ def replay(graph: Graph, inputs: tuple[Any, ...], on_line: Callable[[SourceLine 
     return tuple(_output(arg, values) for arg in graph.outputs)
 
 
-def _call(node: Node, value_of: Callable[[Ref], Any]) -> Any:
+def _call(node: Node, value_of: Callable[[Ref], Any], functions: Functions) -> Any:
     if node.target in _OBJECT_CALLS:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
-        function = resolve(node.target)
+        function = function_of(node, functions)
         args = [from_arg(arg, value_of) for arg in node.args]
         kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
         return function(*args, **kwargs)
@@ -73,15 +73,3 @@ def _output(arg: Arg, values: dict[str, Any]) -> Any:
     if arg is None or isinstance(arg, (bool, int, float, str)):
         return arg
     raise UnsupportedOutput(f"an output of kind {type(arg).__name__}")
-
-
-def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a returned value, flattened in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensor_leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensor_leaves(item)

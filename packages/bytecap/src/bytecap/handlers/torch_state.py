@@ -80,6 +80,12 @@ def _parameter(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     raise UnsupportedCall("creating an nn.Parameter in captured code")
 
 
+def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.autograd_functions import apply_function
+
+    return apply_function(tracer, cls, *args, **kwargs)
+
+
 def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     from bytecap.fold import fold_call
 
@@ -93,6 +99,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.jit.is_scripting: _always(False),
     torch.jit.is_tracing: _always(False),
     torch._C._get_tracing_state: _always(None),
+    torch._C._are_functorch_transforms_active: _always(False),
     torch._C._log_api_usage_once: _always(None),
     torch.is_grad_enabled: _is_grad_enabled,
     torch._C.is_grad_enabled: _is_grad_enabled,
@@ -112,7 +119,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.save: _break("torch.save in captured code"),
     torch.autograd.backward: _break("torch.autograd.backward in captured code"),
     torch.autograd.grad: _break("torch.autograd.grad in captured code"),
-    torch.autograd.Function.__dict__["apply"].__func__: _break("a torch.autograd.Function in captured code"),
+    torch.autograd.Function.__dict__["apply"].__func__: _apply_function,
 } | {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()

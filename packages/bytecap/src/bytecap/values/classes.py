@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.backends import ContextProp
 
 from bytecap.attributes import static_lookup
@@ -51,10 +52,13 @@ class ClassValue(Value):
         return instantiate(tracer, self.real, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.autograd_functions import apply_function
         from bytecap.fold import fold_call, run
 
         if name == "fromkeys" and self.real in DICT_TYPES:
             return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
+        if name == "apply" and issubclass(self.real, torch.autograd.Function):
+            return apply_function(tracer, self, *args, **kwargs)
         return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stagewire import capture
 from stagewire.capture import Capture, Guard, Input, Source
 from stagewire.expr import symbol
-from stagewire.graph import Value
+from stagewire.graph import Graph, Ref, Value, definitions
 from stagewire.testing.basics import (
     FLOATS,
     INTEGERS,
@@ -96,6 +96,32 @@ global_states: st.SearchStrategy[capture.GlobalState] = st.builds(
 
 
 @st.composite
+def custom_functions(draw: st.DrawFn, name: str) -> capture.CustomFunction:
+    """A function of elementwise ops with as many gradients as operands, none of which is more than passed on."""
+    forward = draw(graphs(dataclasses.replace(TORCH, opaque=None, handles=False), phase="forward"))
+    taken = [item for item in forward.outputs if isinstance(item, Ref)]
+    forward = Graph(forward.inputs, forward.nodes, tuple(taken))
+    known = definitions(forward)
+    values = tuple(Value(f"{position}.{item.name}", known[item.name].type) for position, item in enumerate(taken))
+    operands = draw(st.integers(0, len(forward.inputs)))
+    results = draw(st.integers(0, len(taken)))
+    backward = Graph(values, (), (None,) * operands) if draw(st.booleans()) else None
+    return capture.CustomFunction(
+        name=name,
+        operands=operands,
+        results=results,
+        forward=forward,
+        backward=backward,
+        saved=draw(st.integers(0, len(taken) - results)),
+        non_differentiable=tuple(range(draw(st.integers(0, results)))),
+        once=draw(st.booleans()),
+    )
+
+
+_FUNCTIONS = st.one_of(st.just(()), custom_functions("first").map(lambda function: (function,)))
+
+
+@st.composite
 def captures(draw: st.DrawFn, vocabulary: Vocabulary = TORCH, with_guards: bool = True) -> Capture:
     """A capture with inputs of every role; one in two refers to handles and is not portable."""
     portable = draw(st.booleans())
@@ -115,6 +141,7 @@ def captures(draw: st.DrawFn, vocabulary: Vocabulary = TORCH, with_guards: bool 
         symbols=symbols,
         state=draw(global_states),
         portable=portable,
+        functions=draw(_FUNCTIONS),
     )
 
 

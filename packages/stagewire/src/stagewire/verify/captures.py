@@ -7,6 +7,9 @@ C4 symbols have unique names, and lower <= hint <= upper
 C5 a literal of a guard holds no reference
 C6 a length, a position or a first line is not negative
 C7 a document that names a handle is not portable
+C8 a custom function has a name of its own, and graphs with as many inputs and outputs as it says; the operands are the
+   forward's first inputs
+C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from stagewire.expr import Dim
 from stagewire.graph import Arg, HandleRef, leaves, references
 from stagewire.types import ScalarType, TensorType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.functions import all_graphs, check_functions
 from stagewire.verify.graphs import check_graph
 from stagewire.verify.types import Symbols, check_arg, check_dim, check_type
 
@@ -30,6 +34,7 @@ def check_capture(document: Capture) -> Faults:
     yield from check_graph(document.graph, symbols, ("graph",))
     yield from _check_inputs(document)
     yield from check_symbols(document.symbols, ("symbols",))
+    yield from check_functions(document, symbols)
     for position, symbol in enumerate(document.symbols):
         yield from _check_source(symbol.source, ("symbols", position))
     for position, guard in enumerate(document.guards):
@@ -129,14 +134,15 @@ def _check_literal(value: Arg, path: Path) -> Faults:
 
 
 def _check_portable(document: Capture) -> Faults:
-    for position, node in enumerate(document.graph.nodes):
-        for arg in (*node.args, *node.kwargs.values()):
-            for name in _handles(arg):
-                message = f"portable, but the handle {name!r} is held by a process"
-                yield Fault("C7", message, ("graph", "nodes", position))
-    for output in document.graph.outputs:
-        for name in _handles(output):
-            yield Fault("C7", f"portable, but the handle {name!r} is held by a process", ("graph", "outputs"))
+    for place, graph in all_graphs(document):
+        for position, node in enumerate(graph.nodes):
+            for arg in (*node.args, *node.kwargs.values()):
+                for name in _handles(arg):
+                    message = f"portable, but the handle {name!r} is held by a process"
+                    yield Fault("C7", message, (*place, "nodes", position))
+        for output in graph.outputs:
+            for name in _handles(output):
+                yield Fault("C7", f"portable, but the handle {name!r} is held by a process", (*place, "outputs"))
     for position, item in enumerate(document.inputs):
         yield from _check_portable_source(item.source, ("inputs", position))
     for position, guard in enumerate(document.guards):

@@ -1,0 +1,97 @@
+"""The custom functions of a Capture as callables: `torch.autograd.Function`s made from their graphs.
+
+apply    ::= name(*operands, captured)          captured: a tuple, which autograd does not look into
+forward  ::= run keep return                    the kept values are saved tensors, then plain ones
+backward ::= run return
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from absint.errors import UnknownTarget
+from absint.targets import resolve
+from absint.wire import from_arg
+from stagewire.capture import CUSTOM, CustomFunction
+from stagewire.graph import Graph, Node
+
+__all__ = ["custom_functions", "function_of", "run_graph", "tensor_leaves"]
+
+Functions = Mapping[str, Callable[..., Any]]
+
+
+def custom_functions(functions: tuple[CustomFunction, ...]) -> dict[str, Callable[..., Any]]:
+    """What the targets `custom.<name>` call; a function may apply those that stand before it."""
+    made: dict[str, Callable[..., Any]] = {}
+    for function in functions:
+        made[CUSTOM + function.name] = _callable(function, dict(made))
+    return made
+
+
+def _callable(function: CustomFunction, known: Functions) -> Callable[..., Any]:
+    def forward(ctx: Any, *arguments: Any) -> tuple[Any, ...]:
+        *operands, captured = arguments
+        outputs = run_graph(function.forward, (*operands, *captured), known)
+        results, kept = outputs[: function.results], outputs[function.results :]
+        ctx.save_for_backward(*kept[: function.saved])
+        ctx.kept = kept[function.saved :]
+        if function.written:
+            ctx.mark_dirty(*[results[number] for number in function.written])
+        if function.non_differentiable:
+            ctx.mark_non_differentiable(*[results[number] for number in function.non_differentiable])
+        return results
+
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        if function.backward is None:
+            raise RuntimeError(f"{function.name} was captured where nothing required grad")
+        found = run_graph(function.backward, (*gradients, *ctx.saved_tensors, *ctx.kept), known)
+        return (*found, None)
+
+    members = {
+        "forward": staticmethod(forward),
+        "backward": staticmethod(once_differentiable(backward) if function.once else backward),
+    }
+    made = type(torch.autograd.Function)(function.name, (torch.autograd.Function,), members)
+    # Function.apply itself is Python that looks for functorch wrappers in every argument; this is what it calls.
+    return super(torch.autograd.Function, made).apply
+
+
+def run_graph(graph: Graph, inputs: tuple[Any, ...], functions: Functions) -> tuple[Any, ...]:
+    """The outputs of a graph of torch calls on these inputs, call by call."""
+    values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
+
+    def value_of(leaf: Any) -> Any:
+        return values[leaf.name]
+
+    for node in graph.nodes:
+        function = function_of(node, functions)
+        args = [from_arg(arg, value_of) for arg in node.args]
+        kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
+        leaves = list(tensor_leaves(function(*args, **kwargs)))
+        values.update({value.name: leaf for value, leaf in zip(node.results, leaves, strict=True)})
+    return tuple([from_arg(output, value_of) for output in graph.outputs])
+
+
+def function_of(node: Node, functions: Functions) -> Callable[..., Any]:
+    """What a node calls. Raises `UnknownTarget`."""
+    if not node.target.startswith(CUSTOM):
+        return resolve(node.target)
+    if node.target not in functions:
+        raise UnknownTarget(f"{node.target} is no function of the document; it has {', '.join(functions) or 'none'}")
+    return functions[node.target]
+
+
+def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a returned value, flattened in order: the results of a node."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensor_leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensor_leaves(item)

@@ -1,0 +1,69 @@
+"""C8 and C9: the custom functions of a Capture, and the nodes that apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stagewire.capture import CUSTOM, Capture, CustomFunction
+from stagewire.graph import Graph, Node, Tuple
+from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.graphs import check_graph
+from stagewire.verify.types import Symbols
+
+
+def check_functions(document: Capture, symbols: Symbols) -> Faults:
+    for position, name in duplicates(function.name for function in document.functions):
+        yield Fault("C8", f"the function {name!r} is defined twice or has no name", ("functions", position))
+    for position, function in enumerate(document.functions):
+        path: Path = ("functions", position)
+        for part, graph in _graphs(function):
+            yield from check_graph(graph, symbols, (*path, part))
+        yield from _check_counts(function, path)
+    known = {CUSTOM + function.name: function for function in document.functions}
+    for place, graph in all_graphs(document):
+        for number, node in enumerate(graph.nodes):
+            if node.target.startswith(CUSTOM):
+                yield from _check_node(node, known.get(node.target), (*place, "nodes", number))
+
+
+def _graphs(function: CustomFunction) -> Iterator[tuple[str, Graph]]:
+    yield "forward", function.forward
+    if function.backward is not None:
+        yield "backward", function.backward
+
+
+def all_graphs(document: Capture) -> Iterator[tuple[Path, Graph]]:
+    """Every graph of a capture with its place."""
+    yield ("graph",), document.graph
+    for position, function in enumerate(document.functions):
+        for part, graph in _graphs(function):
+            yield ("functions", position, part), graph
+
+
+def _check_counts(function: CustomFunction, path: Path) -> Faults:
+    kept = len(function.forward.outputs) - function.results
+    if function.operands > len(function.forward.inputs) or not 0 <= function.saved <= max(kept, 0) or kept < 0:
+        counts = f"{function.operands} operands, {function.results} results, {function.saved} saved"
+        yield Fault("C8", f"{counts}, which the forward has not", path)
+    backward = function.backward
+    if backward is not None and (
+        len(backward.inputs) != function.results + kept or len(backward.outputs) != function.operands
+    ):
+        message = f"the backward takes {len(backward.inputs)} values and gives {len(backward.outputs)}"
+        yield Fault("C8", f"{message}, not {function.results + kept} and {function.operands}", path)
+    for number in (*function.non_differentiable, *function.written):
+        if not 0 <= number < function.results:
+            yield Fault("C8", f"there is no result {number}", path)
+
+
+def _check_node(node: Node, function: CustomFunction | None, path: Path) -> Faults:
+    if function is None:
+        yield Fault("C9", f"{node.target} is no function of this document", path)
+        return
+    captured = len(function.forward.inputs) - function.operands
+    last = node.args[-1] if node.args else None
+    if len(node.args) != function.operands + 1 or not isinstance(last, Tuple) or len(last.items) != captured:
+        message = f"{node.target} takes {function.operands} operands and a tuple of {captured}"
+        yield Fault("C9", message, path)
+    if len(node.results) != function.results:
+        yield Fault("C9", f"{node.target} has {function.results} results, not {len(node.results)}", path)
