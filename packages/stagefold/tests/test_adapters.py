@@ -8,8 +8,8 @@ import torch.fx
 
 from stagefold.adapters.from_fx import UnsupportedGraphModule, from_fx
 from stagefold.adapters.fx import flatten_tensors, to_fx
-from stagewire.capture import Capture, Code, Input, Local
-from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.capture import Capture, Code, CustomFunction, Input, Local
+from stagewire.graph import Graph, Node, Ref, Tuple, Value
 from stagewire.types import TensorType, contiguous
 
 
@@ -33,6 +33,22 @@ def test_to_fx_means_the_same() -> None:
     c, a = module(x)
     assert c.tolist() == [2.0, 4.0]
     assert a.tolist() == [0.0, 1.0]
+
+
+def test_custom_function_in_fx() -> None:
+    x, y, g = (Value(name, contiguous("float32", (2,))) for name in "xyg")
+    forward = Graph((x,), (Node("operator.mul", (Ref("x"), 2), {}, (y,)),), (Ref("y"),))
+    gradient = Value("h", contiguous("float32", (2,)))
+    backward = Graph((g,), (Node("operator.mul", (Ref("g"), 5), {}, (gradient,)),), (Ref("h"),))
+    function = CustomFunction(name="double", operands=1, results=1, forward=forward, backward=backward)
+    graph = Graph((x,), (Node("custom.double", (Ref("x"), Tuple(())), {}, (y,)),), (Ref("y"),))
+    capture = Capture(code=Code("f", "a.py", 1), inputs=(Input(x, Local("x")),), graph=graph, functions=(function,))
+    operand = torch.ones(2, requires_grad=True)
+    (result,) = to_fx(capture)(operand)
+    result.sum().backward()
+    assert result.tolist() == [2.0, 2.0]
+    assert operand.grad is not None
+    assert operand.grad.tolist() == [5.0, 5.0]
 
 
 def test_from_fx_of_to_fx_is_the_same_program() -> None:

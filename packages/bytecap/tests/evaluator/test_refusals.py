@@ -51,22 +51,6 @@ def backward(x):
     return x.grad
 
 
-class Fn(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-
-
-@PROGRAMS.add(lambda: tensor(3).requires_grad_(), refusal="BC002")
-def custom_autograd_function(x):
-    return Fn.apply(x)
-
-
 @PROGRAMS.add(matrix, refusal="BC002")
 def vmap(x):
     return torch.vmap(lambda r: r * 2)(x)

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 import torch.fx
 
+import absint.functions
 import absint.targets
 import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
 from stagefold.adapters.placeholders import placeholder_name
-from stagewire.capture import Capture, Input
+from stagewire.capture import CUSTOM, Capture, Input
 from stagewire.graph import Arg, Node, Ref, SourceLine, Value
 
 Form = tuple[str, Any, tuple[Any, ...]]
@@ -40,14 +41,34 @@ def to_fx(capture: Capture, examples: Sequence[torch.Tensor] | None = None) -> t
     """The captured graph as a GraphModule. `examples`: the tensors of the call that was captured."""
     with ExampleValues() as values:
         writer = _Writer(values)
+        root = torch.nn.Module()
+        for target, function in absint.functions.custom_functions(capture.functions).items():
+            root.add_module(_module_name(target), AppliedFunction(function))
         for position, item in enumerate(capture.inputs):
             writer.placeholder(item, None if examples is None else examples[position])
         for node in capture.graph.nodes:
             writer.call(node)
         writer.graph.output(tuple(writer.argument(arg) for arg in capture.graph.outputs))
     writer.drop_unused_items()
-    writer.graph.lint()
-    return torch.fx.GraphModule(torch.nn.Module(), writer.graph)
+    module = torch.fx.GraphModule(root, writer.graph)
+    module.graph.lint()
+    return module
+
+
+class AppliedFunction(torch.nn.Module):
+    """A custom function of the capture, as a part of the GraphModule."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        """The results, a tuple."""
+        return self.function(*args)
+
+
+def _module_name(target: str) -> str:
+    return target.replace(".", "_")
 
 
 class _Writer:
@@ -78,7 +99,8 @@ class _Writer:
         args = tuple(self.argument(arg) for arg in node.args)
         kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
         made = self._add(_form(node.target, args), kwargs, node.line)
-        places = self._values.call(made)
+        # A module of the graph is not run on fake tensors: its results are of the types that the capture has.
+        places = None if made.op == "call_module" else self._values.call(made)
         if places is None or len(places) != len(node.results):
             self._untyped(made, node)
             return
@@ -131,6 +153,8 @@ class _Writer:
 
 def _form(target: str, args: tuple[Any, ...]) -> Form:
     """How torch's own capture writes the call of `target`."""
+    if target.startswith(CUSTOM):
+        return "call_module", _module_name(target), args
     if not target.startswith(_METHOD) or not args or not isinstance(args[0], torch.fx.Node):
         return "call_function", absint.targets.resolve(target), args
     name = target.removeprefix(_METHOD)
@@ -151,7 +175,16 @@ def _stack_trace(line: SourceLine) -> str:
 def _returns_sequence(node: Node) -> bool:
     """True when even a single result comes inside a tuple or list (chunk of one, split of one)."""
     name = node.target.rsplit(".", 1)[-1]
-    return name in ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
+    sequences = ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
+    return node.target.startswith(CUSTOM) or name in sequences
+        "split",
+        "chunk",
+        "unbind",
+        "tensor_split",
+        "split_with_sizes",
+        "broadcast_tensors",
+        "meshgrid",
+    )
 
 
 def flatten_tensors(value: Any) -> tuple[Any, ...]:
