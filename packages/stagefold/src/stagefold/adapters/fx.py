@@ -177,14 +177,6 @@ def _returns_sequence(node: Node) -> bool:
     name = node.target.rsplit(".", 1)[-1]
     sequences = ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
     return node.target.startswith(CUSTOM) or name in sequences
-        "split",
-        "chunk",
-        "unbind",
-        "tensor_split",
-        "split_with_sizes",
-        "broadcast_tensors",
-        "meshgrid",
-    )
 
 
 def flatten_tensors(value: Any) -> tuple[Any, ...]:
