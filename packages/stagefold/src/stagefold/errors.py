@@ -9,24 +9,28 @@ class BadOption(StageError):
     """An option that no stage knows, or of the wrong type."""
 
     code = "SF001"
+    fix = 'The options are those of stagefold.Options, and "stage.field" for each field of a stage\'s Options.'
 
 
 class UnknownBackend(StageError):
     """A backend name that nobody registered."""
 
     code = "SF002"
+    fix = "stagefold.list_backends() gives the names; a callable is a backend as well."
 
 
 class UnknownStage(StageError):
     """stages= names a slot that does not exist, or a stage that nobody registered."""
 
     code = "SF003"
+    fix = "The slots are aotgrad, primops, loopir and codegen; a registered stage is given by its name."
 
 
 class BadStage(StageError):
     """An object in stages= that is neither a Stage nor a function of a document, or that returns the wrong kind."""
 
     code = "SF004"
+    fix = "Pass a Stage (name, version, consumes, produces, run) or a function of a document."
 
 
 class BadModel(StageError):
@@ -40,6 +44,7 @@ class CommandFault(StageError):
     """A command line that cannot be carried out."""
 
     code = "SF006"
+    fix = "`stagefold --help` lists the commands."
 
 
 class BadBackend(StageError):

@@ -37,7 +37,9 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
     lowering = Lowering(_wanted(graph, nodes))
     for value in graph.inputs:
         if not isinstance(value.type, TensorType):
-            raise UnsupportedPrim(f"graph input {value.name} is no tensor", fix="Symbolic sizes come with part 5.")
+            raise UnsupportedPrim(
+                f"graph input {value.name} is no tensor", fix="Graphs take tensors; capture the number as a constant."
+            )
         lowering.declare(value.name, value.type, "input")
     for node in nodes:
         lower_node(lowering, node)

@@ -1,0 +1,67 @@
+"""Tensors without data. Where a program is compiled, bytecap and aotgrad pass these on as their own refusals."""
+
+from __future__ import annotations
+
+import torch
+
+from absint import AbstractMode, AbstractTensor, contiguous, from_wire
+from absint.targets import resolve
+from absint.wire import to_arg
+from stagewire.expr import parse_expr
+from stagewire.types import contiguous as wire_type
+
+
+def vector(size: int = 3) -> AbstractTensor:
+    return AbstractTensor(contiguous((size,), torch.float32))
+
+
+def AI001() -> None:
+    with AbstractMode():
+        vector().sum().item()
+
+
+def AI002() -> None:
+    vector() + 1
+
+
+def AI003() -> None:
+    with AbstractMode():
+        lengths = AbstractTensor(contiguous((2,), torch.int64))
+        torch.segment_reduce(vector(6), "sum", lengths=lengths)
+
+
+def AI004() -> None:
+    with AbstractMode():
+        vector(3) + vector(2)
+
+
+def AI005() -> None:
+    with AbstractMode():
+        torch.add(vector(3), 1, out=vector(2))
+
+
+def AI006() -> None:
+    from_wire(wire_type("float32", (parse_expr("s0"),)))
+
+
+def AI007() -> None:
+    with AbstractMode():
+        vector() + torch.eye(3).to_sparse()
+
+
+def AI008() -> None:
+    resolve("os.remove")
+
+
+def AI009() -> None:
+    to_arg(object())
+
+
+def AI010() -> None:
+    with AbstractMode():
+        vector().sum(4)
+
+
+def AI011() -> None:
+    with AbstractMode():
+        vector(1).expand(3).add_(1)

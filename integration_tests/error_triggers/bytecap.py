@@ -1,0 +1,162 @@
+"""Why code is not captured. Such code runs plain, and the error says why; under `fullgraph=True` it is raised.
+
+BC005 and BC009 are no faults of the program: they are told to `bytecap.optimize(on_event=...)` alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import bytecap
+import stagefold
+from bytecap.guards import compile_guards
+from bytecap.interpret import interpret
+from stagewire.capture import Equals, Local
+from stagewire.errors import StageError
+from stagewire.graph import Ref
+from stagewire.parser import parse_document
+
+X = torch.ones(3)
+
+
+def capture(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call `function` compiled whole: what ends the capture is raised."""
+    stagefold.compile(function, backend="eager", fullgraph=True)(*arguments)
+
+
+def reported(function: Callable[..., Any], *arguments: Any) -> StageError:
+    """Call `function` compiled, and what that reports."""
+    events: list[Any] = []
+    call = bytecap.optimize(function, lambda graph, inputs: bytecap.executor(graph), on_event=events.append)
+    with contextlib.suppress(ValueError):
+        call(*arguments)
+    return events[-1].error
+
+
+def BC000() -> None:
+    scale = [2]
+
+    def changes_what_it_compiles(graph: Any, inputs: Any) -> Any:
+        scale[0] = 3
+        return bytecap.executor(graph)
+
+    bytecap.optimize(lambda x: x * scale[0], changes_what_it_compiles, fullgraph=True)(X)
+
+
+def BC001() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        class Scale:
+            factor = 2
+
+        return x * Scale.factor
+
+    capture(forward, X)
+
+
+def BC002() -> None:
+    capture(lambda x: x * time.time(), X)
+
+
+def BC003() -> None:
+    numbers = (n for n in range(3))
+    capture(lambda x: x * next(numbers), X)
+
+
+def BC004() -> None:
+    capture(lambda x: x if x.sum() > 0 else -x, X)
+
+
+def BC005() -> StageError:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() != 2:
+            raise ValueError("no matrix")
+        return x * 2
+
+    return reported(forward, X)
+
+
+def BC006() -> None:
+    def forward(x: torch.Tensor) -> Any:
+        return (row * 2 for row in x)
+
+    capture(forward, X)
+
+
+def BC007() -> None:
+    def rows(x: torch.Tensor) -> Any:
+        yield x * 2
+
+    capture(rows, X)
+
+
+def BC008() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        x.data = x * 2
+        return x
+
+    capture(forward, X)
+
+
+def BC009() -> StageError:
+    return reported(lambda n: n + 1, 3)
+
+
+def BC010() -> None:
+    scale = stagefold.compile(lambda x, n: x * n, backend="eager", fullgraph=True, options={"recompile_limit": 2})
+    for n in range(3):
+        scale(X, n)
+
+
+def BC011() -> None:
+    lengths = torch.tensor([1, 2])
+    capture(lambda x: torch.segment_reduce(x, "sum", lengths=lengths), X)
+
+
+def BC012() -> None:
+    document = parse_document("""
+        capture 1 {
+          code = Code(name="forward", file="model.py", first_line=10)
+          inputs { %x: f32[3] = tensor x }
+          graph {
+            input %x: f32[3]
+            %y: f32[3] = torch.frobnicate(%x)  # model.py:12 in forward
+            return %y
+          }
+        }""")
+    interpret(document, [X])
+
+
+def BC013() -> None:
+    bytecap.optimize(torch.relu, lambda graph, inputs: bytecap.executor(graph), recompile_limit=0)
+
+
+def BC014(patch: pytest.MonkeyPatch) -> None:
+    def has_a_bug(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("a bug")
+
+    patch.setattr("bytecap.torch_calls.abstract_call", has_a_bug)
+    capture(lambda x: x * 2, X)
+
+
+def BC015() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        total = 0
+        for n in range(10**9):
+            total += n
+        return x * total
+
+    capture(forward, X)
+
+
+def BC020() -> None:
+    compile_guards([Equals(Local("n"), Ref("x"))], {"n": 3})
+
+
+def BC021() -> None:
+    compile_guards([Equals(Local("n"), 3)], {"n": 4})

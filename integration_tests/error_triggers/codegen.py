@@ -1,0 +1,139 @@
+"""From loops to machine code. CG006 and CG007 are raised while a compiled program runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import stagefold
+from codegen.cpp.compiler import Compiler, find_compiler, run_compiler
+from codegen.load import load
+from codegen.stage import Codegen, Options
+from stagewire.loop import Loop
+from stagewire.parser import parse_document
+from stagewire.program import Program
+
+
+def loop(statements: str, dtype: str = "f32") -> Loop:
+    """One kernel from an input x to an output y of four elements."""
+    return parse_document(f"""
+        loop 1 {{
+          binding {{
+            inputs {{ BoundInput(name="x", type={dtype}[4]) }}
+            outputs {{ Fresh(result=0) }}
+          }}
+          forward {{
+            buffers {{
+              %x: {dtype}[4] = input
+              %y: {dtype}[4] = kernel
+            }}
+            inputs = ("x",)
+            outputs = (%y,)
+            steps {{
+              kernel only for i in 4 {{
+                section {{
+                  {statements}
+                }}
+              }}
+            }}
+          }}
+        }}""")
+
+
+COPY = """
+                  %a: f32 = load %x[i]
+                  store %y[i] = %a
+"""
+
+
+def calling(target: str, result: str) -> Program:
+    """A program whose one step is a call of ATen on its input x of four elements."""
+    return parse_document(f"""
+        program 1 {{
+          binding {{
+            inputs {{ BoundInput(name="x", type=f32[4]) }}
+            outputs {{ Fresh(result=0) }}
+          }}
+          forward {{
+            target = "cpp"
+            source {{ }}
+            kernels {{ }}
+            inputs = ("x",)
+            input_types {{ f32[4] }}
+            outputs = (%y,)
+            instructions {{
+              call %y = {target}(%x) with result_types=({result},)
+            }}
+          }}
+        }}""")
+
+
+def CG001(patch: pytest.MonkeyPatch) -> None:
+    patch.delenv("CXX", raising=False)
+    patch.setenv("PATH", "/nowhere")
+    find_compiler()
+
+
+def CG002(folder: Path) -> None:
+    run_compiler(Compiler("false", "a program that refuses everything"), "int main() {}", folder)
+
+
+def CG003() -> None:
+    Codegen().run(loop(COPY.replace("f32", "c64"), dtype="c64"))
+
+
+def CG004() -> None:
+    Codegen().run(
+        loop("""
+                  %a: f32 = load %x[i]
+                  %b: f32 = frobnicate(%a)
+                  store %y[i] = %b
+    """)
+    )
+
+
+def CG005() -> None:
+    Codegen().run(
+        loop("""
+                  %a: f32 = load %z[i]
+                  store %y[i] = %a
+    """)
+    )
+
+
+def CG006() -> None:
+    take = stagefold.compile(lambda x, i: x[i] * 2, fullgraph=True)
+    take(torch.ones(3), torch.tensor([0, 7]))
+
+
+def CG007() -> None:
+    divide = stagefold.compile(lambda x, y: x // y, fullgraph=True)
+    divide(torch.tensor([7]), torch.tensor([0]))
+
+
+def CG008(folder: Path) -> None:
+    run = load(Codegen().run(loop(COPY)).forward, folder)
+    run(torch.ones(5))
+
+
+def CG009() -> None:
+    Codegen().run(loop(COPY), Options(target="fortran"))
+
+
+def CG010(folder: Path) -> None:
+    load(calling("mylibrary.missing.default", "f32[4]").forward, folder)(torch.ones(4))
+
+
+def CG011(folder: Path) -> None:
+    load(calling("aten.exp.default", "f64[4]").forward, folder)(torch.ones(4))
+
+
+def CG020() -> None:
+    document = loop("""
+                  %a: f32 = load %x[i]
+                  %b: f32 = digamma(%a)
+                  store %y[i] = %b
+    """)
+    Codegen().run(document, Options(target="triton"))

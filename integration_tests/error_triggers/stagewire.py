@@ -1,0 +1,51 @@
+"""Documents: their bytes, their printed form, their constraints; how stages are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stagewire
+from stagewire.expr import parse_expr
+from stagewire.parser import parse_document
+from stagewire.stage import discover
+from stagewire.verify import verify
+
+
+def SW001() -> None:
+    stagewire.decode(b'{"document": "prim", "version": 1, "producer": "me", "body": {}}')
+
+
+def SW002() -> None:
+    stagewire.decode(b'{"document": "graph", "version": 1, "producer": "me", "body": {}}')
+
+
+def SW003() -> None:
+    document = parse_document("""
+        prim 1 {
+          binding { inputs {} outputs { Fresh(result=0) } }
+          forward {
+            %y: f32[3] = prims.exp(%x)
+            return %y
+          }
+        }""")
+    verify(document)
+
+
+def SW004() -> None:
+    parse_expr("s0 / 2")
+
+
+def SW005() -> None:
+    parse_document("prim 1 { binding = 3 }")
+
+
+def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    for owner in ("one", "another"):
+        information = folder / owner / f"{owner}-1.0.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n")
+        (information / "entry_points.txt").write_text(f"[stagefold.stages]\nmine = {owner}:Stage\n")
+        patch.syspath_prepend(folder / owner)
+    discover()
