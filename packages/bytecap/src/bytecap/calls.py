@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap import marks
 from bytecap.binding import bind_arguments
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import handler_of, is_pure
 from bytecap.signals import NotConcrete
@@ -41,6 +42,10 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
     """Call a Python function."""
     real = function.real
     if real is not None:
+        if real.__dict__ or real.__module__ in marks.MODULES_WITH_MARKS:
+            found = call_marked(tracer, function, args, kwargs)
+            if found is not None:
+                return found
         handler = handler_of(real)
         if handler is not None:
             return call_handler(tracer, handler, real, args, kwargs)
@@ -57,6 +62,35 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
         if (real.__module__, real.__qualname__) in PASSED_ON:
             return args[0]
     return inline(tracer, function, args, kwargs)
+
+
+def call_marked(
+    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """A call of what carries a mark (see `bytecap.marks`); None for other functions."""
+    real = function.real
+    assert real is not None
+    match marks.mark_of(real):
+        case "break":
+            raise GraphBreak("graph_break() was called")
+        case "disabled" | "skipped":
+            reason = marks.reason_of(real)
+            raise DisabledCall(f"{real.__qualname__} is disabled{f': {reason}' if reason else ''}")
+        case "constant":
+            return tracer.wrap(_call_now(tracer, real, args, kwargs), None)
+    original = marks.original_of(real)
+    if original is None:
+        return None
+    return tracer.wrap(original, tracer.attribute_source(function.source, marks.ORIGINAL)).call(tracer, args, kwargs)
+
+
+def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    try:
+        concrete = tuple(arg.concrete() for arg in args)
+        named = {key: value.concrete() for key, value in kwargs.items()}
+    except NotConcrete as error:
+        raise UnsupportedCall(f"the constant {real.__qualname__} was given {error.args[0]!r}") from None
+    return run(tracer, real, concrete, named)
 
 
 def call_handler(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

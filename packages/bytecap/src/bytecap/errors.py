@@ -124,6 +124,27 @@ class LoopTooLong(CannotCapture):
     fix = "Do the loop with tensor operations, or call it outside the captured function."
 
 
+class GraphBreak(CannotCapture):
+    """The user asked for the end of the graph: `graph_break()`."""
+
+    code = "BC030"
+    fix = "Take the call of graph_break() away."
+
+
+class DisabledCall(CannotCapture):
+    """A call of something that the user disabled: it runs plain, between two graphs."""
+
+    code = "BC031"
+    fix = "Take the mark away, or call it outside the captured function."
+
+
+class RecompileForbidden(CannotCapture, RuntimeError):
+    """A frame would have to be compiled (again) while the stance is "fail_on_recompile"."""
+
+    code = "BC032"
+    fix = "Keep the value as it was, or set another stance."
+
+
 class BadOption(StageError):
     """An option of `optimize` that cannot be honoured."""
 

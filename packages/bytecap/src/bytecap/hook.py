@@ -39,6 +39,7 @@ from bytecap._evalframe import (
     active_owner,
     call_with_owner,
     hook_installed,
+    set_capturing,
 )
 
 INPUTS = _evalframe.INPUTS
@@ -60,6 +61,7 @@ __all__ = [
     "plain",
     "remove_entry",
     "reset",
+    "set_capturing",
     "skip",
     "status",
 ]

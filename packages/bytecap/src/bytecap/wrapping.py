@@ -238,7 +238,9 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:
-    """What another `optimize` made: in captured code it is the function that it wraps."""
+    """What another `optimize` made: in captured code it is the function that it wraps. Without owner: disabled."""
+    if real.owner is None:
+        return _opaque(tracer, real, source)
     if source is not None:
         tracer.guards.type_is(source, Dispatcher, tracer.line())
     return tracer.wrap(real.__wrapped__, tracer.attribute_source(source, "__wrapped__"))

@@ -28,6 +28,9 @@ PyObject *
 call_in_scope(Owner *owner, PyObject *callable, PyObject *const *args, size_t nargsf,
               PyObject *kwnames)
 {
+    if (capture_is_off) {
+        owner = NULL;
+    }
     if (thread_scope.busy || thread_scope.owner == owner) {
         return PyObject_Vectorcall(callable, args, nargsf, kwnames);
     }
@@ -85,12 +88,29 @@ py_hook_installed(PyObject *module, PyObject *unused)
     return PyBool_FromLong(hook_installed());
 }
 
+int capture_is_off;
+
+static PyObject *
+py_set_capturing(PyObject *module, PyObject *flag)
+{
+    (void)module;
+    int on = PyObject_IsTrue(flag);
+    if (on < 0) {
+        return NULL;
+    }
+    PyObject *before = PyBool_FromLong(!capture_is_off);
+    capture_is_off = !on;
+    return before;
+}
+
 static PyMethodDef dispatch_methods[] = {
     {"call_with_owner", (PyCFunction)(void (*)(void))py_call_with_owner,
      METH_FASTCALL | METH_KEYWORDS,
      "call_with_owner(owner, fn, /, *args, **kwargs)\n\n"
      "fn(*args, **kwargs) with `owner` capturing; with None, nobody captures."},
     {"active_owner", py_active_owner, METH_NOARGS, "The owner active in this thread, or None."},
+    {"set_capturing", py_set_capturing, METH_O,
+     "set_capturing(flag) -> the flag before: while it is False everything runs plain, entries too."},
     {"hook_installed", py_hook_installed, METH_NOARGS, "Is the frame hook in place just now?"},
     {NULL, NULL, 0, NULL},
 };

@@ -118,6 +118,7 @@ int hook_init(void);
 void hook_acquire(void);
 void hook_release(void);
 int hook_installed(void);
+extern int capture_is_off; /* everything runs plain: set_capturing(False) */
 
 /* code_marks.c */
 extern PyMethodDef code_methods[];

@@ -429,7 +429,7 @@ eval_hook(PyThreadState *tstate, Frame *frame, int throwflag)
     if (code == thread_scope.passing) {
         return run_passing(tstate, frame, code);
     }
-    if (owner == NULL) {
+    if (owner == NULL || capture_is_off) {
         return run_plain(tstate, frame, throwflag);
     }
     CodeState *state = code_state_get(code);

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap import marks
 from bytecap.errors import UnsupportedCall
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -93,6 +94,7 @@ def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
+    marks.is_compiling: _always(True),
     torch.compiler.is_compiling: _always(True),
     torch.compiler.is_dynamo_compiling: _always(True),
     torch.compiler.is_exporting: _always(False),

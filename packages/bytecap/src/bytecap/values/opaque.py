@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import DisabledCall
+from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from stagewire.capture import Source
 
@@ -72,8 +74,13 @@ def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dic
     )
 
 
+def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise DisabledCall(f"{getattr(real, '__qualname__', 'a callable')} runs plain")
+
+
 _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
     (weakref.ref, _call_reference),
+    (Dispatcher, _call_disabled),
     (operator.itemgetter, _call_itemgetter),
     (operator.attrgetter, _call_attrgetter),
     (operator.methodcaller, _call_methodcaller),

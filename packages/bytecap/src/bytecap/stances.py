@@ -1,0 +1,75 @@
+"""Stances: what all compiled callables of the process do when no compiled version fits a call.
+
+stance ::= "default"              compile a version
+         | "force_eager"          everything runs plain, compiled versions too
+         | "eager_on_recompile"   run plain; versions that fit are used
+         | "fail_on_recompile"    raise RecompileForbidden; versions that fit are used
+         | "eager_then_compile"   the first call of a code object runs plain, then as "default"
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from bytecap.errors import BadOption
+from bytecap.hook import set_capturing
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile")
+
+
+class _Current:
+    """The one stance of the process."""
+
+    name = "default"
+
+
+def current_stance() -> str:
+    """The stance that holds now."""
+    return _Current.name
+
+
+def _change(name: str) -> str:
+    before, _Current.name = _Current.name, name
+    set_capturing(name != "force_eager")
+    return before
+
+
+class set_stance:  # noqa: N801 - used as a function
+    """Take a stance: at once and for good, for a `with` block, or (as a decorator) for the calls of a function.
+
+    >>> with set_stance("force_eager"):
+    ...     current_stance()
+    'force_eager'
+    >>> current_stance()
+    'default'
+    """
+
+    def __init__(self, stance: str = "default") -> None:
+        if stance not in STANCES:
+            raise BadOption(f"unknown stance {stance!r}", fix=f"Known: {', '.join(STANCES)}.")
+        self.stance = stance
+        self._before = _change(stance)
+
+    def __enter__(self) -> None:
+        _change(self.stance)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        _change(self._before)
+
+    def __call__(self, function: Function) -> Function:
+        _change(self._before)
+
+        @functools.wraps(function)
+        def with_stance(*args: Any, **kwargs: Any) -> Any:
+            before = _change(self.stance)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _change(before)
+
+        return with_stance  # type: ignore[return-value]
