@@ -5,15 +5,19 @@ backend ::= (Capture, example_inputs) -> callable(*tensors) -> tuple
 executor(capture) -> callable               runs a captured graph call by call: the eager backend
 interpret(capture, inputs) -> outputs       the reference meaning of a Capture document
 capture(frame_view) -> CaptureResult        one frame, without running it
+disable, graph_break, assume_constant, is_compiling, set_stance, reset       what users say (marks, stances)
 """
 
 from bytecap.errors import CannotCapture
 from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.executor import executor
 from bytecap.interpret import interpret
+from bytecap.marks import assume_constant, disable, graph_break, is_compiling
 from bytecap.optimize import Backend, optimize
 from bytecap.options import Options
+from bytecap.registry import reset
 from bytecap.stage import CaptureResult, capture
+from bytecap.stances import set_stance
 
 __all__ = [
     "Backend",
@@ -25,8 +29,14 @@ __all__ = [
     "LimitReached",
     "Options",
     "Refused",
+    "assume_constant",
     "capture",
+    "disable",
     "executor",
+    "graph_break",
     "interpret",
+    "is_compiling",
     "optimize",
+    "reset",
+    "set_stance",
 ]

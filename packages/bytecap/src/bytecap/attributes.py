@@ -7,6 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
+from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -66,7 +67,7 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
     is_first = static_lookup(cls.__mro__, name)[1] is owner
     source = tracer.class_source(cls if is_first else owner, name)
     match raw:
-        case types.FunctionType():
+        case types.FunctionType() | Dispatcher():
             function = tracer.wrap(raw, source)
             return function if receiver is None else MethodValue(function, receiver)
         case staticmethod():

@@ -64,9 +64,7 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
     return inline(tracer, function, args, kwargs)
 
 
-def call_marked(
-    tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> Value | None:
+def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A call of what carries a mark (see `bytecap.marks`); None for other functions."""
     real = function.real
     assert real is not None

@@ -20,11 +20,13 @@ from typing import Any
 from bytecap.errors import BadOption, CannotCapture, NoTensorWork, RaisedInCapture, RecompileLimit
 from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.guards import GuardError, compile_guards, explain
-from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, skip
+from bytecap.hook import Dispatcher, Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
 from bytecap.options import Options
 from bytecap.raising import raising_code
+from bytecap.registry import register
 from bytecap.roots import root_of
 from bytecap.stage import capture, frame_refusal, place
+from bytecap.stances import may_compile
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 
@@ -105,6 +107,7 @@ class _Engine:
         self.options = options
         self.owner = Owner(self.on_miss, report=self.on_rejected)
         self._lock = threading.RLock()
+        register(self)
         self._reported: set[tuple[CodeType, str, str | None]] = set()
 
     def on_miss(self, view: FrameView) -> Entry | None:
@@ -117,10 +120,19 @@ class _Engine:
                     remove_entry(view.code, entry)
                     return entry
             reason = explain(known[0].guard, view) if known else None
+            if not may_compile(view.code, reason):
+                return None
             if len(known) >= self.limit:
                 self._report_limit(view, reason)
                 return None
             return self._capture(view, reason)
+
+    def reset(self) -> None:
+        """Drop all versions, refusals, and what was reported."""
+        with self._lock:
+            for code in self.owner.codes:
+                reset(code, self.owner)
+            self._reported.clear()
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
         """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""

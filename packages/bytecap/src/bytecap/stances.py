@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, TypeVar
+from types import CodeType, TracebackType
+from typing import Any, ClassVar, TypeVar
 
-from bytecap.errors import BadOption
+from bytecap.errors import BadOption, RecompileForbidden
 from bytecap.hook import set_capturing
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -26,6 +26,7 @@ class _Current:
     """The one stance of the process."""
 
     name = "default"
+    seen: ClassVar[set[CodeType]] = set()  # code objects that ran plain once under "eager_then_compile"
 
 
 def current_stance() -> str:
@@ -35,11 +36,30 @@ def current_stance() -> str:
 
 def _change(name: str) -> str:
     before, _Current.name = _Current.name, name
+    _Current.seen.clear()
     set_capturing(name != "force_eager")
     return before
 
 
-class set_stance:  # noqa: N801 - used as a function
+def may_compile(code: CodeType, reason: str | None) -> bool:
+    """Whether a version of `code` may be compiled now. reason: why the existing versions did not fit.
+
+    Errors: RecompileForbidden under "fail_on_recompile".
+    """
+    match _Current.name:
+        case "default":
+            return True
+        case "fail_on_recompile":
+            why = "it has no compiled version" if reason is None else reason
+            raise RecompileForbidden(f"{code.co_qualname} has to be compiled: {why}; the stance is fail_on_recompile")
+        case "eager_then_compile":
+            seen = code in _Current.seen
+            _Current.seen.add(code)
+            return seen
+    return False
+
+
+class set_stance:
     """Take a stance: at once and for good, for a `with` block, or (as a decorator) for the calls of a function.
 
     >>> with set_stance("force_eager"):

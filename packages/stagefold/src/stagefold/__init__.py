@@ -6,8 +6,16 @@
 tensor([1., 3.])
 """
 
-from stagefold.api import CompiledModule as CompiledModule
 from stagefold.api import compile as compile
+from stagefold.api import compile_in_place as compile_in_place
 from stagefold.backends import list_backends as list_backends
+from stagefold.compiled_module import CompiledModule as CompiledModule
+from stagefold.control import allow_in_graph as allow_in_graph
+from stagefold.control import assume_constant as assume_constant
+from stagefold.control import disable as disable
+from stagefold.control import graph_break as graph_break
+from stagefold.control import is_compiling as is_compiling
+from stagefold.control import reset as reset
+from stagefold.control import set_stance as set_stance
 from stagefold.pipeline import Pipeline as Pipeline
 from stagewire.errors import StageError as StageError
