@@ -100,6 +100,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def opinfo(session: nox.Session) -> None:
+    """Run torch's operator database through the pipeline and write docs/coverage.md (see tools/opinfo/__main__.py)."""
+    install(session, *local(*PACKAGES), "expecttest", "numpy")
+    session.run("python", "-m", "tools.opinfo", *session.posargs)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Run larger model classes of transformers through the pipeline."""
     install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers")

@@ -59,6 +59,8 @@ def test_custom_op_overloads():
     overload = torch.ops.absint_targets.twice.default
     assert target_name(overload) == "absint_targets.twice.default"
     assert resolve("absint_targets.twice.default") is overload
+    packet = torch.ops.absint_targets.twice
+    assert resolve(target_name(packet)) is packet
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ class DataDependentError(StageError):
     """The program asks an abstract tensor for its data: a value, a truth, or a shape that data decides."""
 
     code = "AI001"
+    refuses_program = True
     fix = "Keep the decision in tensors (torch.where), or let this line run outside the graph."
 
 
@@ -37,6 +38,7 @@ class NoTypeRule(StageError):
     """An op has no result-type rule, and the slow path could not run it either."""
 
     code = "AI003"
+    refuses_program = True
     fix = "Add a rule under absint/rules, register a fake kernel, or let this op run outside the graph."
 
 
@@ -78,6 +80,7 @@ class UnsupportedTensor(StageError):
     """A tensor without a plain strided type: sparse, quantized, nested, or a foreign subclass."""
 
     code = "AI007"
+    refuses_program = True
     fix = "Only strided tensors have abstract types; let this op run outside the graph."
 
 

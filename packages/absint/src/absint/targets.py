@@ -2,6 +2,7 @@
 
     name ::= "torch." attr ("." attr)* | "operator." attr | "math." attr     # an attribute walk
            | namespace "." op "." overload                                  # torch.ops, "aten.add.Tensor"
+           | "torch.ops." namespace "." op                                  # a packet: torch chooses the overload
 
 `resolve` only walks attributes from the allowed roots; nothing is imported or evaluated.
 """
@@ -15,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 
 from absint.errors import UnknownTarget
 
@@ -77,9 +78,13 @@ def target_name(target: Callable[..., Any]) -> str:
     ('torch._C._nn.linear', 'torch.Tensor.view')
     >>> target_name(torch.ops.aten.add.Tensor)
     'aten.add.Tensor'
+    >>> target_name(torch.ops.aten.add)
+    'torch.ops.aten.add'
     """
     if isinstance(target, OpOverload):
         return str(target)
+    if isinstance(target, OpOverloadPacket):
+        return f"torch.ops.{target}"
     known = _names().get(id(target))
     if known is not None:
         return known[0]

@@ -230,10 +230,13 @@ def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str,
             used = [s.buffer for section in step.sections for s in section.statements if isinstance(s, Load | Store)]
             run_kernel(step, types, {name: provide(name) for name in used})
         elif isinstance(step, Extern):
-            tensors = {name: windowed(provide(name), types[name]) for arg in step.args for name in references(arg)}
-            made = operator(step.target)(*(resolve(arg, tensors, {}) for arg in step.args))
-            for name, value in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
-                memory[name] = flattened(value, types[name])
+            used = [name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)]
+            tensors = {name: windowed(provide(name), types[name]) for name in used}
+            args = [resolve(arg, tensors, {}) for arg in step.args]
+            made = operator(step.target)(*args, **{k: resolve(arg, tensors, {}) for k, arg in step.kwargs.items()})
+            for name, value in zip(step.results, made if isinstance(made, tuple | list) else (made,), strict=True):
+                if name:
+                    memory[name] = flattened(value, types[name])
     return {name: provide(name)[: span(types[name])] for arg in graph.outputs for name in references(arg)}
 
 

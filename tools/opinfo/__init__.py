@@ -1,0 +1,1 @@
+"""torch's operator database (OpInfo) against the whole pipeline: see `__main__`."""
