@@ -5,6 +5,7 @@ A value is right if it is as near to eager as the dtype allows, or as near to fl
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ RELATIVE = {
     torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2,
     torch.complex64: 1e-5, torch.complex128: 1e-9,
 }  # fmt: skip
-"""Against the element, and a tenth of it against the greatest of the tensor."""
+"""Against the element, a tenth of it against the greatest of the tensor, and a fiftieth against the greatest operand:
+sums cancel to zero only up to their rounding."""
 AS_GOOD = 3.0
 """How many times eager's distance from float64 a result may be off."""
 
@@ -39,23 +41,31 @@ def faults(found: Run, expected: Run, wide: Callable[[], Run | None], undefined:
             memo.append(wide())
         return memo[0]
 
-    out = _each("result", tree_leaves(found.results), tree_leaves(expected.results),
-                lambda run: tree_leaves(run.results), widely, undefined, strides=True)  # fmt: skip
-    out += _each("input", found.inputs, expected.inputs, lambda run: run.inputs, widely, undefined, strides=True)
+    floor = 0.02 * max([1.0, *map(_greatest, expected.inputs)])
+    each = functools.partial(_each, wide=widely, undefined=undefined, floor=floor)
+    out = each("result", tree_leaves(found.results), tree_leaves(expected.results), lambda r: tree_leaves(r.results))
+    out += each("input", found.inputs, expected.inputs, lambda r: r.inputs)
     if expected.gradients is not None and found.gradients is not None and not undefined:
-        out += _each("gradient", found.gradients, expected.gradients, lambda run: run.gradients or (), widely, False)
+        out += each("gradient", found.gradients, expected.gradients, lambda r: r.gradients or (), strides=False)
     return out
 
 
+def _greatest(x: torch.Tensor) -> float:
+    """The greatest finite magnitude in a tensor of floats."""
+    if x.layout is not torch.strided or not (x.is_floating_point() or x.is_complex()) or not x.numel():
+        return 0.0
+    return float(x.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).max())
+
+
 def _each(
-    what: str, found: Any, expected: Any, part: Callable[[Run], Any], wide: Callable[[], Run | None], undefined: bool,
-    strides: bool = False,
+    what: str, found: Any, expected: Any, part: Callable[[Run], Any], *, wide: Callable[[], Run | None],
+    undefined: bool, floor: float, strides: bool = True,
 ) -> list[str]:  # fmt: skip
     if len(found) != len(expected):
         return [f"{len(found)} {what}s instead of {len(expected)}"]
     out = []
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-        fault = _difference(a, b, undefined, strides)
+        fault = _difference(a, b, undefined, strides, floor)
         if fault is not None and fault.startswith("off"):
             run = wide()
             if run is not None and len(part(run)) == len(expected) and _is_as_good(a, b, part(run)[i]):
@@ -65,21 +75,21 @@ def _each(
     return out
 
 
-def _difference(a: Any, b: Any, undefined: bool, strides: bool) -> str | None:
+def _difference(a: Any, b: Any, undefined: bool, strides: bool, floor: float) -> str | None:
     if not isinstance(b, torch.Tensor) or not isinstance(a, torch.Tensor):
         same = type(a) is type(b) and (a == b or a != a)
         return None if same else f"{_short(a)} instead of {_short(b)}"
     if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
         return f"{_short(a)} instead of {_short(b)}"
     if a.layout is not torch.strided:
-        return _difference(a.detach().to_dense(), b.detach().to_dense(), undefined, False)
+        return _difference(a.detach().to_dense(), b.detach().to_dense(), undefined, False, floor)
     if a.requires_grad != b.requires_grad and strides:
         return f"requires_grad is {a.requires_grad}"
     if strides and _steps(a) != _steps(b):
         return f"strides {a.stride()} instead of {b.stride()} for {tuple(a.shape)}"
     if undefined:
         return None
-    return _values(a.detach().resolve_conj().resolve_neg(), b.detach().resolve_conj().resolve_neg())
+    return _values(*(x.detach().resolve_conj().resolve_neg() for x in (a, b)), floor)
 
 
 def _steps(x: torch.Tensor) -> list[tuple[int, int]] | None:
@@ -87,9 +97,9 @@ def _steps(x: torch.Tensor) -> list[tuple[int, int]] | None:
     return None if x.numel() == 0 else [(n, k) for n, k in zip(x.shape, x.stride(), strict=True) if n > 1]
 
 
-def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
+def _values(a: torch.Tensor, b: torch.Tensor, floor: float) -> str | None:
     if a.dtype.is_complex:
-        return _values(torch.view_as_real(a), torch.view_as_real(b))
+        return _values(torch.view_as_real(a), torch.view_as_real(b), floor)
     if not a.dtype.is_floating_point:
         return None if torch.equal(a, b) else f"{_some(a)} instead of {_some(b)}"
     wide_a, wide_b = a.double(), b.double()
@@ -102,7 +112,7 @@ def _values(a: torch.Tensor, b: torch.Tensor) -> str | None:
         return None
     error, size = (wide_a - wide_b)[finite].abs(), wide_b[finite].abs()
     limit = RELATIVE[b.dtype]
-    allowed = limit * (size + 0.1 * size.max() + 1e-3)
+    allowed = limit * (size + 0.1 * size.max() + floor)
     worst = (error / allowed).max().item()
     return None if worst <= 1 else f"off by {worst * limit:.1e}: {_some(a)} instead of {_some(b)}"
 

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
 # Python functions of these modules are one node each; every other Python function is inlined.
 LEAF_MODULES = frozenset(
-    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch.special", "torch.linalg", "torch.fft"}
+    {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+        "torch.special",
+        "torch.linalg",
+        "torch.fft",
+        "torch.masked._ops",
+    }
 )
 UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
 """Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
