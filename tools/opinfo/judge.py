@@ -19,7 +19,7 @@ RELATIVE = {
 }  # fmt: skip
 """Against the element, a tenth of it against the greatest of the tensor, and a fiftieth against the greatest operand:
 sums cancel to zero only up to their rounding."""
-AS_GOOD = 3.0
+AS_GOOD = 4.0
 """How many times eager's distance from float64 a result may be off."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from loopir.prim_calls import PRIM_CALLS
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -19,13 +21,27 @@ def is_ordered(target: str) -> bool:
 
     >>> is_ordered("aten.bernoulli.p"), is_ordered("aten.mm.default"), is_ordered("mylib.log.default")
     (True, False, True)
+    >>> is_ordered("prims.rand"), is_ordered("prims.sort")
+    (True, False)
     """
     namespace, _, rest = target.partition(".")
+    if namespace == "prims":
+        return rest in PRIM_CALLS and PRIM_CALLS[rest].draws
     if namespace != "aten":
-        return namespace != "prims"
+        return True
     name = rest.partition(".")[0]
     attention = name.startswith("_scaled_dot_product") and not name.endswith("backward")
     return name in RANDOM or name.startswith("rand") or attention
+
+
+def is_call(target: str) -> bool:
+    """Whether a node is a call of ATen (or of the user) rather than loops.
+
+    >>> is_call("aten.mm.default"), is_call("prims.sort"), is_call("prims.add")
+    (True, True, False)
+    """
+    namespace, _, name = target.partition(".")
+    return namespace != "prims" or name in PRIM_CALLS
 
 
 VIEWS: frozenset[str] = _words(

@@ -94,7 +94,7 @@ class Builder:
             types = record.rule(*map(type_of, arguments))
         else:
             types = record.rule(*[a.type if type(a) is Value else a for a in arguments])
-        if record.family == "creation":
+        if record.creates:
             (made,) = types
             types = (TensorType(made.dtype, made.shape, made.stride, 0, self.out.device),)
         values = self.emit(record, arguments, types)
@@ -223,7 +223,9 @@ _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "int": _as_is,
     "int?": _as_is,
     "number": encode_argument,
+    "number?": encode_argument,
     "bool": _as_is,
+    "word": _as_is,
     "dtype": _DTYPE_ARGS.__getitem__,
 }
 _ENCODERS = {r.name: tuple(_KIND_ENCODERS[p.kind] for p in r.parameters) for r in RECORDS.values()}

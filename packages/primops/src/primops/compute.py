@@ -27,7 +27,7 @@ class ComputeBuilder(Builder):
         check_call(record, arguments)
         made = MEANINGS[record.name](*(_payload(a) for a in arguments))
         tensors = made if isinstance(made, tuple) else (made,)
-        if record.family == "creation":
+        if record.creates:
             tensors = tuple(t.to(self.out.device) for t in tensors)
         for tensor, stated in zip(tensors, types, strict=True):
             if tuple(tensor.shape) != stated.shape or NAMES[tensor.dtype] != stated.dtype:

@@ -1,4 +1,4 @@
-"""Externs that must run even if nobody uses their results."""
+"""Calls that must run even if nobody uses their results."""
 
 from __future__ import annotations
 
@@ -8,19 +8,34 @@ import torch
 
 from primops.aten import overload
 from primops.errors import InterpretFault
+from primops.prims import RECORDS
+
+
+def is_call(target: str) -> bool:
+    """Whether ATen computes it: an extern, or a prim that no stage turns into loops. Its operands keep their layouts.
+
+    >>> is_call("aten.mm.default"), is_call("prims.sort"), is_call("prims.add")
+    (True, True, False)
+    """
+    if not target.startswith("prims."):
+        return True
+    record = RECORDS.get(target.removeprefix("prims."))
+    return record is not None and record.call is not None
+
 
 _ASSERTIONS = frozenset(("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"))
 
 
 @lru_cache(maxsize=4096)
 def has_effect(target: str) -> bool:
-    """Does the call draw random numbers, write into an argument, or raise on purpose. Prims do none of these.
+    """Does the call draw random numbers, write into an argument, or raise on purpose. Prims do the first at most.
 
     >>> has_effect("aten.bernoulli.p"), has_effect("aten.mm.default")
     (True, False)
     """
     if target.startswith("prims."):
-        return False
+        record = RECORDS.get(target.removeprefix("prims."))
+        return record is not None and record.draws
     try:
         op = overload(target)
     except InterpretFault:

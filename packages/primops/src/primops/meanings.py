@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from primops.prims import RECORDS
+from primops.prims.record import Record
 
 Meaning = Callable[..., Any]
 DTYPES: dict[str, torch.dtype] = {
@@ -137,7 +138,28 @@ _TORCH_NAMES = {
     "digamma": torch.special.digamma,
 }
 
+
+def _called(record: Record) -> Meaning:
+    """The meaning of a prim that is one call of ATen."""
+    call = record.call
+    assert call is not None
+    _, name, overload = call.target.split(".")
+    function = getattr(getattr(torch.ops.aten, name), overload)
+    kinds = [(p.name, p.kind) for p in record.parameters]
+
+    def meaning(*arguments: Any) -> Any:
+        real = {
+            name: DTYPES[a] if kind == "dtype" else list(a) if isinstance(a, tuple) else a
+            for (name, kind), a in zip(kinds, arguments, strict=True)
+        }
+        named = {name: real.pop(name) for name in call.keywords}
+        return function(*real.values(), **named)
+
+    return meaning
+
+
 MEANINGS: dict[str, Meaning] = {
+    **{r.name: _called(r) for r in RECORDS.values() if r.call is not None},
     **{
         r.name: _on_tensors(_TORCH_NAMES.get(r.name) or getattr(torch, r.name))
         for r in RECORDS.values()

@@ -43,6 +43,13 @@ def _record(record: Record) -> list[str]:
         "",
         record.doc,
         "",
-        f"Example: `{record.example}`. Constraints: {labels}.",
+        f"Example: `{record.example}`. Constraints: {labels}.{_call(record)}",
         "",
     ]
+
+
+def _call(record: Record) -> str:
+    if record.call is None:
+        return ""
+    named = f" ({', '.join(record.call.keywords)} by name)" if record.call.keywords else ""
+    return f" Computed by `{record.call.target}`{named}{', in program order' if record.draws else ''}."

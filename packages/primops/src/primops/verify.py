@@ -144,7 +144,9 @@ KINDS: dict[Kind, Any] = {
     "int": _is_int,
     "int?": lambda x: x is None or _is_int(x),
     "number": _is_number,
+    "number?": lambda x: x is None or _is_number(x),
     "bool": lambda x: type(x) is bool,
+    "word": lambda x: type(x) is str,
     "dtype": lambda x: x in DTYPES,
 }
 

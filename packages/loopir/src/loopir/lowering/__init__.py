@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loopir.effects import is_ordered
+from loopir.effects import is_call, is_ordered
 from loopir.errors import UnsupportedPrim
-from loopir.lowering import create, indexing, pointwise, reduction, scan, shape
+from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.nest import Schedule
@@ -27,6 +27,7 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **reduction.TABLE,
     **indexing.TABLE,
     **scan.TABLE,
+    **prim_call.TABLE,
 }
 PREFIX = "prims."
 
@@ -57,10 +58,10 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
 
 
 def _wanted(graph: Graph, nodes: list[Node]) -> frozenset[str]:
-    """Values that must be buffers: the outputs, and the operands of externs."""
+    """Values that must be buffers: the outputs, and the operands of calls."""
     names = {name for arg in graph.outputs for name in references(arg)}
     for node in nodes:
-        if not node.target.startswith(PREFIX):
+        if is_call(node.target):
             names.update(node_references(node))
     return frozenset(names)
 

@@ -14,19 +14,24 @@ from primops.decompositions import (
     indexing,
     losses,
     normalisation,
+    ordering,
     padding,
     pooling,
     random,
     reductions,
     resampling,
     shape,
+    special,
+    spectra,
+    windows,
 )
 from primops.decompositions.foreach import foreach_table
 from primops.decompositions.operands import Function, Table
 
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
-    pooling, compositions,
+    pooling, compositions, ordering, special, spectra,
+    windows,
 )  # fmt: skip
 
 
@@ -42,5 +47,7 @@ def _merged() -> Table:
 
 TABLE: Table = _merged()
 VIEWS = frozenset(shape.VIEWS)
+COMPLEX = frozenset(spectra.TABLE)
+"""What may have complex operands and results; every other call that has any stays with ATen."""
 
-__all__ = ["TABLE", "VIEWS", "Function", "Table"]
+__all__ = ["COMPLEX", "TABLE", "VIEWS", "Function", "Table"]

@@ -15,6 +15,20 @@ Function = Callable[..., Any]
 Table = dict[str, Function]
 
 
+def first_of(*functions: Function) -> Function:
+    """The first decomposition that does not decline; what a declining one has emitted is dead."""
+
+    def decomposition(p: Builder, *args: Any, **kwargs: Any) -> Any:
+        for function in functions[:-1]:
+            try:
+                return function(p, *args, **kwargs)
+            except Decline:
+                continue
+        return functions[-1](p, *args, **kwargs)
+
+    return decomposition
+
+
 def opmath(dtype: str) -> str:
     """The dtype in which eager computes elementwise on `dtype`."""
     return "float32" if dtype in HALVES else dtype

@@ -185,6 +185,15 @@ def _scan(prim: str) -> Function:
     return decomposition
 
 
+def _scan_with_positions(prim: str) -> Function:
+    """cummax and cummin: values, and where they were."""
+
+    def decomposition(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+        return getattr(p, prim)(x, wrap(dim, x.rank))
+
+    return decomposition
+
+
 def vector_norm(
     p: Builder, x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
@@ -238,6 +247,9 @@ TABLE: Table = {
     "aten.logsumexp.default": logsumexp,
     "aten.cumsum.default": _scan("cumsum"),
     "aten.cumprod.default": _scan("cumprod"),
+    "aten.logcumsumexp.default": lambda p, x, dim: p.logcumsumexp(x, wrap(dim, x.rank)),
+    "aten.cummax.default": _scan_with_positions("cummax"),
+    "aten.cummin.default": _scan_with_positions("cummin"),
     "aten.linalg_vector_norm.default": vector_norm,
     "aten.norm.Scalar": lambda p, x, ord=2: norm(p, x, ord),
     "aten.norm.ScalarOpt_dim": norm,

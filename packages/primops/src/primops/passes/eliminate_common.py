@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from primops.effects import has_effect
 from primops.passes.renaming import output_names, renamed_node, with_nodes
 from stagewire.graph import Graph, Node
 
@@ -16,7 +17,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class EliminateCommon:
     """After it, no two prims have the same name, arguments and type, unless both are outputs of the graph.
 
-    Values of different stated layout stay apart: an extern may read one. Externs are left alone.
+    Values of different stated layout stay apart: an extern may read one. Externs and random prims are left alone.
     """
 
     def run(self, graph: Graph) -> Graph:
@@ -26,7 +27,7 @@ class EliminateCommon:
         nodes: list[Node] = []
         for node in graph.nodes:
             node = renamed_node(node, names)
-            if not node.target.startswith("prims.") or node.target == "prims.clone":
+            if not node.target.startswith("prims.") or node.target == "prims.clone" or has_effect(node.target):
                 nodes.append(node)
                 continue
             # Encoded, 1 and 1.0 and True are different, as they are to a prim.

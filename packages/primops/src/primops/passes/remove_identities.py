@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from primops.effects import is_call
 from primops.passes.renaming import output_names, renamed_node, used_names, with_nodes
 from primops.prims.layouts import FLOATS, HALVES, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref
@@ -33,9 +34,7 @@ class _Walk:
         self.names: dict[str, str] = {}
         self.made: dict[str, Node] = {}
         self.types = {value.name: value.type for value in graph.inputs}
-        self.read_by_extern = {
-            name for node in graph.nodes if not node.target.startswith("prims.") for name in used_names(node)
-        }
+        self.read_by_extern = {name for node in graph.nodes if is_call(node.target) for name in used_names(node)}
 
     def run(self) -> Graph:
         nodes: list[Node] = []

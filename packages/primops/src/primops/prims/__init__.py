@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from primops.prims import casts, creation, elementwise, indexing, reductions, shapes
+from primops.prims import (
+    casts,
+    creation,
+    elementwise,
+    indexing,
+    ordering,
+    random,
+    reductions,
+    resampling,
+    scans,
+    shapes,
+    special,
+    spectra,
+    windows,
+)
 from primops.prims.record import Constraint, Record
 
-FAMILIES = (elementwise, casts, shapes, creation, reductions, indexing)
+FAMILIES = (
+    elementwise, special, casts, shapes, creation, random, reductions, scans, ordering, indexing, windows, resampling,
+    spectra,
+)  # fmt: skip
 RECORDS: dict[str, Record] = {record.name: record for family in FAMILIES for record in family.RECORDS}
 CONSTRAINTS: dict[str, Constraint] = {c.label: c for record in RECORDS.values() for c in record.constraints}
-OPSET = 1
+OPSET = 2
 """The version of the prim set; it grows by one whenever a prim is added or changes its meaning."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from primops.prims.layouts import dense_stride, tensor
-from primops.prims.record import Constraint, Record, parameters
+from primops.prims.record import Call, Constraint, Record, parameters
 from primops.prims.shapes import Sizes, sliced_size
 from stagewire.types import TensorType
 
@@ -11,6 +11,7 @@ Indices = tuple[TensorType | None, ...]
 _X = tensor("float32", (2, 3))
 _I = tensor("int64", (2, 3))
 _J = tensor("int64", (4,))
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def indexed_shape(x: TensorType, indices: Indices) -> Sizes:
@@ -52,7 +53,7 @@ def _gather_sizes(x: TensorType, dim: int, index: TensorType, *_: object) -> str
     return None
 
 
-def _source(x: TensorType, dim: int, index: TensorType, src: object) -> str | None:
+def _source(x: TensorType, dim: int, index: TensorType, src: object, *_: object) -> str | None:
     if not isinstance(src, TensorType):
         return None
     if src.dtype != x.dtype or src.shape != index.shape:
@@ -88,6 +89,23 @@ def _window(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Siz
     shape = tuple(map(sliced_size, start, stop, step))
     if src.shape != shape or src.dtype != x.dtype:
         return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(shape)}"
+    return None
+
+
+def _kind(x: TensorType, dim: int, index: TensorType, src: TensorType, reduce: str, include_self: bool) -> str | None:
+    return None if reduce in REDUCTIONS else f"{reduce!r} is none of {', '.join(REDUCTIONS)}"
+
+
+def _rows(x: TensorType, dim: int, index: TensorType, src: TensorType, *_: object) -> str | None:
+    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    if len(index.shape) != 1 or src.shape != shape or src.dtype != x.dtype:
+        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(shape)}"
+    return None
+
+
+def _places(x: TensorType, index: TensorType, source: TensorType, accumulate: bool) -> str | None:
+    if index.dtype != "int64" or index.shape != source.shape or source.dtype != x.dtype:
+        return f"{index.dtype}{list(index.shape)} and {source.dtype}{list(source.shape)}"
     return None
 
 
@@ -134,6 +152,25 @@ I7 = Constraint(
     ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))),
 )
 
+I8 = Constraint(
+    "I8",
+    "The reduction is sum, prod, mean, amax or amin.",
+    _kind,
+    ("scatter_reduce", (_X, 0, _I, _X, "median", True)),
+)
+I9 = Constraint(
+    "I9",
+    "The index has one dimension; the source has the operand's dtype, and its shape with the index's size at dim.",
+    _rows,
+    ("index_reduce", (_X, 0, _J, _X, "prod", True)),
+)
+I10 = Constraint(
+    "I10",
+    "The index is int64 and has the source's shape; the source has the operand's dtype.",
+    _places,
+    ("put", (_X, _J, _X, False)),
+)
+
 _FAMILY = "indexing"
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -169,5 +206,28 @@ RECORDS: tuple[Record, ...] = (
         "slice_scatter", _FAMILY, parameters("x: tensor, src: tensor, start: sizes, stop: sizes, step: sizes"),
         "x with the window start:stop:step replaced by src.",
         _like, (I6,), "slice_scatter(x: f32[2, 3], src: f32[2, 1], [0, 1], [2, 2], [1, 1]) -> f32[2, 3]",
+    ),
+    Record(
+        "scatter_reduce", _FAMILY,
+        parameters("x: tensor, dim: int, index: tensor, src: tensor, reduce: word, include_self: bool"),
+        "x with the sources that meet at x[index[i, j, k], j, k] (for dim 0) reduced into it; without include_self "
+        "the element itself does not count where a source goes.",
+        _like, (I1, I2, I3, I8),
+        "scatter_reduce(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3], amax, true) -> f32[2, 3]",
+        call=Call("aten.scatter_reduce.two", ("include_self",)),
+    ),
+    Record(
+        "index_reduce", _FAMILY,
+        parameters("x: tensor, dim: int, index: tensor, src: tensor, reduce: word, include_self: bool"),
+        "The same for whole slices of src: slice i goes to x at index[i] along dim.",
+        _like, (I9, I8),
+        "index_reduce(x: f32[2, 3], 0, index: i64[4], src: f32[4, 3], prod, true) -> f32[2, 3]",
+        call=Call("aten.index_reduce.default", ("include_self",)),
+    ),
+    Record(
+        "put", _FAMILY, parameters("x: tensor, index: tensor, source: tensor, accumulate: bool"),
+        "x with source[i] at the row-major place index[i] (or added there).",
+        _like, (I10,), "put(x: f32[2, 3], index: i64[4], source: f32[4], false) -> f32[2, 3]",
+        call=Call("aten.put.default"),
     ),
 )  # fmt: skip

@@ -2,7 +2,9 @@
 
     record     ::= name family parameter* result* rule constraint* doc example
     parameter  ::= name kind
-    kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number | bool | dtype
+    kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number | number? | bool
+                 | dtype | word
+    call       ::= target keyword*        the ATen call that computes a prim which no stage turns into loops
 
 In a graph a prim takes all its arguments by position, in the order of its parameters, and no keyword arguments.
 Rules and constraints see types instead of tensors: a `TensorType` where the argument is a value, plain Python
@@ -28,8 +30,10 @@ Kind = Literal[
     "int",  # an integer literal
     "int?",  # an integer literal or None
     "number",  # a bool, int or float literal (NonFinite for inf and nan)
+    "number?",  # a number literal or None
     "bool",
     "dtype",
+    "word",  # a string out of a few that the prim knows
 ]
 
 Rule = Callable[..., tuple[TensorType, ...]]
@@ -60,8 +64,23 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """The ATen overload that computes a prim: its arguments are the prim's, by position save the `keywords`.
+
+    A call that makes a tensor from nothing takes the device of the result too, where that is not the CPU.
+    """
+
+    target: str
+    keywords: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """One prim."""
+    """One prim.
+
+    `call`: what computes it, for a prim that stays one call; None for what becomes loops. `draws`: it takes numbers
+    from the random stream, so its calls keep their order, and none is dropped or merged with another.
+    """
 
     name: str
     family: str
@@ -71,6 +90,13 @@ class Record:
     constraints: tuple[Constraint, ...]
     example: str
     results: tuple[str, ...] = ("out",)
+    call: Call | None = None
+    draws: bool = False
+
+    @property
+    def creates(self) -> bool:
+        """Whether it has no tensor operand: the device is then the one that the result type states."""
+        return not any(p.kind in ("tensor", "operand", "tensors", "indices") for p in self.parameters)
 
 
 def parameters(text: str) -> tuple[Parameter, ...]:

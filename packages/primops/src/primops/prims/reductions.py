@@ -1,9 +1,9 @@
-"""Reductions and scans."""
+"""Reductions: fewer dimensions, each element from many."""
 
 from __future__ import annotations
 
 from primops.prims.elementwise import NUMBERS
-from primops.prims.layouts import FLOATS, dense_stride, tensor
+from primops.prims.layouts import FLOATS, tensor
 from primops.prims.record import Constraint, Record, Rule, parameters
 from primops.prims.shapes import distinct_dims
 from stagewire.types import TensorType
@@ -27,10 +27,6 @@ def _argument(x: TensorType, dim: int | None) -> tuple[TensorType, ...]:
 
 def _var_mean(x: TensorType, dims: Dims, correction: float) -> tuple[TensorType, ...]:
     return (_reduced(x, dims, x.dtype), _reduced(x, dims, x.dtype))
-
-
-def _scan(x: TensorType, dim: int) -> tuple[TensorType, ...]:
-    return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
 
 
 def _numbers(x: TensorType, *_: object) -> str | None:
@@ -107,6 +103,4 @@ RECORDS: tuple[Record, ...] = (
         "Computed without cancellation (two passes, or Welford).",
         _var_mean, (R1, R4), "var_mean(x: f32[2, 3], [1], 1) -> f32[2], f32[2]", ("var", "mean"),
     ),
-    _along("cumsum", "scan", "int", "Running sum along dim.", _scan, "f32[2, 3]"),
-    _along("cumprod", "scan", "int", "Running product along dim.", _scan, "f32[2, 3]"),
 )  # fmt: skip
