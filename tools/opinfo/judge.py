@@ -68,7 +68,7 @@ def _each(
         fault = _difference(a, b, undefined, strides, floor)
         if fault is not None and fault.startswith("off"):
             run = wide()
-            if run is not None and len(part(run)) == len(expected) and _is_as_good(a, b, part(run)[i]):
+            if run is not None and len(part(run)) == len(expected) and _is_as_good(a, b, part(run)[i], floor):
                 continue
         if fault is not None:
             out.append(f"{what} {i}: {fault}")
@@ -117,12 +117,14 @@ def _values(a: torch.Tensor, b: torch.Tensor, floor: float) -> str | None:
     return None if worst <= 1 else f"off by {worst * limit:.1e}: {_some(a)} instead of {_some(b)}"
 
 
-def _is_as_good(a: Any, b: Any, wide: Any) -> bool:
+def _is_as_good(a: Any, b: Any, wide: Any, floor: float) -> bool:
     """Whether `a` is about as near to float64's answer as eager's `b`."""
     if not isinstance(wide, torch.Tensor) or wide.shape != a.shape:
         return False
     if a.dtype.is_complex:
-        return wide.dtype.is_complex and _is_as_good(*(torch.view_as_real(x.resolve_conj()) for x in (a, b, wide)))
+        return wide.dtype.is_complex and _is_as_good(
+            *(torch.view_as_real(x.resolve_conj()) for x in (a, b, wide)), floor
+        )
     a, b, wide = (x.detach().double() for x in (a, b, wide))
     limit = RELATIVE.get(b.dtype, 1e-5)
     finite = wide.isfinite()
@@ -131,7 +133,7 @@ def _is_as_good(a: Any, b: Any, wide: Any) -> bool:
     if not a[finite].isfinite().all():
         return False
     size = wide[finite].abs()
-    allowed = limit * (size + (0.1 * size.max() if size.numel() else 0.0) + 1e-3)
+    allowed = limit * (size + (0.1 * size.max() if size.numel() else 0.0) + floor)
     eager = (b[finite] - wide[finite]).abs().nan_to_num(0.0, 0.0)
     # a random operator draws other numbers in float64: eager is far off there, and that says nothing of `a`
     if (eager > 0.3 * (size + 1e-2)).float().mean().item() > 0.2:

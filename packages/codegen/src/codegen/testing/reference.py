@@ -248,7 +248,8 @@ def windowed(flat: torch.Tensor, type_: TensorType) -> torch.Tensor:
 def flattened(tensor: torch.Tensor, type_: TensorType) -> torch.Tensor:
     """The memory that a tensor would have in the strides of `type_`."""
     flat = blank(type_)
-    windowed(flat, type_).copy_(tensor)
+    once = tuple(slice(0, 1) if step == 0 else slice(None) for step in type_.stride)
+    windowed(flat, type_)[once].copy_(tensor[once])  # where elements share memory, one of them is all
     return flat
 
 

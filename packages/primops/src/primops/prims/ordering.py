@@ -86,7 +86,8 @@ O6 = Constraint(
     ("searchsorted", (_X, tensor("float32", (3, 3)), False, False)),
 )  # fmt: skip
 O7 = Constraint(
-    "O7", "Boundaries and values have one dtype.", _one_dtype, ("searchsorted", (tensor("float32", (3,)), _J, False, False))
+    "O7", "Boundaries and values have one dtype.", _one_dtype,
+    ("searchsorted", (tensor("float32", (3,)), _J, False, False)),
 )  # fmt: skip
 
 _FAMILY = "ordering"
