@@ -160,3 +160,27 @@ def BC020() -> None:
 
 def BC021() -> None:
     compile_guards([Equals(Local("n"), 3)], {"n": 4})
+
+
+def BC030() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        stagefold.graph_break()
+        return y + 1
+
+    capture(forward, X)
+
+
+def BC031() -> None:
+    @stagefold.disable(reason="it writes to a file")
+    def log(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    capture(lambda x: log(x * 2), X)
+
+
+def BC032() -> None:
+    call = stagefold.compile(lambda x, n: x * n, backend="eager", fullgraph=True)
+    call(X, 2)
+    with stagefold.set_stance("fail_on_recompile"):
+        call(X, 3)
