@@ -80,6 +80,10 @@ def legacy_ctors(x):
         torch.ByteTensor((0, 1)),
         torch.IntTensor(2, x.shape[0]).zero_(),
         torch.DoubleTensor(),
+        x.new(x.size()).zero_(),
+        x.new(2, 3).fill_(1.0),
+        y.long().new([1, 2]),
+        x.data.new().shape,
     )
 
 

@@ -1,4 +1,5 @@
-"""Constructors from before torch 0.4, which many programs still call: `Variable(t)`, `torch.FloatTensor([1, 2])`."""
+"""Constructors from before torch 0.4, which many programs still call: `Variable(t)`, `torch.FloatTensor([1, 2])`,
+`t.new(2, 3)`. The same name takes sizes or content, so that a torch.Size is not any other tuple here."""
 
 from __future__ import annotations
 
@@ -42,19 +43,46 @@ def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
 
     def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         options: dict[str, Value] = {"dtype": Constant(dtype or torch.get_default_dtype())}
-        is_sizes = all(isinstance(arg, Constant) and type(arg.value) is int for arg in args)
-        if not kwargs and is_sizes:
-            return call_torch(tracer, torch.empty, [TupleValue(list(args) or [Constant(0)])], options)
-        if not kwargs and len(args) == 1 and isinstance(args[0], Sequence):
-            made = torch.empty if args[0].python_type() is torch.Size else torch.tensor
-            return call_torch(tracer, made, list(args), options)
-        raise UnsupportedCall(f"torch.{name}() of {', '.join(value.describe() for value in (*args, *kwargs.values()))}")
+        sizes = None if kwargs else _sizes(args)
+        if sizes is not None:
+            return call_torch(tracer, torch.empty, [sizes], options)
+        if kwargs or not _is_content(args):
+            raise _refusal(f"torch.{name}", (*args, *kwargs.values()))
+        return call_torch(tracer, torch.tensor, list(args), options)
 
     return make
 
 
+def _new(tracer: Tracer, like: Value, *args: Value, **kwargs: Value) -> Value:
+    """t.new(...): as the constructors do, with the dtype and device of `t`."""
+    sizes = None if kwargs else _sizes(args)
+    if sizes is not None:
+        return call_torch(tracer, torch.Tensor.new_empty, [like, sizes], {})
+    if kwargs or not _is_content(args):
+        raise _refusal("Tensor.new", (*args, *kwargs.values()))
+    return call_torch(tracer, torch.Tensor.new_tensor, [like, *args], {})
+
+
+def _sizes(args: tuple[Value, ...]) -> Value | None:
+    """The sizes that a legacy constructor was given (none: an empty vector); None for anything else."""
+    if len(args) == 1 and args[0].python_type() is torch.Size:
+        return args[0]
+    if all(isinstance(arg, Constant) and type(arg.value) is int for arg in args):
+        return TupleValue(list(args) or [Constant(0)])
+    return None
+
+
+def _is_content(args: tuple[Value, ...]) -> bool:
+    return len(args) == 1 and isinstance(args[0], Sequence)
+
+
+def _refusal(name: str, args: tuple[Value, ...]) -> UnsupportedCall:
+    return UnsupportedCall(f"{name}() of {', '.join(arg.describe() for arg in args)}")
+
+
 LEGACY: dict[Any, Callable[..., Value]] = {
     Variable: _variable,
+    torch.Tensor.new: _new,
     torch.Tensor: _maker("Tensor", None),
     **{getattr(torch, name): _maker(name, dtype) for name, dtype in _DTYPES.items()},
 }

@@ -111,9 +111,14 @@ class TensorValue(Value):
         self.attributes[name] = value
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.handlers import handler_of
         from bytecap.torch_calls import call_torch
 
-        return call_torch(tracer, getattr(torch.Tensor, name), [self, *args], kwargs)
+        method = getattr(torch.Tensor, name)
+        handler = handler_of(method)
+        if handler is not None:
+            return handler(tracer, self, *args, **kwargs)
+        return call_torch(tracer, method, [self, *args], kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         return self.call_method(tracer, "__getitem__", [key], {})
