@@ -55,7 +55,14 @@ _HEAP_TYPE = 1 << 9
 
 def no_attribute(tracer: Tracer, value: Value, name: str) -> Exception:
     """The AttributeError of the evaluated program."""
-    return tracer.raises(AttributeError, f"'{value.python_type().__name__}' object has no attribute '{name}'")
+    return missing_name(tracer, f"'{value.python_type().__name__}' object has no attribute '{name}'", value, name)
+
+
+def missing_name(tracer: Tracer, message: str, value: Value, name: str) -> Exception:
+    """AttributeError with its `obj` and `name`."""
+    error = tracer.raises(AttributeError, message)
+    error.value.given[1].update(name=Constant(name), obj=value)  # type: ignore[attr-defined]
+    return error
 
 
 def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: type, name: str) -> Value:
@@ -109,8 +116,11 @@ def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source |
 
 def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
     from bytecap.fold import run
+    from bytecap.values.exceptions import ExceptionValue
     from bytecap.values.objects import ObjectValue
 
+    if isinstance(receiver, ExceptionValue):
+        return receiver.c_member(tracer, name)
     if isinstance(receiver, ObjectValue):
         if name in receiver.slots:
             return receiver.slots[name]

@@ -22,9 +22,11 @@ from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue, SetValue
-from bytecap.values.objects import ObjectValue, UnknownText
+from bytecap.values.exceptions import UnknownText
+from bytecap.values.mappings import DictValue
+from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, TupleValue
+from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import CUSTOM, CustomFunction
 from stagewire.graph import Arg, Graph, Node, Ref, Tuple, node_references

@@ -14,8 +14,10 @@ from bytecap.operations import same_object
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue, SetValue, stored_items
+from bytecap.values.deques import DequeValue
+from bytecap.values.mappings import DictValue, stored_items
 from bytecap.values.sequences import ListValue
+from bytecap.values.sets import SetValue
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -48,7 +50,7 @@ def emit_effects(emitter: Emitter, result: Value) -> None:
 
 
 def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
-    items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else list(effect.members.values())
+    items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else effect.in_order()
     emitter.prepare(effect)
     for item in items:
         emitter.prepare(item)
@@ -169,6 +171,7 @@ def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Stor
 
 _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ListValue: _plan_list,
+    DequeValue: _plan_list,
     SetValue: _plan_list,
     CellValue: _plan_cell,
     DictValue: _plan_dict,

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.errors import CannotRebuild
-from bytecap.values.base import Value
+from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
-from bytecap.values.functions import FunctionValue
+from bytecap.values.functions import FunctionValue, PartialValue
 from bytecap.values.identity import IdentityToken
-from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
-from bytecap.values.sequences import ListValue
+from bytecap.values.sequences import ListValue, TupleValue
+from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import (
     Attribute,
@@ -36,7 +37,17 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 # Values with identity: built once, then loaded from a local.
-_SHARED = (ListValue, DictValue, SetValue, ObjectValue, FunctionValue, CellValue)
+_SHARED = (
+    TupleValue,
+    ListValue,
+    DictValue,
+    SetValue,
+    ObjectValue,
+    FunctionValue,
+    CellValue,
+    IteratorValue,
+    PartialValue,
+)
 # Values whose `real` is not the object itself.
 _REBUILT = (CellValue, TensorValue, IdentityToken)
 _LIMIT = 150

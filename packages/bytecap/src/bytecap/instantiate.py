@@ -12,13 +12,14 @@ import torch
 from bytecap.attributes import bind, is_python_class, static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call
-from bytecap.handlers import handler_of, is_pure
+from bytecap.handlers import HANDLERS, handler_of, is_pure
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import TORCH_CONSTANTS
+from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import MethodValue
-from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
-from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.mappings import DICT_TYPES, DictValue
+from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, TupleValue, field_names
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
     if isinstance(custom, types.FunctionType) and type(cls) not in (type, ABCMeta):
         return _metaclass_call(tracer, cls, custom, args, kwargs)
-    if issubclass(cls, BaseException):
-        return _new_exception(tracer, cls, args, kwargs)
-    if issubclass(cls, torch.nn.Module) or is_python_class(cls):
+    if issubclass(cls, (BaseException, torch.nn.Module)) or is_python_class(cls):
         return construct(tracer, cls, args, kwargs)
     if issubclass(cls, tuple) and field_names(cls):
         items = args[0].values(tracer) if isinstance(args[0], (ListValue, TupleValue)) else args
@@ -52,12 +51,6 @@ def _metaclass_call(tracer: Tracer, cls: type, custom: Any, args: list[Value], k
         return fold_call(tracer, cls, args, kwargs)
     method = MethodValue(tracer.wrap(custom, None), ClassValue(cls))
     return method.call(tracer, args, kwargs)
-
-
-def _new_exception(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    made = ExceptionValue(cls, list(args))
-    _initialise(tracer, made, cls, args, kwargs)
-    return made
 
 
 def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -83,7 +76,7 @@ def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwarg
         tracer.guard_lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
-    elif isinstance(made, ObjectValue) and made.base is not None:
+    elif isinstance(made, ObjectValue) and (made.base is not None or isinstance(made, ExceptionValue)):
         made.call_method(tracer, "__init__", args, kwargs)
 
 
@@ -108,8 +101,7 @@ def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
         if ancestor is list:
             return ListValue([])
         if ancestor in (set, frozenset):
-            members = collect(tracer, args[0]) if args and ancestor is frozenset else []
-            return SetValue({tracer.hash_key(m): m for m in members}, cls=ancestor)
+            return HANDLERS[ancestor](tracer, *(args[:1] if ancestor is frozenset else []))
         if ancestor is tuple:
             return TupleValue(collect(tracer, args[0]) if args else [])
         if ancestor in (int, float, str, bytes, complex):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.deque_methods import DEQUE_METHODS
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold
 from bytecap.operations import (
@@ -15,14 +15,18 @@ from bytecap.operations import (
     compare,
     equal,
     iterate_host,
-    printable,
     truth,
 )
+from bytecap.set_methods import SET_METHODS, VIEW_METHODS
+from bytecap.texts import repr_of
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictIterator, DictValue, DictView, SetValue
-from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.deques import DequeValue
+from bytecap.values.exceptions import ExceptionValue
+from bytecap.values.mappings import DictIterator, DictValue, DictView
+from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
+from bytecap.values.sets import SetValue
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -64,11 +68,18 @@ def _pop(tracer: Tracer, self: ListValue, index: Value | None = None) -> Value:
     return found
 
 
-def _list_index(tracer: Tracer, self: Sequence, item: Value) -> Value:
-    for position, other in enumerate(self.values(tracer)):
-        if equal(tracer, other, item):
+def _list_index(tracer: Tracer, self: Sequence, item: Value, *bounds: Value) -> Value:
+    positions = range(len(self.items))[slice(*[as_int(tracer, bound) for bound in bounds] or [0], *_no_stop(bounds))]
+    for position in positions:
+        if equal(tracer, self.item(tracer, position), item):
             return Constant(position)
-    return fold(tracer, self.builtin().index, (printable(tracer, item),))
+    if self.builtin is tuple:
+        raise tracer.raises(ValueError, "tuple.index(x): x not in tuple")
+    raise tracer.raises(ValueError, f"{repr_of(tracer, item)} is not in {self.builtin.__name__}")
+
+
+def _no_stop(bounds: tuple[Value, ...]) -> list[None]:
+    return [] if len(bounds) == 2 else [None]
 
 
 def _remove(tracer: Tracer, self: ListValue, item: Value) -> Value:
@@ -95,7 +106,7 @@ def _list_clear(tracer: Tracer, self: ListValue) -> Value:
 def _sort(tracer: Tracer, self: ListValue, *, key: Value | None = None, reverse: Value | None = None) -> Value:
     ordered = sort_values(tracer, self.values(tracer), key, reverse)
     self.mutate(tracer)
-    self.items[:] = ordered
+    self.replace(ordered)
     return NONE
 
 
@@ -124,14 +135,6 @@ def _list_copy(tracer: Tracer, self: ListValue) -> Value:
     return ListValue(self.values(tracer), cls=self.cls)
 
 
-def _popleft(tracer: Tracer, self: ListValue) -> Value:
-    return _pop(tracer, self, Constant(0))
-
-
-def _appendleft(tracer: Tracer, self: ListValue, item: Value) -> Value:
-    return _insert(tracer, self, Constant(0), item)
-
-
 def _numel(tracer: Tracer, self: TupleValue) -> Value:
     import math
 
@@ -145,6 +148,9 @@ def _asdict(tracer: Tracer, self: TupleValue) -> Value:
 
 def _replace(tracer: Tracer, self: TupleValue, **changes: Value) -> Value:
     names = self.cls._fields  # type: ignore[attr-defined]
+    unknown = [name for name in changes if name not in names]
+    if unknown:
+        raise tracer.raises(ValueError, f"Got unexpected field names: {unknown!r}")
     items = [changes.get(n, v) for n, v in zip(names, self.values(tracer), strict=True)]
     return TupleValue(items, cls=self.cls)
 
@@ -153,7 +159,6 @@ _SEQUENCE: dict[str, Method] = {"index": _list_index, "count": _count}
 _LIST: dict[str, Method] = _SEQUENCE | {
     "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "remove": _remove,
     "reverse": _reverse, "clear": _list_clear, "sort": _sort, "copy": _list_copy,
-    "popleft": _popleft, "appendleft": _appendleft,
 }  # fmt: skip
 _TUPLE: dict[str, Method] = _SEQUENCE | {"numel": _numel, "_asdict": _asdict, "_replace": _replace}
 
@@ -259,101 +264,17 @@ _DICT: dict[str, Method] = {
 
 def _reversed_dict(tracer: Tracer, self: Any) -> Value:
     if isinstance(self, DictView):
-        return DictIterator(self.dictionary, self.what, reverse=True)
-    return DictIterator(self, "keys", reverse=True)
+        return DictIterator(tracer, self.dictionary, self.what, backwards=True)
+    return DictIterator(tracer, self, "keys", backwards=True)
 
-
-# -- sets
-
-
-def _add(tracer: Tracer, self: SetValue, item: Value) -> Value:
-    self.mutate(tracer)
-    self.members.setdefault(tracer.hash_key(item), item)
-    return NONE
-
-
-def _discard(tracer: Tracer, self: SetValue, item: Value) -> Value:
-    self.mutate(tracer)
-    self.members.pop(tracer.hash_key(item), None)
-    return NONE
-
-
-def _set_remove(tracer: Tracer, self: SetValue, item: Value) -> Value:
-    if tracer.hash_key(item) not in self.members:
-        raise tracer.raises(KeyError, item)
-    return _discard(tracer, self, item)
-
-
-def _set_pop(tracer: Tracer, self: SetValue) -> Value:
-    if not self.members:
-        raise tracer.raises(KeyError, "pop from an empty set")
-    self.mutate(tracer)
-    return self.members.pop(next(iter(self.members)))
-
-
-def _set_clear(tracer: Tracer, self: SetValue) -> Value:
-    self.mutate(tracer)
-    self.members.clear()
-    return NONE
-
-
-def _codes(tracer: Tracer, values: Value) -> dict[Any, Value]:
-    return {tracer.hash_key(item): item for item in iterate_host(tracer, values)}
-
-
-def _combine(name: str, left: dict[Any, Value], right: dict[Any, Value]) -> dict[Any, Value]:
-    match name:
-        case "union":
-            return left | {k: v for k, v in right.items() if k not in left}
-        case "intersection":
-            return {k: v for k, v in left.items() if k in right}
-        case "difference":
-            return {k: v for k, v in left.items() if k not in right}
-        case _:
-            only_right = {k: v for k, v in right.items() if k not in left}
-            return {k: v for k, v in left.items() if k not in right} | only_right
-
-
-def _set_operation(name: str) -> Method:
-    def apply(tracer: Tracer, self: SetValue, *others: Value) -> Value:
-        members = dict(self.members)
-        for other in others:
-            members = _combine(name, members, _codes(tracer, other))
-        return SetValue(members, cls=self.cls)
-
-    return apply
-
-
-def _set_update(name: str) -> Method:
-    def apply(tracer: Tracer, self: SetValue, *others: Value) -> Value:
-        made = _set_operation(name)(tracer, self, *others)
-        self.mutate(tracer)
-        self.members = made.members  # type: ignore[attr-defined]
-        return NONE
-
-    return apply
-
-
-def _set_test(test: Callable[[Any, Any], bool]) -> Method:
-    return lambda tracer, self, other: Constant(test(set(self.members), set(_codes(tracer, other))))
-
-
-_SET: dict[str, Method] = {
-    "add": _add, "discard": _discard, "remove": _set_remove, "pop": _set_pop, "clear": _set_clear,
-    "copy": lambda tracer, self: SetValue(dict(self.members), cls=self.cls),
-    "update": _set_update("union"), "union_update": _set_update("union"),
-    "issubset": _set_test(lambda a, b: a <= b), "issuperset": _set_test(lambda a, b: a >= b),
-    "isdisjoint": _set_test(lambda a, b: a.isdisjoint(b)),
-} | {name: _set_operation(name) for name in ("union", "intersection", "difference", "symmetric_difference")} | {
-    f"{name}_update": _set_update(name) for name in ("intersection", "difference", "symmetric_difference")
-}  # fmt: skip
 
 _TABLES: dict[type, dict[str, Method]] = {
+    DequeValue: _LIST | DEQUE_METHODS,
     ListValue: _LIST,
     TupleValue: _TUPLE,
     DictValue: _DICT,
-    SetValue: _SET,
-    DictView: {},
+    SetValue: SET_METHODS,
+    DictView: VIEW_METHODS,
 }
 
 # -- dunder methods that every value answers by its protocol
@@ -364,9 +285,10 @@ def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) 
         return _update(tracer, self, *args, **kwargs)
     if isinstance(self, ListValue):
         _list_clear(tracer, self)
-        return _extend(tracer, self, *args) if args else NONE
-    if isinstance(self, SetValue):
-        return _set_update("union")(tracer, self, *args)
+        return _TABLES[type(self)]["extend"](tracer, self, *args[:1]) if args else NONE
+    if isinstance(self, SetValue) and self.cls is set:
+        SET_METHODS["clear"](tracer, self)
+        return SET_METHODS["update"](tracer, self, *args)
     return NONE
 
 
@@ -405,8 +327,6 @@ PROTOCOL: dict[str, Method] = {
 def call_table_method(tracer: Tracer, self: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a method of a builtin container."""
     method = _TABLES[type(self)].get(name) or PROTOCOL.get(name)
-    if method is None and isinstance(self, Sequence) and self.cls is deque and name == "__reversed__":
-        method = PROTOCOL["__reversed__"]
     if method is None:
         raise UnsupportedCall(f"method {name!r} of a {self.describe()}")
     return method(tracer, self, *args, **kwargs)
@@ -438,7 +358,7 @@ def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
 
 def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Value) -> Value:
     if isinstance(self, ExceptionValue):
-        self.arguments = list(args)
+        self.initialise(tracer, list(args), kwargs)
     elif self.base is not None and not isinstance(self.base, (Constant, TupleValue)):
         _init_container(tracer, self.base, *args, **kwargs)
     return NONE
@@ -453,6 +373,7 @@ _OBJECT: dict[str, Method] = {
     "__eq__": lambda tracer, self, other: Constant(self is other),
     "__ne__": lambda tracer, self, other: Constant(self is not other),
     "with_traceback": lambda tracer, self, traceback: self,
+    "add_note": lambda tracer, self, note: self.add_note(tracer, note),
 }
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from bytecap.attributes import MISSING
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue, DictView, SetValue
-from bytecap.values.objects import ExceptionValue, ObjectValue
-from bytecap.values.sequences import ListValue, Sequence, TupleValue
+from bytecap.values.functions import MethodValue
+from bytecap.values.mappings import DictValue, DictView
+from bytecap.values.objects import ObjectValue
+from bytecap.values.opaque import OpaqueValue
+from bytecap.values.sequences import ListValue, Sequence, SliceValue
+from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -79,10 +83,19 @@ def _is_not_implemented(value: Value) -> bool:
     return isinstance(value, Constant) and value.value is NotImplemented
 
 
-def _user_binary(tracer: Tracer, left: Value, right: Value, method: str, reflected: str) -> Value | None:
+def _user_binary(
+    tracer: Tracer, left: Value, right: Value, method: str, reflected: str, *, ordering: bool = False
+) -> Value | None:
+    """The user's methods in CPython's order; arithmetic of one class never tries the reflected method."""
+    if not isinstance(left, ObjectValue) and not isinstance(right, ObjectValue):
+        return None
+    left_class, right_class = left.python_type(), right.python_type()
     attempts = [(left, method, right), (right, reflected, left)]
-    right_first = left.python_type() is not right.python_type() and issubclass(right.python_type(), left.python_type())
-    for receiver, name, other in reversed(attempts) if right_first else attempts:
+    if left_class is right_class:
+        attempts = attempts if ordering else attempts[:1]
+    elif issubclass(right_class, left_class) and (ordering or _overrides(left_class, right_class, reflected)):
+        attempts.reverse()
+    for receiver, name, other in attempts:
         bound = _user_method(tracer, receiver, name)
         if bound is not None:
             result = bound.call(tracer, [other], {})
@@ -91,11 +104,17 @@ def _user_binary(tracer: Tracer, left: Value, right: Value, method: str, reflect
     return None
 
 
+def _overrides(base: type, derived: type, name: str) -> bool:
+    return getattr(base, name, None) is not getattr(derived, name, None)
+
+
 def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: bool = False) -> Value:
     """`left symbol right`, or `left symbol= right`."""
     from bytecap.torch_calls import call_torch
 
     row = BINARY[symbol]
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return fold(tracer, row.inplace if inplace else row.function, (left.value, right.value))
     kinds = {type(left), type(right)}
     if TensorValue in kinds and not any(issubclass(kind, ObjectValue) for kind in kinds):
         function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
@@ -113,7 +132,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     if done is None:
         done = _container_binary(tracer, symbol, _plain(left), _plain(right))
     if done is None:
-        done = _concrete_binary(tracer, row.function, left, right)
+        done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
 
 
@@ -121,26 +140,47 @@ def _plain(value: Value) -> Value:
     return value.base if isinstance(value, ObjectValue) and value.base is not None else value
 
 
-def _concrete_binary(tracer: Tracer, function: Any, left: Value, right: Value) -> Value:
+def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
     try:
-        real_left, real_right = left.concrete(), right.concrete()
+        real_left, real_right = _plain(left).concrete(), _plain(right).concrete()
     except NotConcrete:
-        raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}") from None
+        _refuse_operands(tracer, symbol, function, left, right)
     return fold(tracer, function, (real_left, real_right))
+
+
+def _refuse_operands(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> None:
+    """Both kinds of operands are known, and neither knows the operator: CPython's TypeError."""
+    if isinstance(left, OpaqueValue) or isinstance(right, OpaqueValue) or TensorValue in (type(left), type(right)):
+        raise UnsupportedCall(f"operator {function.__name__} on {left.describe()} and {right.describe()}")
+    stands = [_stand_in(value) for value in (left, right)]
+    if None not in stands:
+        run(tracer, function, tuple(stands))
+    sign = symbol + "=" if function.__name__.startswith("i") and symbol not in COMPARE else symbol
+    kinds = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+    raise tracer.raises(TypeError, f"unsupported operand type(s) for {sign}: {kinds}")
+
+
+def _stand_in(value: Value) -> Any:
+    """A small real object of the value's builtin class, which operators refuse as they would refuse the value."""
+    if isinstance(value, Constant):
+        return value.value
+    cls = value.python_type()
+    return cls() if cls in (list, tuple, dict, set, frozenset, deque) else None
 
 
 def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     if isinstance(left, ListValue) and symbol == "+":
         left.call_method(tracer, "extend", [right], {})
         return left
-    if isinstance(left, ListValue) and symbol == "*":
+    if isinstance(left, ListValue) and symbol == "*" and _is_count(right):
         left.mutate(tracer)
-        left.items[:] = left.items * as_int(tracer, right)
+        left.replace(left.items * as_int(tracer, right))
         return left
     if isinstance(left, DictValue) and symbol == "|":
         left.call_method(tracer, "update", [right], {})
         return left
-    if isinstance(left, SetValue) and left.cls is set and symbol in _SET_METHODS:
+    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(right, (SetValue, DictView))
+    if is_set and symbol in _SET_METHODS:
         left.call_method(tracer, _SET_METHODS[symbol] + "_update", [right], {})
         return left
     return None
@@ -149,50 +189,49 @@ def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -
 _SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}
 
 
+def _is_count(value: Value) -> bool:
+    return hasattr(value.python_type(), "__index__") and not isinstance(value, TensorValue)
+
+
 def _container_binary(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     both_sequences = isinstance(left, Sequence) and isinstance(right, Sequence)
     if symbol == "+" and both_sequences and left.builtin is right.builtin:  # type: ignore[attr-defined]
-        cls = _sum_class(left.cls, right.cls)
-        return type(left)([*left.values(tracer), *right.values(tracer)], cls=cls)
+        return left.like([*left.values(tracer), *right.values(tracer)], _sum_class(left.cls, right.cls))
     if symbol == "*":
         for sequence, count in ((left, right), (right, left)):
-            if isinstance(sequence, Sequence) and isinstance(count, Constant):
-                return type(sequence)(sequence.values(tracer) * as_int(tracer, count))
+            if isinstance(sequence, Sequence) and _is_count(count):
+                return sequence.like(sequence.values(tracer) * as_int(tracer, count))
     if symbol == "|" and isinstance(left, DictValue) and isinstance(right, DictValue):
         merged = left.call_method(tracer, "copy", [], {})
         merged.call_method(tracer, "update", [right], {})
         return merged
-    if symbol in _SET_METHODS and isinstance(left, (SetValue, DictView)):
-        as_set = left if isinstance(left, SetValue) else tracer.new_set(collect(tracer, left))
-        return as_set.call_method(tracer, _SET_METHODS[symbol], [right], {})
-    if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
+    if symbol in _SET_METHODS:
+        return _set_binary(tracer, _SET_METHODS[symbol], left, right)
+    if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, (str, bytes)):
+        from bytecap.texts import printable
+
         return Constant(run(tracer, operator.mod, (left.value, printable(tracer, right))))
     return None
+
+
+def _set_binary(tracer: Tracer, method: str, left: Value, right: Value) -> Value | None:
+    """Sets with sets; views of keys or items with anything that can be iterated."""
+    has_view = any(isinstance(side, DictView) and side.what != "values" for side in (left, right))
+    both_sets = isinstance(left, SetValue) and isinstance(right, SetValue)
+    if not has_view and not both_sets:
+        return None
+    if has_view and method == "intersection":
+        from bytecap.set_methods import view_intersection
+
+        return view_intersection(tracer, left, right)
+    as_set = left if isinstance(left, SetValue) else tracer.new_set(collect(tracer, left))
+    return as_set.call_method(tracer, method, [right], {})
 
 
 def _sum_class(left: type, right: type) -> type:
     """The class of `left() + right()`: torch.Size and deque keep theirs, named tuples do not."""
     plain = [next(base for base in (torch.Size, deque, tuple, list) if issubclass(cls, base)) for cls in (left, right)]
     return type(plain[0]() + plain[1]())
-
-
-def printable(tracer: Tracer, value: Value) -> Any:
-    """A host object that formats as the value does."""
-    if isinstance(value, TensorValue):
-        raise UnsupportedCall("formatting a tensor needs its content")
-    try:
-        return value.concrete()
-    except NotConcrete:
-        twin = value.twin() if isinstance(value, ExceptionValue) else None
-        if twin is not None:
-            return twin
-        if isinstance(value, TupleValue) and value.cls is tuple:
-            return tuple(printable(tracer, item) for item in value.values(tracer))
-        if isinstance(value, ListValue) and value.cls in (list, deque):
-            return value.cls(printable(tracer, item) for item in value.values(tracer))
-        if isinstance(value, DictValue) and value.cls is dict:
-            return {printable(tracer, key): printable(tracer, item) for key, item in value.pairs(tracer)}
-        raise UnsupportedCall(f"formatting a {value.describe()}") from None
 
 
 def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
@@ -205,6 +244,10 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     bound = _user_method(tracer, value, method)
     if bound is not None:
         return bound.call(tracer, [], {})
+    value = _plain(value)
+    if not isinstance(value, (Constant, OpaqueValue)):
+        kind = value.python_type().__name__
+        raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
     return fold(tracer, function, (value.concrete(),))
 
 
@@ -213,14 +256,16 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     from bytecap.torch_calls import call_torch
 
     function, method, reflected = COMPARE[symbol]
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return fold(tracer, function, (left.value, right.value))
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         other = right if isinstance(left, TensorValue) else left
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
             return call_torch(tracer, function, [left, right], {})
         return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
-    done = _user_binary(tracer, left, right, method, reflected)
+    done = _user_binary(tracer, left, right, method, reflected, ordering=True)
     if done is None and symbol == "!=":
-        done = _user_binary(tracer, left, right, "__eq__", "__eq__")
+        done = _user_binary(tracer, left, right, "__eq__", "__eq__", ordering=True)
         if done is not None:
             return Constant(not truth(tracer, done))
     if done is not None:
@@ -248,9 +293,18 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
             if not truth(tracer, compare(tracer, "==", a, b)):
                 return compare(tracer, symbol, a, b)
         return Constant(function(len(left.items), len(right.items)))
-    if isinstance(left, SetValue) and isinstance(right, SetValue):
-        return Constant(function(set(left.members), set(right.members)))
-    return _concrete_binary(tracer, function, left, right)
+    if _is_set_like(left) and _is_set_like(right):
+        keys = [{tracer.hash_key(item) for item in collect(tracer, side)} for side in (left, right)]
+        return Constant(function(*keys))
+    try:
+        real_left, real_right = left.concrete(), right.concrete()
+    except NotConcrete:
+        return _type_error(tracer, symbol, left, right)
+    return fold(tracer, function, (real_left, real_right))
+
+
+def _is_set_like(value: Value) -> bool:
+    return isinstance(value, SetValue) or (isinstance(value, DictView) and value.what != "values")
 
 
 def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
@@ -265,7 +319,11 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         )
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         return _dicts_equal(tracer, left, right)
-    if isinstance(left, (SetValue, DictView)) and isinstance(right, (SetValue, DictView)):
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
+    if isinstance(left, SliceValue) and isinstance(right, SliceValue):
+        return equal(tracer, left.as_tuple(), right.as_tuple())
+    if _is_set_like(left) and _is_set_like(right):
         sets = [{tracer.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
         return sets[0] == sets[1]
     if isinstance(left, (Sequence, DictValue, SetValue)) or isinstance(right, (Sequence, DictValue, SetValue)):
@@ -280,6 +338,10 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
 def _dicts_equal(tracer: Tracer, left: DictValue, right: DictValue) -> bool:
     if left.length(tracer) != right.length(tracer):
         return False
+    if left.cls is OrderedDict and right.cls is OrderedDict:
+        keys = [[tracer.hash_key(key) for key, _ in side.pairs(tracer)] for side in (left, right)]
+        if keys[0] != keys[1]:
+            return False
     for key, value in left.pairs(tracer):
         other = right.lookup(tracer, key)
         if other is None or not equal(tracer, value, other):
@@ -323,7 +385,21 @@ def next_value(tracer: Tracer, iterator: Value) -> Any:
 
     if isinstance(iterator, IteratorValue):
         return iterator.next(tracer)
+    if not has_method(iterator, "__next__"):
+        raise tracer.raises(TypeError, f"'{iterator.python_type().__name__}' object is not an iterator")
     return ObjectIterator(iterator).next(tracer)
+
+
+def is_iterable(value: Value) -> bool:
+    """Whether iter(value) is tried at all: the class has `__iter__` or `__getitem__`."""
+    return has_method(value, "__iter__") or (isinstance(value, ObjectValue) and has_method(value, "__getitem__"))
+
+
+def has_method(value: Value, name: str) -> bool:
+    """Whether the value's class has a (not None) attribute of this name."""
+    from bytecap.attributes import static_lookup
+
+    return static_lookup(value.python_type().__mro__, name)[0] not in (MISSING, None)
 
 
 def next_or_raise(tracer: Tracer, iterator: Value) -> Value:
@@ -348,6 +424,7 @@ def iterate_host(tracer: Tracer, value: Value) -> Any:
         return
     iterator = value.iterate(tracer)
     while not isinstance(item := next_value(tracer, iterator), End):
+        tracer.count_iteration()
         yield item
 
 
@@ -366,8 +443,6 @@ def as_index(tracer: Tracer, key: Value) -> Any:
         return slice(*bounds)
     if isinstance(key, TensorValue):
         return int(data_dependent_scalar(tracer, key, "a tensor used as an index"))
-    if isinstance(key, Constant) and isinstance(key.value, str):
-        raise tracer.raises(TypeError, "sequence indices must be integers or slices, not str")
     return as_int(tracer, key)
 
 

@@ -8,7 +8,11 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bytecap.rebuild_iterators import ITERATOR_HELPERS
 from bytecap.values.sequences import rebuild_tuple
+
+# Py_TPFLAGS_HEAPTYPE
+_HEAP_TYPE = 1 << 9
 
 
 def new_object(cls: type) -> Any:
@@ -98,9 +102,13 @@ def new_partial(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) 
     return functools.partial(function, *args, **keywords)
 
 
-def new_exception(cls: type, args: tuple[Any, ...]) -> Any:
-    """An exception instance."""
-    return cls(*args)
+def new_exception(cls: type, args: tuple[Any, ...], given: tuple[Any, ...], named: dict[str, Any]) -> BaseException:
+    """An exception instance, past an `__init__` in Python; given, named: arguments of the builtin class."""
+    base: Any = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
+    made = base.__new__(cls, *given)
+    base.__init__(made, *given, **named)
+    made.args = args
+    return made
 
 
 def set_attribute(target: Any, name: str, value: Any) -> None:
@@ -165,4 +173,4 @@ HELPERS: dict[str, Callable[..., Any]] = {
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
         set_item, delete_item, replace_items, replace_pairs, call_with, dict_value, free_variable,
     )
-}  # fmt: skip
+} | ITERATOR_HELPERS  # fmt: skip

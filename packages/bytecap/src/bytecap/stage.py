@@ -31,8 +31,8 @@ from bytecap.replacement import replacement_code
 from bytecap.signals import NotConcrete, PythonRaise
 from bytecap.tracer import Tracer
 from bytecap.values.base import Value
+from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import FunctionValue
-from bytecap.values.objects import ExceptionValue
 from bytecap.values.sequences import Lazy
 from stagewire.capture import Capture, Cell, Code, Guard, Local, Source
 

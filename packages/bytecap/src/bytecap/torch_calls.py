@@ -16,8 +16,8 @@ from bytecap.errors import AbstractCallFailed, DataDependent, StageError, Unsupp
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
-from bytecap.values.objects import UnknownText
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.tensors import TensorValue
 

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import sys
 import types
+from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,27 @@ import torch
 from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
-from bytecap.attributes import static_lookup
+from bytecap.attributes import bind, static_lookup
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
 from bytecap.input_names import input_role, source_hint
+from bytecap.keys import Identity, UserKey
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
+from bytecap.values.classes import ClassValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
-from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue, stored_items
-from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.deques import DequeValue
+from bytecap.values.exceptions import ExceptionValue, TracebackValue
+from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
+from bytecap.values.objects import ObjectValue
+from bytecap.values.opaque import OpaqueValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
-from bytecap.wrapping import wrap_object
+from bytecap.wrapping import set_of, wrap_object
 from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Reading, Source
 from stagewire.graph import Arg, Ref, SourceLine
 
@@ -94,6 +101,8 @@ class Tracer:
         kind = type(real)
         if kind is list:
             return ListValue([self.fresh(item) for item in real])
+        if kind is deque:
+            return DequeValue([self.fresh(item) for item in real], maxlen=real.maxlen)
         if isinstance(real, tuple):
             return TupleValue([self.fresh(item) for item in real], cls=kind)
         if kind in DICT_TYPES:
@@ -102,8 +111,7 @@ class Tracer:
                 made.set_item(self, self.wrap(key, None), self.fresh(item))
             return made
         if kind in (set, frozenset):
-            members = [self.fresh(member) for member in real]
-            return SetValue({self.hash_key(m): m for m in members}, cls=kind)
+            return set_of(self, real, kind, None).as_new()
         return self.wrap(real, None)
 
     def constant(self, real: Any) -> Value:
@@ -120,7 +128,7 @@ class Tracer:
         """A new set."""
         made = SetValue({})
         for member in members:
-            made.members.setdefault(self.hash_key(member), member)
+            made.add(self, member)
         return made
 
     def new_object(self, cls: type) -> ObjectValue:
@@ -130,29 +138,34 @@ class Tracer:
         return (NNModuleValue if issubclass(cls, torch.nn.Module) else ObjectValue)(cls)
 
     def hash_key(self, value: Value) -> Hashable:
-        """A host key that is equal when the evaluated program's keys are equal."""
+        """A host key (see `keys`) of a value."""
         if isinstance(value, Constant):
             return run_hash(self, value.value)
         if isinstance(value, TupleValue):
-            return ("tuple", *[self.hash_key(item) for item in value.values(self)])
+            return tuple(self.hash_key(item) for item in value.values(self))
         if isinstance(value, SetValue) and value.cls is frozenset:
-            return ("frozenset", frozenset(value.members))
-        if isinstance(value, (ListValue, DictValue, SetValue, SliceValue)):
-            raise self.raises(TypeError, f"unhashable type: '{value.python_type().__name__}'")
+            return frozenset(value.members)
         if isinstance(value, ObjectValue):
             return self._object_key(value)
+        if value.python_type().__hash__ is None:
+            raise self.raises(TypeError, f"unhashable type: '{value.python_type().__name__}'")
+        if isinstance(value, SliceValue):
+            raise self.raises(TypeError, "unhashable type: 'slice'")
         real = getattr(value, "real", None)
-        return ("object", id(value if real is None else real))
+        if isinstance(value, OpaqueValue):
+            return run_hash(self, real)
+        return Identity(value if real is None else real)
 
     def _object_key(self, value: ObjectValue) -> Hashable:
-        raw, _ = static_lookup(value.cls.__mro__, "__hash__")
-        if not isinstance(raw, types.FunctionType):
-            if isinstance(value.base, Constant):
-                return value.base.value
-            return ("object", id(value if value.real is None else value.real))
-        if value.real is None:
-            raise UnsupportedCall(f"a new {value.cls.__qualname__} with its own __hash__ as a dict key")
-        return value.concrete()
+        raw, owner = static_lookup(value.cls.__mro__, "__hash__")
+        if raw is None:
+            raise self.raises(TypeError, f"unhashable type: '{value.cls.__name__}'")
+        if isinstance(raw, types.FunctionType):
+            method = bind(self, raw, owner or object, value, value.cls, "__hash__")
+            return UserKey(self, value, _hash_number(self, method.call(self, [], {})))
+        if isinstance(value.base, (Constant, TupleValue)) and not isinstance(value, ExceptionValue):
+            return self.hash_key(value.base)
+        return Identity(value if value.real is None else value.real)
 
     # -- sources
 
@@ -433,17 +446,44 @@ class Tracer:
     def raises(self, cls: type, *args: Any) -> PythonRaise:
         """An exception of the evaluated program; raise the result."""
         values = [arg if isinstance(arg, Value) else self.wrap(arg, None) for arg in args]
-        return PythonRaise(ExceptionValue(cls, values))
+        return self.raising(ExceptionValue(cls, values))
+
+    def raising(self, value: Value) -> PythonRaise:
+        """The raise of an exception instance: what is being handled becomes its context."""
+        if isinstance(value, ExceptionValue):
+            value.traceback = TracebackValue()
+            if self.handled:
+                value.follow(self.handled[-1])
+        return PythonRaise(value)
 
     def raises_real(self, error: Exception) -> PythonRaise:
         """The exception that a host call raised, in the evaluated program."""
-        return self.raises(type(error), *error.args)
+        made = self.raises(type(error), *error.args)
+        for name in ("name", "obj"):
+            if isinstance(error, (AttributeError, NameError, ImportError)) and hasattr(error, name):
+                made.value.given[1][name] = self.wrap(getattr(error, name), None)  # type: ignore[attr-defined]
+        return made
 
     def as_raise(self, args: list[Value]) -> PythonRaise:
         """The exception meant by generator.throw(type[, value[, traceback]])."""
         first = args[-2] if len(args) == 3 and isinstance(args[1], ExceptionValue) else args[0]
-        value = first if isinstance(first, ExceptionValue) else first.call(self, [], {})
-        return PythonRaise(value)
+        if isinstance(first, ExceptionValue):
+            return self.raising(first)
+        kind = first.concrete() if isinstance(first, ClassValue) else None
+        if kind is None or not issubclass(kind, BaseException):
+            complaint = "exceptions must be classes or instances deriving from BaseException, not "
+            raise self.raises(TypeError, complaint + first.python_type().__name__)
+        has_value = len(args) > 1 and not (isinstance(args[1], Constant) and args[1].value is None)
+        return self.raising(first.call(self, [args[1]] if has_value else [], {}))
+
+
+def _hash_number(tracer: Tracer, value: Value) -> int:
+    """What `__hash__` gave, as hash() gives it; one number for all where it is an address."""
+    if not isinstance(value, Constant):
+        return 0
+    if not isinstance(value.value, int):
+        raise tracer.raises(TypeError, "__hash__ method should return an integer")
+    return hash(value.value)
 
 
 def run_hash(tracer: Tracer, real: Any) -> Hashable:

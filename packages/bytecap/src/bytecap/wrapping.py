@@ -19,6 +19,8 @@ from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.values.deques import DequeValue
+from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import (
     BuiltinFunction,
     BuiltinMethod,
@@ -27,11 +29,12 @@ from bytecap.values.functions import (
     PartialValue,
 )
 from bytecap.values.iterators import HostIterator
-from bytecap.values.mappings import DICT_TYPES, DictValue, SetValue
+from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
-from bytecap.values.objects import ExceptionValue, ObjectValue
+from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
+from bytecap.values.sets import SetValue
 from stagewire.capture import Attribute, Cell, Item, Source
 
 if TYPE_CHECKING:
@@ -120,9 +123,10 @@ def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    _guard_container(tracer, real, source)
     if source is not None:
-        raise UnsupportedValue("a deque from outside the frame")
-    return _list(tracer, real, source)
+        tracer.guard_literal(Attribute(source, "maxlen"), real.maxlen)
+    return DequeValue(_items(tracer, real, source), maxlen=real.maxlen, real=real, source=source)
 
 
 def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -158,8 +162,15 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
 def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         tracer.guard_set(source, real)
-    members = [tracer.wrap(member, None) for member in real]
-    return SetValue({tracer.hash_key(m): m for m in members}, cls=type(real), real=real, source=source)
+    return set_of(tracer, real, type(real), source)
+
+
+def set_of(tracer: Tracer, real: Any, cls: type, source: Source | None) -> SetValue:
+    """A real set, or what a subclass of one holds, in its own order."""
+    stored = list(cls.__iter__(real))
+    members = {tracer.hash_key(value): value for value in (tracer.wrap(member, None) for member in stored)}
+    same_keys = type(real) is cls and all(key is member for key, member in zip(members, stored, strict=True))
+    return SetValue(members, order=real if same_keys else None, cls=cls, real=real, source=source)
 
 
 def _slice(tracer: Tracer, real: slice, source: Source | None) -> Value:
@@ -281,8 +292,7 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
         tracer.guards.type_is(source, cls, tracer.line())
     kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
     if isinstance(real, BaseException):
-        arguments = [tracer.wrap(item, None) for item in real.args]
-        return ExceptionValue(cls, arguments, real=real)
+        return _exception(tracer, real)
     return kind(
         cls,
         attributes=_attributes(tracer, real, source),
@@ -290,6 +300,15 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
         real=real,
         source=source,
     )
+
+
+def _exception(tracer: Tracer, real: BaseException) -> Value:
+    made = ExceptionValue(type(real), [tracer.wrap(item, None) for item in real.args], real=real)
+    made.attributes = DictValue(real=real.__dict__)
+    made.attributes.owner = made
+    made.cause, made.context = tracer.wrap(real.__cause__, None), tracer.wrap(real.__context__, None)
+    made.suppress = Constant(real.__suppress_context__)
+    return made
 
 
 def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
@@ -338,8 +357,7 @@ def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type)
     if source is not None:
         tracer.guards.length(source, len(real), tracer.line())
     if cls is SetValue:
-        members = [tracer.wrap(member, None) for member in set.__iter__(real)]
-        return SetValue({tracer.hash_key(m): m for m in members}, real=real, source=source)
+        return set_of(tracer, real, set if isinstance(real, set) else frozenset, source)
     kind = list if cls is ListValue else tuple
     items = _items(tracer, list(kind.__iter__(real)), source)
     return cls(items, real=real, source=source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import time
 
 import pytest
@@ -54,8 +53,8 @@ def a_tensor_subclass(x):
     return x * 2
 
 
-def an_outside_deque(queue):
-    return queue[0] * 2
+def an_outside_set_of_tuples(pairs):
+    return torch.ones(2) * len(pairs)
 
 
 def a_branch(x):
@@ -89,7 +88,9 @@ def a_suspended_generator(x):
     def rows():
         yield y
 
-    return [rows()]
+    started = rows()
+    next(started)
+    return [started]
 
 
 def an_attribute_of_a_tensor(x):
@@ -120,7 +121,7 @@ CASES = [
     ("BC002", local_names, torch.ones(2)),
     ("BC002", backward_inside, torch.ones(2)),
     ("BC003", a_tensor_subclass, torch.ones(2).as_subclass(Subclass)),
-    ("BC003", an_outside_deque, collections.deque([torch.ones(2)])),
+    ("BC003", an_outside_set_of_tuples, {(1, 2)}),
     ("BC004", a_branch, torch.ones(2)),
     ("BC004", a_number, torch.ones(2)),
     ("BC004", a_mask, torch.ones(2)),

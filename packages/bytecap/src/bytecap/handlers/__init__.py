@@ -12,12 +12,13 @@ from typing import Any
 from bytecap.handlers.builtin import BUILTIN
 from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
+from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
 from bytecap.handlers.pure import PURE, PURE_MODULES
 from bytecap.handlers.torch_state import TORCH_STATE
 
-TABLES = (BUILTIN, CLASSES, DEEP_COPIES, LIBRARY, LEGACY, TORCH_STATE)
+TABLES = (BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, TORCH_STATE)
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABCMeta, get_cache_token
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,7 @@ from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, fold_call, run
 from bytecap.guarding import is_exempt
+from bytecap.keys import is_lasting_key
 from bytecap.operations import (
     BINARY,
     COMPARE,
@@ -21,24 +22,25 @@ from bytecap.operations import (
     binary,
     collect,
     compare,
+    has_method,
     is_none,
     iterate_host,
     next_value,
-    printable,
     same_object,
     truth,
     unary,
 )
 from bytecap.signals import End, NotConcrete, PythonRaise
+from bytecap.texts import format_of, str_of
 from bytecap.values.base import Value
+from bytecap.values.builtin_iterators import ConstantIterator, ReverseIterator
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.values.identity import IdentityToken
-from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
-from bytecap.values.protocols import CallIterator
+from bytecap.values.protocols import CallIterator, ItemIterator
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
 from bytecap.values.tensors import TensorValue
 
@@ -148,7 +150,11 @@ def _id(tracer: Tracer, value: Value) -> Value:
 
 
 def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
-    return value.iterate(tracer) if sentinel is None else CallIterator(value, sentinel)
+    if sentinel is None:
+        return value.iterate(tracer)
+    if not _callable(tracer, value).concrete():
+        raise tracer.raises(TypeError, "iter(v, w): v must be callable")
+    return CallIterator(value, sentinel)
 
 
 def _next(tracer: Tracer, iterator: Value, default: Value | None = None) -> Value:
@@ -168,9 +174,13 @@ def _all(tracer: Tracer, values: Value) -> Value:
     return Constant(all(truth(tracer, value) for value in iterate_host(tracer, values)))
 
 
-def _sum(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
-    total: Value = Constant(0) if start is None else start
-    for value in iterate_host(tracer, values):
+def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
+    values = collect(tracer, iterable)
+    if isinstance(start, Constant) and all(isinstance(value, Constant) for value in values):
+        # CPython 3.12 adds floats with compensation: only its own sum() is exact.
+        return fold(tracer, sum, ([value.concrete() for value in values], start.value))
+    total = start
+    for value in values:
         total = binary(tracer, "+", total, value)
     return total
 
@@ -200,64 +210,41 @@ def _sorted(tracer: Tracer, values: Value, *, key: Value | None = None, reverse:
 
 
 def _reversed(tracer: Tracer, values: Value) -> Value:
-    if isinstance(values, Sequence):
-        return HostIterator(iter(values.values(tracer)[::-1]), type(reversed([])))
-    if isinstance(values, (DictValue, DictView)):
-        return values.call_method(tracer, "__reversed__", [], {})
     if isinstance(values, ObjectValue):
         method = values._special(tracer, "__reversed__")
         if method is not None:
-            return method.call(tracer, [], {}).iterate(tracer)
-        size = values.length(tracer)
-        return HostIterator(values.get_item(tracer, Constant(i)) for i in range(size - 1, -1, -1))
-    return HostIterator(iter(collect(tracer, values)[::-1]), type(reversed([])))
+            return method.call(tracer, [], {})
+        if values.base is None or values._special(tracer, "__getitem__") is not None:
+            return _reversed_items(tracer, values)
+        values = values.base
+    if isinstance(values, Sequence):
+        return ReverseIterator(values)
+    if isinstance(values, (DictValue, DictView)):
+        return values.call_method(tracer, "__reversed__", [], {})
+    if isinstance(values, Constant):
+        return run(tracer, ConstantIterator, (values.value, reversed))
+    if isinstance(values, TensorValue):
+        return values.call_method(tracer, "__reversed__", [], {})
+    raise tracer.raises(TypeError, f"'{values.python_type().__name__}' object is not reversible")
 
 
-def _enumerate(tracer: Tracer, values: Value, start: Value | None = None) -> Value:
-    first = 0 if start is None else as_int(tracer, start)
-    pairs = enumerate(iterate_host(tracer, values), first)
-    return HostIterator((TupleValue([Constant(i), value]) for i, value in pairs), enumerate)
-
-
-def _zip(tracer: Tracer, *values: Value, strict: Value | None = None) -> Value:
-    return HostIterator(_zip_host(tracer, values, strict is not None and truth(tracer, strict)), zip)
-
-
-def _zip_host(tracer: Tracer, values: tuple[Value, ...], strict: bool) -> Iterator[Value]:
-    iterators = [value.iterate(tracer) for value in values]
-    while iterators:
-        row = []
-        for index, iterator in enumerate(iterators):
-            item = next_value(tracer, iterator)
-            if isinstance(item, End):
-                if strict and (index or not _all_ended(tracer, iterators[1:])):
-                    raise tracer.raises(ValueError, "zip() arguments have different lengths")
-                return
-            row.append(item)
-        yield TupleValue(row)
-
-
-def _all_ended(tracer: Tracer, iterators: list[Value]) -> bool:
-    return all(isinstance(next_value(tracer, iterator), End) for iterator in iterators)
-
-
-def _map(tracer: Tracer, function: Value, *values: Value) -> Value:
-    rows = _zip_host(tracer, values, False)
-    return HostIterator((function.call(tracer, row.items, {}) for row in rows), map)  # type: ignore[attr-defined]
-
-
-def _filter(tracer: Tracer, function: Value, values: Value) -> Value:
-    def kept(item: Value) -> bool:
-        return truth(tracer, item if is_none(function) else function.call(tracer, [item], {}))
-
-    return HostIterator((item for item in iterate_host(tracer, values) if kept(item)), filter)
+def _reversed_items(tracer: Tracer, values: ObjectValue) -> Value:
+    """reversed() of an object with `__len__` and `__getitem__`."""
+    if values.base is None and not has_method(values, "__getitem__"):
+        raise tracer.raises(TypeError, f"'{values.cls.__name__}' object is not reversible")
+    return ItemIterator(values, values.length(tracer) - 1, -1)
 
 
 def _super(tracer: Tracer, *args: Value) -> Value:
     if len(args) == 2:
         return SuperValue(args[0].concrete(), args[1])
+    if args:
+        raise UnsupportedCall("super() with one argument")
     frame = tracer.frames[-1]
-    cell = frame.cells["__class__"]
+    cell = frame.cells.get("__class__")
+    if cell is None:
+        complaint = "super(): __class__ cell not found" if frame.function.code.co_argcount else "super(): no arguments"
+        raise tracer.raises(RuntimeError, complaint)
     return SuperValue(cell.get(tracer, "__class__").concrete(), frame.first_argument())
 
 
@@ -272,11 +259,10 @@ def _globals(tracer: Tracer) -> Value:
 def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """Printed after the graph, in order; the texts are those of this moment."""
     from bytecap.effects import CallEffect
-    from bytecap.handlers.classes import CLASSES
 
     if not is_none(kwargs.get("file", NONE)):
         raise UnsupportedCall("print() to a file in captured code")
-    texts = [CLASSES[str](tracer, arg) for arg in args]
+    texts: list[Value] = [Constant(str_of(tracer, arg)) for arg in args]
     tracer.effects.append(CallEffect(print, texts, kwargs))
     return NONE
 
@@ -284,39 +270,55 @@ def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
     if isinstance(value, TensorValue):
         return value.call_method(tracer, "round", [], {} if digits is None else {"decimals": digits})
-    return fold_call(tracer, round, [value] if digits is None else [value, digits], {})
+    given = [] if digits is None else [digits]
+    method = special(tracer, value, "__round__")
+    if method is not None:
+        return method.call(tracer, given, {})
+    return fold_call(tracer, round, [value, *given], {})
 
 
 def _abs(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return value.call_method(tracer, "abs", [], {})
-    if isinstance(value, ObjectValue):
-        method = value._special(tracer, "__abs__")
-        if method is not None:
-            return method.call(tracer, [], {})
+    method = special(tracer, value, "__abs__")
+    if method is not None:
+        return method.call(tracer, [], {})
     return fold_call(tracer, abs, [value], {})
 
 
 def _pow(tracer: Tracer, base: Value, exponent: Value, mod: Value | None = None) -> Value:
     if mod is not None:
+        method = special(tracer, base, "__pow__")
+        if method is not None:
+            return method.call(tracer, [exponent, mod], {})
         return fold_call(tracer, pow, [base, exponent, mod], {})
     return binary(tracer, "**", base, exponent)
 
 
+def special(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """A dunder method that the value's class defines in Python."""
+    return value._special(tracer, name) if isinstance(value, ObjectValue) else None
+
+
 def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
+    for receiver, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
+        method = special(tracer, receiver, name)
+        if method is not None:
+            return method.call(tracer, [other], {})
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return fold_call(tracer, divmod, [left, right], {})
     return TupleValue([binary(tracer, "//", left, right), binary(tracer, "%", left, right)])
 
 
-def _format(tracer: Tracer, value: Value, spec: Value | None = None) -> Value:
-    return Constant(format(printable(tracer, value), "" if spec is None else spec.concrete()))
+def _format(tracer: Tracer, value: Value, spec: Value = Constant("")) -> Value:  # noqa: B008
+    return Constant(format_of(tracer, value, spec.concrete()))
 
 
 def _hash(tracer: Tracer, value: Value) -> Value:
-    if isinstance(value, ObjectValue):
-        method = value._special(tracer, "__hash__")
-        if method is not None:
-            return method.call(tracer, [], {})
-    return fold_call(tracer, hash, [value], {})
+    key = tracer.hash_key(value)
+    if not is_lasting_key(key):
+        return IdentityToken(value)
+    return Constant(hash(key))
 
 
 def _dir(tracer: Tracer, value: Value) -> Value:
@@ -329,7 +331,7 @@ BUILTIN: dict[Any, Callable[..., Value]] = {
     len: _len, isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr,
     setattr: _setattr, delattr: _delattr, type: _type, callable: _callable, id: _id, iter: _iter, next: _next,
     any: _any, all: _all, sum: _sum, min: _extreme(min, "<"), max: _extreme(max, ">"), sorted: _sorted,
-    reversed: _reversed, enumerate: _enumerate, zip: _zip, map: _map, filter: _filter, super: _super,
+    reversed: _reversed, super: _super,
     vars: _vars, globals: _globals, print: _print, round: _round, abs: _abs, pow: _pow, divmod: _divmod,
     format: _format, hash: _hash, dir: _dir,
 }  # fmt: skip

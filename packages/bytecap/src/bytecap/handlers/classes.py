@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.fold import fold_call
-from bytecap.operations import as_int, collect, is_none, printable, truth
+from bytecap.operations import as_int, collect, is_none, truth
+from bytecap.texts import repr_of, str_of
 from bytecap.torch_calls import data_dependent_scalar
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
+from bytecap.values.deques import DequeValue
 from bytecap.values.functions import MethodValue, PartialValue
-from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.sets import SetValue, keys_of
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -37,12 +40,11 @@ def _tuple(tracer: Tracer, values: Value | None = None) -> Value:
     return TupleValue([] if values is None else collect(tracer, values))
 
 
-def _deque(tracer: Tracer, values: Value | None = None, maxlen: Value | None = None) -> Value:
-    if maxlen is not None and not is_none(maxlen):
-        from bytecap.errors import UnsupportedCall
-
-        raise UnsupportedCall("deque with maxlen")
-    return ListValue([] if values is None else collect(tracer, values), cls=deque)
+def _deque(tracer: Tracer, iterable: Value | None = None, maxlen: Value | None = None) -> Value:
+    bound = None if maxlen is None or is_none(maxlen) else as_int(tracer, maxlen)
+    if bound is not None and bound < 0:
+        raise tracer.raises(ValueError, "maxlen must be non-negative")
+    return DequeValue([] if iterable is None else collect(tracer, iterable), maxlen=bound)
 
 
 def _dict_of(cls: type) -> Callable[..., Value]:
@@ -60,13 +62,17 @@ def _defaultdict(tracer: Tracer, factory: Value | None = None, values: Value | N
     return made
 
 
-def _set(tracer: Tracer, values: Value | None = None) -> Value:
-    return tracer.new_set([] if values is None else collect(tracer, values))
+def _set_of(cls: type) -> Callable[..., Value]:
+    def make(tracer: Tracer, values: Value | None = None, /) -> Value:
+        if values is None:
+            return SetValue({}, cls=cls)
+        if cls is frozenset and isinstance(values, SetValue) and values.cls is frozenset:
+            return values
+        keys, members = keys_of(tracer, values)
+        order = cls(keys)
+        return SetValue({key: members[key] for key in order}, order=order, cls=cls)
 
-
-def _frozenset(tracer: Tracer, values: Value | None = None) -> Value:
-    members = [] if values is None else collect(tracer, values)
-    return SetValue({tracer.hash_key(m): m for m in members}, cls=frozenset)
+    return make
 
 
 def _slice(tracer: Tracer, *args: Value) -> Value:
@@ -96,22 +102,13 @@ def _bool(tracer: Tracer, value: Value | None = None) -> Value:
 
 
 def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
-    if value is None:
-        return Constant("")
-    if isinstance(value, ObjectValue):
-        for name in ("__str__", "__repr__"):
-            method = value._special(tracer, name)
-            if method is not None:
-                return method.call(tracer, [], {})
-    return Constant(str(printable(tracer, value), *(arg.concrete() for arg in more)))
+    if more:
+        return fold_call(tracer, str, [value, *more], {})  # type: ignore[list-item]
+    return Constant("" if value is None else str_of(tracer, value))
 
 
 def _repr(tracer: Tracer, value: Value) -> Value:
-    if isinstance(value, ObjectValue):
-        method = value._special(tracer, "__repr__")
-        if method is not None:
-            return method.call(tracer, [], {})
-    return Constant(repr(printable(tracer, value)))
+    return Constant(repr_of(tracer, value))
 
 
 def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
@@ -154,7 +151,7 @@ def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value
 
 CLASSES: dict[Any, Callable[..., Value]] = {
     list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
-    defaultdict: _defaultdict, set: _set, frozenset: _frozenset, slice: _slice, range: _range,
+    defaultdict: _defaultdict, set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice, range: _range,
     int: _number(int, "__int__"), float: _number(float, "__float__"), complex: _number(complex, "__complex__"),
     bool: _bool, str: _str, repr: _repr, functools.partial: _partial, type(_size.__get__(0)): _method_type,
     torch.Size: _size, type.__call__: _call_class, object: _object, object.__new__: _new_object,

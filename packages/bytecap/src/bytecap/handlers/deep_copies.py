@@ -20,9 +20,10 @@ from bytecap.errors import UnsupportedCall
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictValue, SetValue
+from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, TupleValue
+from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bytecap.methods import pairs_of
-from bytecap.operations import collect, printable
+from bytecap.operations import collect
+from bytecap.texts import format_of, repr_of, str_of
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -54,17 +55,14 @@ def _build_string(frame: Frame, instruction: Instruction) -> None:
 
 
 def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
-    """One replacement field of an f-string."""
-    from bytecap.handlers.classes import CLASSES
-
+    """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
     tracer = frame.tracer
-    if conversion == 2:
-        value = CLASSES[repr](tracer, value)
-    elif conversion == 3:
-        value = Constant(ascii(printable(tracer, value)))
-    elif conversion == 1 or isinstance(value, ObjectValue):
-        value = CLASSES[str](tracer, value)
-    return Constant(format(printable(tracer, value), spec))
+    if conversion == 0:
+        return Constant(format_of(tracer, value, spec))
+    text = str_of(tracer, value) if conversion == 1 else repr_of(tracer, value)
+    if conversion == 3:
+        text = text.encode("ascii", "backslashreplace").decode()
+    return Constant(format(text, spec))
 
 
 def _format_value(frame: Frame, instruction: Instruction) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bytecap.attributes import bind, static_lookup
 from bytecap.errors import UnsupportedInstruction
+from bytecap.operations import is_none
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
-from bytecap.values.objects import ExceptionValue, TracebackValue
+from bytecap.values.exceptions import TracebackValue
 from bytecap.values.sequences import TupleValue
 
 if TYPE_CHECKING:
@@ -39,9 +41,12 @@ def _check_exc_match(frame: Frame, instruction: Instruction) -> None:
 
 
 def _matches(frame: Frame, raised: Value, wanted: Value) -> bool:
-    if isinstance(wanted, TupleValue):
-        return any(_matches(frame, raised, cls) for cls in wanted.values(frame.tracer))
-    return issubclass(raised.python_type(), wanted.concrete())
+    classes = wanted.values(frame.tracer) if isinstance(wanted, TupleValue) else [wanted]
+    for cls in classes:
+        if not isinstance(cls, ClassValue) or not issubclass(cls.real, BaseException):
+            complaint = "catching classes that do not inherit from BaseException is not allowed"
+            raise frame.tracer.raises(TypeError, complaint)
+    return any(issubclass(raised.python_type(), cls.concrete()) for cls in classes)
 
 
 def _reraise(frame: Frame, instruction: Instruction) -> None:
@@ -54,23 +59,38 @@ def _raise_varargs(frame: Frame, instruction: Instruction) -> None:
             raise frame.tracer.raises(RuntimeError, "No active exception to reraise")
         raise PythonRaise(frame.tracer.handled[-1])
     cause = frame.pop() if instruction.arg == 2 else None
-    raised = frame.pop()
-    if isinstance(raised, ClassValue):
+    raised = _instance(frame, frame.pop(), "exceptions must derive from BaseException")
+    if cause is not None:
+        if not is_none(cause):
+            cause = _instance(frame, cause, "exception causes must derive from BaseException")
+        raised.set_attribute(frame.tracer, "__cause__", cause)
+    raise frame.tracer.raising(raised)
+
+
+def _instance(frame: Frame, raised: Value, complaint: str) -> Value:
+    """An exception, or the one that a class makes."""
+    if isinstance(raised, ClassValue) and issubclass(raised.real, BaseException):
         raised = raised.call(frame.tracer, [], {})
     if not issubclass(raised.python_type(), BaseException):
-        raise frame.tracer.raises(TypeError, "exceptions must derive from BaseException")
-    if cause is not None and isinstance(raised, ExceptionValue):
-        raised.cause = cause
-    raise PythonRaise(raised)
+        raise frame.tracer.raises(TypeError, complaint)
+    return raised
 
 
 def _before_with(frame: Frame, instruction: Instruction) -> None:
     tracer = frame.tracer
     manager = frame.pop()
-    leave = manager.get_attribute(tracer, "__exit__")
-    enter = manager.get_attribute(tracer, "__enter__")
-    frame.push(leave)
+    complaint = f"'{manager.python_type().__name__}' object does not support the context manager protocol"
+    enter = _method_of_class(frame, manager, "__enter__", complaint)
+    frame.push(_method_of_class(frame, manager, "__exit__", complaint + " (missed __exit__ method)"))
     frame.push(enter.call(tracer, [], {}))
+
+
+def _method_of_class(frame: Frame, manager: Value, name: str, complaint: str) -> Value:
+    """A special method: looked up in the class, past the instance."""
+    raw, owner = static_lookup(manager.python_type().__mro__, name)
+    if owner is None:
+        raise frame.tracer.raises(TypeError, complaint)
+    return bind(frame.tracer, raw, owner, manager, manager.python_type(), name)
 
 
 def _with_except_start(frame: Frame, instruction: Instruction) -> None:

@@ -78,7 +78,9 @@ def read_global(frame: Frame, name: str) -> Any:
     if found is not None:
         return found
     if not hasattr(builtins, name):
-        raise tracer.raises(NameError, f"name '{name}' is not defined")
+        error = tracer.raises(NameError, f"name '{name}' is not defined")
+        error.value.given[1]["name"] = Constant(name)  # type: ignore[attr-defined]
+        raise error
     return tracer.wrap(getattr(builtins, name), Global(name, "builtins") if names.source is not None else None)
 
 

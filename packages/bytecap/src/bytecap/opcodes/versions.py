@@ -13,6 +13,7 @@ from bytecap.operations import truth, unary
 from bytecap.signals import NULL, PythonRaise
 from bytecap.values.constant import Constant
 from bytecap.values.functions import SuperValue
+from bytecap.values.iterators import stop_iteration_error
 
 if TYPE_CHECKING:
     from bytecap.decode import Instruction
@@ -84,7 +85,7 @@ def _cleanup_throw(frame: Frame, instruction: Instruction) -> None:
 def _stop_iteration_error(frame: Frame, instruction: Instruction) -> None:
     raised = frame.pop()
     if issubclass(raised.python_type(), StopIteration):
-        raise frame.tracer.raises(RuntimeError, "generator raised StopIteration")
+        raised = stop_iteration_error(frame.tracer, raised)
     frame.push(raised)
 
 

@@ -68,13 +68,20 @@ class Value:
         return fold_method(tracer, self, name, args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
+        self._check_has(tracer, "__getitem__", "is not subscriptable")
         return self.call_method(tracer, "__getitem__", [key], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        self._check_has(tracer, "__setitem__", "does not support item assignment")
         raise UnsupportedMutation(f"cannot assign items of a {self.describe()}")
 
     def delete_item(self, tracer: Tracer, key: Value) -> None:
+        self._check_has(tracer, "__delitem__", "doesn't support item deletion")
         raise UnsupportedMutation(f"cannot delete items of a {self.describe()}")
+
+    def _check_has(self, tracer: Tracer, name: str, complaint: str) -> None:
+        if not hasattr(self.python_type(), name):
+            raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object {complaint}")
 
     def length(self, tracer: Tracer) -> int:
         raise tracer.raises(TypeError, f"object of type '{self.python_type().__name__}' has no len()")

@@ -54,11 +54,15 @@ class ClassValue(Value):
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.autograd_functions import apply_function
         from bytecap.fold import fold_call, run
+        from bytecap.handlers import handler_of
 
         if name == "fromkeys" and self.real in DICT_TYPES:
             return DictValue(cls=self.real).call_method(tracer, name, args, kwargs)
         if name == "apply" and issubclass(self.real, torch.autograd.Function):
             return apply_function(tracer, self, *args, **kwargs)
+        handler = handler_of(getattr(self.real, name, None))
+        if handler is not None:
+            return handler(tracer, *args, **kwargs)
         return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,12 +55,20 @@ class Constant(Value):
     def truth(self, tracer: Tracer) -> bool:
         return bool(self.value)
 
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.fold import fold
+        from bytecap.values.sequences import SliceValue
+
+        real = key.concrete() if isinstance(key, (Constant, SliceValue)) else key
+        if real is key and not hasattr(self.value, "__getitem__"):
+            return super().get_item(tracer, key)
+        return fold(tracer, operator.getitem, (self.value, key.concrete()))
+
     def iterate(self, tracer: Tracer) -> Value:
         from bytecap.fold import run
-        from bytecap.values.iterators import HostIterator
+        from bytecap.values.builtin_iterators import ConstantIterator
 
-        items = run(tracer, iter, (self.value,))
-        return HostIterator(tracer.fresh(item) for item in items)
+        return run(tracer, ConstantIterator, (self.value, iter))
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         from bytecap.fold import run

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, End, PythonRaise, Yielded
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
@@ -45,15 +47,17 @@ class HostIterator(IteratorValue):
 
 
 class GeneratorValue(IteratorValue):
-    """A generator: a frame that stops at each yield."""
+    """A generator: a frame that stops at each yield. `handled`: exceptions that it is handling while it is stopped."""
 
-    __slots__ = ("finished", "frame", "started")
+    __slots__ = ("finished", "frame", "handled", "running", "started")
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
         self.frame = frame
         self.started = False
         self.finished = False
+        self.running = False
+        self.handled: list[Value] = []
 
     def python_type(self) -> type:
         return GeneratorType
@@ -63,29 +67,92 @@ class GeneratorValue(IteratorValue):
 
     def send(self, tracer: Tracer, value: Value) -> Any:
         """Resume; the yielded Value, or End(return value)."""
+        self._check_idle(tracer)
         if self.finished:
             return EXHAUSTED
+        if not self.started and not (isinstance(value, Constant) and value.value is None):
+            raise tracer.raises(TypeError, "can't send non-None value to a just-started generator")
         return self._run(tracer, lambda: self.frame.resume(value, first=not self.started))
 
     def throw(self, tracer: Tracer, error: PythonRaise) -> Any:
         """Resume by raising inside; the yielded Value, or End(return value)."""
+        self._check_idle(tracer)
         if self.finished or not self.started:
             self.finished = True
             raise error
-        return self._run(tracer, lambda: self.frame.throw(error))
+        return self._run(tracer, lambda: self._throw_inside(tracer, error))
+
+    def _check_idle(self, tracer: Tracer) -> None:
+        if self.running:
+            raise tracer.raises(ValueError, "generator already executing")
 
     def _run(self, tracer: Tracer, resume: Any) -> Any:
+        depth = len(tracer.handled)
+        tracer.handled += self.handled
+        self.running = True
         try:
             with tracer.entering(self.frame):
                 result = resume()
-        except PythonRaise:
+        except PythonRaise as error:
             self.finished = True
+            if issubclass(error.value.python_type(), StopIteration):
+                raise PythonRaise(stop_iteration_error(tracer, error.value)) from None
             raise
+        finally:
+            self.running = False
+            self.handled = tracer.handled[depth:]
+            del tracer.handled[depth:]
         self.started = True
         if isinstance(result, Yielded):
             return result.value
         self.finished = True
         return End(result)
+
+    # -- yield from
+
+    def delegate(self) -> Value | None:
+        """The iterator that a `yield from` is waiting for."""
+        frame = self.frame
+        before = frame.program.instructions[frame.pc - 2] if frame.pc > 1 else None
+        return frame.stack[-1] if before is not None and before.opname == "SEND" else None
+
+    def _throw_inside(self, tracer: Tracer, error: PythonRaise) -> Any:
+        inner = self.delegate()
+        if inner is None:
+            return self.frame.throw(error)
+        try:
+            result = self._throw_into(tracer, inner, error)
+        except PythonRaise as raised:
+            if not issubclass(raised.value.python_type(), StopIteration) or raised.value is error.value:
+                return self.frame.throw(raised)
+            result = End(raised.value.get_attribute(tracer, "value"))
+        if not isinstance(result, End):
+            return Yielded(result)
+        frame = self.frame
+        send = frame.program.instructions[frame.pc - 2]
+        if frame.program.instructions[send.target].opname != "END_SEND":
+            frame.pop()
+        frame.push(result.value or Constant(None))
+        frame.pc = send.target
+        return frame.run()
+
+    def _throw_into(self, tracer: Tracer, inner: Value, error: PythonRaise) -> Any:
+        """Hand an exception on to the iterator of `yield from`."""
+        from bytecap.operations import has_method
+
+        if issubclass(error.value.python_type(), GeneratorExit):
+            if isinstance(inner, GeneratorValue):
+                inner.close(tracer)
+            elif has_method(inner, "close"):
+                inner.get_attribute(tracer, "close").call(tracer, [], {})
+            raise error
+        if isinstance(inner, GeneratorValue):
+            return inner.throw(tracer, error)
+        if not has_method(inner, "throw"):
+            raise error
+        return inner.get_attribute(tracer, "throw").call(tracer, [error.value], {})
+
+    # -- methods
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.operations import result_or_stop
@@ -96,21 +163,57 @@ class GeneratorValue(IteratorValue):
             case "throw":
                 return result_or_stop(tracer, self.throw(tracer, tracer.as_raise(args)))
             case "close":
-                return self._close(tracer)
+                return self.close(tracer)
             case _:
                 return super().call_method(tracer, name, args, kwargs)
 
-    def _close(self, tracer: Tracer) -> Value:
+    def close(self, tracer: Tracer) -> Value:
+        """generator.close()."""
+        self._check_idle(tracer)
         if self.started and not self.finished:
             try:
-                self.throw(tracer, tracer.raises(GeneratorExit))
+                result = self.throw(tracer, tracer.raises(GeneratorExit))
             except PythonRaise as error:
                 if not issubclass(error.value.python_type(), (GeneratorExit, StopIteration)):
                     raise
+            else:
+                if not isinstance(result, End):
+                    raise tracer.raises(RuntimeError, "generator ignored GeneratorExit")
+                self.finished = True
+                return result.value or Constant(None) if sys.version_info >= (3, 13) else Constant(None)
         self.finished = True
         return Constant(None)
 
-    def reconstruct(self, emitter: Emitter) -> None:
-        from bytecap.errors import CannotRebuild
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "__name__" | "__qualname__":
+                return self.frame.function.get_attribute(tracer, name)
+            case "gi_running":
+                return Constant(self.running)
+            case "gi_frame" if self.finished:
+                return Constant(None)
+            case "gi_code":
+                return Constant(self.frame.function.code)
+        return super().get_attribute(tracer, name)
 
-        raise CannotRebuild("cannot return a suspended generator from replacement bytecode")
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.started or self.finished:
+            raise CannotRebuild("cannot return a suspended generator from replacement bytecode")
+        frame = self.frame
+        code = frame.function.code
+        emitter.load(frame.function)
+        count = code.co_argcount + code.co_kwonlyargcount
+        names = code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+        for name in names:
+            emitter.constant(name)
+            emitter.load(frame.load_local(name))
+        emitter.build_map(len(names))
+        emitter.call_helper("new_generator", arguments=2)
+
+
+def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:
+    """What a StopIteration that leaves a generator becomes (PEP 479)."""
+    error = tracer.raises(RuntimeError, "generator raised StopIteration").value
+    error.set_attribute(tracer, "__cause__", stop)
+    error.set_attribute(tracer, "__context__", stop)
+    return error

@@ -1,4 +1,4 @@
-"""Dicts (also OrderedDict and defaultdict), their views, and sets.
+"""Dicts (also OrderedDict and defaultdict) and their views.
 
 A `DictValue` that stands for an outside dict is read lazily: looking up one literal key guards that key alone;
 iterating, measuring or deleting guards all keys. The same class models attribute dictionaries, module globals and
@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.sequences import TupleValue
@@ -79,7 +80,12 @@ class DictValue(Value):
             return self.new[code][1]
         if self.listed or self.real is None or code in self.written:
             return None
-        real_key = key.concrete()
+        try:
+            real_key = key.concrete()
+        except NotConcrete:
+            # A new object: equal, if at all, by its own `__eq__`.
+            self.list_keys(tracer)
+            return self.new[code][1] if code in self.new else None
         if not dict.__contains__(self.real, real_key):
             tracer.guard_key(self, real_key, present=False)
             return None
@@ -128,8 +134,10 @@ class DictValue(Value):
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         found = self.lookup(tracer, key)
-        if found is not None:
-            return found
+        return self.missing(tracer, key) if found is None else found
+
+    def missing(self, tracer: Tracer, key: Value) -> Value:
+        """What `__missing__` of the builtin class does."""
         if self.factory is not None:
             made = self.factory.call(tracer, [], {})
             self.set_item(tracer, key, made)
@@ -137,7 +145,7 @@ class DictValue(Value):
         raise tracer.raises(KeyError, key)
 
     def iterate(self, tracer: Tracer) -> Value:
-        return DictIterator(self, "keys")
+        return DictIterator(tracer, self, "keys")
 
     # -- writing
 
@@ -191,32 +199,40 @@ class DictValue(Value):
 
 
 class DictIterator(IteratorValue):
-    """iter() over keys, values or items; a size change during iteration raises, as in CPython."""
+    """iter() or reversed() of keys, values or items; a size change during iteration raises, as in CPython."""
 
-    __slots__ = ("dictionary", "index", "order", "what")
+    __slots__ = ("backwards", "dictionary", "index", "order", "what")
 
-    def __init__(self, dictionary: DictValue, what: str, reverse: bool = False) -> None:
+    def __init__(self, tracer: Tracer, dictionary: DictValue, what: str, backwards: bool = False) -> None:
         super().__init__()
         self.dictionary = dictionary
         self.what = what
-        self.order: list[Any] | None = None
-        self.index = -1 if reverse else 0
+        self.backwards = backwards
+        self.index = 0
+        dictionary.list_keys(tracer)
+        self.order = list(dictionary.new)
+        if backwards:
+            self.order.reverse()
 
     def python_type(self) -> type:
-        return type(iter({}))
+        view = getattr(self.dictionary.cls(), self.what)()
+        return type(reversed(view) if self.backwards else iter(view))
 
     def next(self, tracer: Tracer) -> Any:
-        if self.order is None:
-            self.dictionary.list_keys(tracer)
-            self.order = list(self.dictionary.new)
-            if self.index < 0:
-                self.order.reverse()
-                self.index = 0
-        if len(self.dictionary.new) != len(self.order):
-            raise tracer.raises(RuntimeError, "dictionary changed size during iteration")
-        if self.index >= len(self.order):
+        if self.index < 0:
             return EXHAUSTED
-        key, value = self.dictionary.new[self.order[self.index]]
+        if len(self.dictionary.new) != len(self.order):
+            self.index = -1
+            what = "OrderedDict" if self.dictionary.cls is OrderedDict else "dictionary"
+            complaint = f"{what} {'mutated' if what[0] == 'O' else 'changed size'} during iteration"
+            raise tracer.raises(RuntimeError, complaint)
+        if self.index >= len(self.order):
+            self.index = -1
+            return EXHAUSTED
+        code = self.order[self.index]
+        if code not in self.dictionary.new:
+            raise tracer.raises(RuntimeError, "dictionary keys changed during iteration")
+        key, value = self.dictionary.new[code]
         self.index += 1
         match self.what:
             case "keys":
@@ -225,6 +241,17 @@ class DictIterator(IteratorValue):
                 return value
             case _:
                 return TupleValue([key, value])
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.index < 0:
+            emitter.load(TupleValue([]))
+            emitter.call_function(iter, arguments=1)
+            return
+        if self.dictionary.mutated:
+            raise CannotRebuild("an iterator over an outside dict that the code changes")
+        emitter.load(DictView(self.dictionary, self.what))
+        emitter.call_function(reversed if self.backwards else iter, arguments=1)
+        emitter.call_helper("advance", self.index, arguments=1)
 
 
 class DictView(Value):
@@ -250,12 +277,23 @@ class DictView(Value):
         return self.dictionary.truth(tracer)
 
     def iterate(self, tracer: Tracer) -> Value:
-        return DictIterator(self.dictionary, self.what)
+        return DictIterator(tracer, self.dictionary, self.what)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         if self.what == "keys":
             return self.dictionary.contains(tracer, item)
+        if self.what == "items":
+            return self._contains_pair(tracer, item)
         return super().contains(tracer, item)
+
+    def _contains_pair(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.operations import equal
+
+        if not isinstance(item, TupleValue) or len(item.items) != 2:
+            return False
+        key, value = item.values(tracer)
+        found = self.dictionary.lookup(tracer, key)
+        return found is not None and equal(tracer, found, value)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
@@ -266,62 +304,3 @@ class DictView(Value):
         emitter.load(self.dictionary)
         emitter.load_attribute(self.what)
         emitter.call_top()
-
-
-class SetValue(Value):
-    """A set or frozenset."""
-
-    __slots__ = ("cls", "members", "mutated", "real")
-
-    def __init__(
-        self,
-        members: dict[Hashable, Value],
-        *,
-        cls: type = set,
-        real: Any = None,
-        source: Source | None = None,
-    ) -> None:
-        super().__init__(source)
-        self.members = members
-        self.cls = cls
-        self.real = real
-        self.mutated = False
-
-    def python_type(self) -> type:
-        return self.cls
-
-    def concrete(self) -> Any:
-        if self.real is not None and self.mutated:
-            raise NotConcrete(self)
-        return self.cls(member.concrete() for member in self.members.values())
-
-    def mutate(self, tracer: Tracer) -> None:
-        """Call before every change."""
-        if self.real is not None and not self.mutated:
-            self.mutated = True
-            tracer.effects.append(self)
-
-    def length(self, tracer: Tracer) -> int:
-        return len(self.members)
-
-    def truth(self, tracer: Tracer) -> bool:
-        return bool(self.members)
-
-    def contains(self, tracer: Tracer, item: Value) -> bool:
-        return tracer.hash_key(item) in self.members
-
-    def iterate(self, tracer: Tracer) -> Value:
-        from bytecap.values.iterators import HostIterator
-
-        return HostIterator(iter(list(self.members.values())))
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from bytecap.methods import call_table_method
-
-        return call_table_method(tracer, self, name, args, kwargs)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        for member in self.members.values():
-            emitter.load(member)
-        emitter.build_tuple(len(self.members))
-        emitter.call_helper("new_set", self.cls, arguments=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
@@ -175,83 +174,3 @@ class ObjectValue(Value):
         emitter.load(value)
         emitter.call_helper("set_attribute", arguments=3)
         emitter.pop()
-
-
-class UnknownText(Value):
-    """The message of an error that torch raised on abstract tensors: eager torch may put it in other words."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-    def python_type(self) -> type:
-        return str
-
-    def describe(self) -> str:
-        return "message of an error raised by torch"
-
-    def __repr__(self) -> str:
-        return getattr(self.error, "message", str(self.error))
-
-
-class TracebackValue(Value):
-    """The traceback of an exception of the evaluated program: it is there, and nothing more is known of it."""
-
-    __slots__ = ()
-
-    def python_type(self) -> type:
-        return TracebackType
-
-
-class ExceptionValue(ObjectValue):
-    """An exception instance; `args` as given to the constructor."""
-
-    __slots__ = ("arguments", "cause")
-
-    def __init__(self, cls: type, arguments: list[Value], *, real: Any = None) -> None:
-        super().__init__(cls, real=real)
-        self.arguments = arguments
-        self.cause: Value = Constant(None)
-
-    def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.values.sequences import TupleValue
-
-        match name:
-            case "args":
-                return TupleValue(list(self.arguments))
-            case "value" if issubclass(self.cls, StopIteration):
-                return self.arguments[0] if self.arguments else Constant(None)
-            case "__traceback__":
-                return TracebackValue()
-            case "__cause__" | "__context__":
-                return self.cause
-        return super().get_attribute(tracer, name)
-
-    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        if name in ("__traceback__", "__context__", "__suppress_context__"):
-            return
-        if name == "__cause__":
-            self.cause = value
-            return
-        super().set_attribute(tracer, name, value)
-
-    def twin(self) -> BaseException | None:
-        """A real exception that prints like this one; None when an argument is no real object."""
-        try:
-            return self.cls(*[argument.concrete() for argument in self.arguments])
-        except (NotConcrete, Exception):
-            return None
-
-    def message(self) -> str:
-        """The text of the exception, as far as it is known."""
-        twin = self.twin()
-        return ", ".join(repr(argument) for argument in self.arguments) if twin is None else str(twin)
-
-    def reconstruct(self, emitter: Emitter) -> None:
-        emitter.constant(self.cls)
-        for argument in self.arguments:
-            emitter.load(argument)
-        emitter.build_tuple(len(self.arguments))
-        emitter.call_helper("new_exception", arguments=2)

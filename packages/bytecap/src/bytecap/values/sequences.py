@@ -76,9 +76,13 @@ class Sequence(Value):
         from bytecap.fold import run
         from bytecap.operations import as_index
 
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, self.builtin((0,)).__getitem__, (_stranger(key),))
         index = as_index(tracer, key)
         if isinstance(index, slice):
             positions = run(tracer, range(len(self.items)).__getitem__, (index,))
+            if self.cls is tuple and len(positions) == len(self.items) and positions.step == 1:
+                return self
             return self.slice_type()([self.items[i] for i in positions])
         size = len(self.items)
         if not -size <= index < size:
@@ -88,10 +92,24 @@ class Sequence(Value):
     def slice_type(self) -> Any:
         return type(self)
 
+    def like(self, items: list[Any], cls: type | None = None) -> Sequence:
+        """A new sequence of this kind; a named tuple becomes a plain one."""
+        return type(self)(items, cls=cls)
+
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.methods import call_table_method
 
         return call_table_method(tracer, self, name, args, kwargs)
+
+
+def has_index(key: Value) -> bool:
+    """Whether a subscript is an integer, or tells which one it means."""
+    return hasattr(key.python_type(), "__index__")
+
+
+def _stranger(key: Value) -> Any:
+    """An object of a class of the same name, for CPython's complaint about a subscript."""
+    return type(key.python_type().__name__, (), {})()
 
 
 def _concrete(item: Any) -> Any:
@@ -152,6 +170,10 @@ class ListValue(Sequence):
     def slice_type(self) -> Any:
         return ListValue
 
+    def replace(self, items: list[Any]) -> None:
+        """Put these items in the place of all; call `mutate` before."""
+        self.items[:] = items
+
     def mutate(self, tracer: Tracer) -> None:
         """Call before every change."""
         if self.real is not None and not self.mutated:
@@ -160,10 +182,16 @@ class ListValue(Sequence):
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         from bytecap.fold import run
-        from bytecap.operations import as_index, collect
+        from bytecap.operations import as_index, collect, is_iterable
 
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, [0].__setitem__, (_stranger(key), 0))
         index = as_index(tracer, key)
-        items: Any = value if isinstance(index, int) else collect(tracer, value)
+        items: Any = value
+        if not isinstance(index, int):
+            if not is_iterable(value):
+                raise tracer.raises(TypeError, "can only assign an iterable")
+            items = collect(tracer, value)
         self.mutate(tracer)
         run(tracer, self.items.__setitem__, (index, items))
 
@@ -171,6 +199,8 @@ class ListValue(Sequence):
         from bytecap.fold import run
         from bytecap.operations import as_index
 
+        if not isinstance(key, SliceValue) and not has_index(key):
+            run(tracer, [0].__delitem__, (_stranger(key),))
         self.mutate(tracer)
         run(tracer, self.items.__delitem__, (as_index(tracer, key),))
 
@@ -183,7 +213,7 @@ class ListValue(Sequence):
 
 
 class SequenceIterator(IteratorValue):
-    """iter() of a list or tuple; sees changes of a list while it runs, as CPython's does."""
+    """iter() of a list or tuple; sees changes of a list while it runs, as CPython's does. Once ended it stays so."""
 
     __slots__ = ("index", "sequence")
 
@@ -197,17 +227,15 @@ class SequenceIterator(IteratorValue):
 
     def next(self, tracer: Tracer) -> Any:
         if self.index >= len(self.sequence.items):
-            self.index = len(self.sequence.items)
+            self.sequence = type(self.sequence)([])
             return EXHAUSTED
         self.index += 1
         return self.sequence.item(tracer, self.index - 1)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        rest = [self.sequence.item(emitter.tracer, i) for i in range(self.index, len(self.sequence.items))]
-        for item in rest:
-            emitter.load(item)
-        emitter.build_tuple(len(rest))
-        emitter.call_helper("new_iterator", arguments=1)
+        emitter.load(self.sequence)
+        emitter.constant(self.index)
+        emitter.call_helper("resume_sequence", arguments=2)
 
 
 class SliceValue(Value):
@@ -225,10 +253,19 @@ class SliceValue(Value):
     def concrete(self) -> slice:
         return slice(self.start.concrete(), self.stop.concrete(), self.step.concrete())
 
+    def as_tuple(self) -> TupleValue:
+        """(start, stop, step)."""
+        return TupleValue([self.start, self.stop, self.step])
+
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name in ("start", "stop", "step"):
             return getattr(self, name)
         return super().get_attribute(tracer, name)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.fold import fold_call
+
+        return fold_call(tracer, getattr(self.concrete(), name), args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
         for bound in (self.start, self.stop, self.step):

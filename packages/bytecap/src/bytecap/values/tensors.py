@@ -11,7 +11,6 @@ from bytecap.errors import DataDependent, UnsupportedMutation
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.iterators import HostIterator
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class TensorValue(Value):
         if self.abstract.dim() == 0:
             raise tracer.raises(TypeError, "iteration over a 0-d tensor")
         rows = call_torch(tracer, torch.Tensor.unbind, [self, Constant(0)], {})
-        return HostIterator(iter(rows.items))  # type: ignore[attr-defined]
+        return rows.iterate(tracer)
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         from bytecap.torch_calls import call_torch

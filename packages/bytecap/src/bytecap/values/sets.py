@@ -1,0 +1,180 @@
+"""Sets and frozensets.
+
+The order in which a set is iterated depends on its history. `order` is a host set of the members' keys (see
+`bytecap.keys`) with the same history, and so in the order of CPython's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from bytecap.errors import CannotRebuild
+from bytecap.signals import EXHAUSTED, NotConcrete
+from bytecap.values.base import IteratorValue, Value
+from bytecap.values.mappings import DictValue
+from stagewire.capture import Source
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class SetValue(Value):
+    """A set or frozenset: values by key."""
+
+    __slots__ = ("cls", "members", "mutated", "order", "real")
+
+    def __init__(
+        self,
+        members: dict[Hashable, Value],
+        *,
+        order: Any = None,
+        cls: type = set,
+        real: Any = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.members = members
+        self.order: Any = cls(members) if order is None else order
+        self.cls = cls
+        self.real = real
+        self.mutated = False
+
+    def as_new(self) -> SetValue:
+        """This set as one that the program made: nothing real stands behind it."""
+        order = self.order.copy() if self.order is self.real else self.order
+        return SetValue(self.members, order=order, cls=self.cls)
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def concrete(self) -> Any:
+        if self.real is not None:
+            if self.mutated:
+                raise NotConcrete(self)
+            return self.real
+        return self.cls(member.concrete() for member in self.in_order())
+
+    def in_order(self) -> list[Value]:
+        """The members as iteration gives them."""
+        return [self.members[key] for key in self.order]
+
+    def mutate(self, tracer: Tracer) -> None:
+        """Call before every change."""
+        if self.real is not None and not self.mutated:
+            self.mutated = True
+            if self.order is self.real:
+                self.order = set(self.real)
+            tracer.effects.append(self)
+
+    def add(self, tracer: Tracer, item: Value) -> None:
+        """Add a member; one that is equal stays."""
+        key = tracer.hash_key(item)
+        self.mutate(tracer)
+        self.members.setdefault(key, item)
+        self.order.add(key)
+
+    def discard(self, tracer: Tracer, key: Hashable) -> None:
+        """Take the member with this key out, if there is one."""
+        self.mutate(tracer)
+        self.members.pop(key, None)
+        self.order.discard(key)
+
+    def length(self, tracer: Tracer) -> int:
+        return len(self.members)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.members)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        if isinstance(item, SetValue) and item.cls is set:
+            # CPython looks for a set as the frozenset that it equals.
+            item = SetValue(dict(item.members), cls=frozenset)
+        return tracer.hash_key(item) in self.members
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return SetIterator(self)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.methods import call_table_method
+
+        return call_table_method(tracer, self, name, args, kwargs)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        members = self.in_order()
+        for member in members:
+            emitter.load(member)
+        emitter.build_tuple(len(members))
+        emitter.call_helper("new_set", self.cls, arguments=1)
+
+
+class SetIterator(IteratorValue):
+    """iter() of a set; a size change during iteration raises, as in CPython."""
+
+    __slots__ = ("index", "items", "owner")
+
+    def __init__(self, owner: SetValue) -> None:
+        super().__init__()
+        self.owner = owner
+        self.items = owner.in_order()
+        self.index = 0
+
+    def python_type(self) -> type:
+        return type(iter(set()))
+
+    def next(self, tracer: Tracer) -> Any:
+        if self.index < 0:
+            return EXHAUSTED
+        if len(self.owner.members) != len(self.items):
+            self.index = -1
+            raise tracer.raises(RuntimeError, "Set changed size during iteration")
+        if self.index == len(self.items):
+            self.index = -1
+            return EXHAUSTED
+        self.index += 1
+        return self.items[self.index - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.owner.mutated:
+            raise CannotRebuild("an iterator over an outside set that the code changes")
+        rest = self.items[self.index :] if self.index >= 0 else []
+        for item in rest:
+            emitter.load(item)
+        emitter.build_tuple(len(rest))
+        emitter.call_helper("new_iterator", arguments=1)
+
+
+Keys = tuple[Iterable[Hashable], dict[Hashable, Value]]
+
+
+def keys_of(tracer: Tracer, values: Value) -> Keys:
+    """(host keys in a container of the kind of `values`, values by key) of any iterable."""
+    from bytecap.operations import collect
+
+    if isinstance(values, SetValue):
+        return values.order, values.members
+    members: dict[Hashable, Value] = {}
+    keys = []
+    for item in collect(tracer, values):
+        key = tracer.hash_key(item)
+        members.setdefault(key, item)
+        keys.append(key)
+    # set.update() has ways of its own for sets and dicts, which end in other orders.
+    return (dict.fromkeys(keys) if isinstance(values, DictValue) else keys), members
+
+
+def combine(name: str, owner: SetValue, others: list[Keys]) -> SetValue:
+    """What the method `name` (union, intersection, difference, symmetric_difference) makes of `owner`."""
+    order = getattr(owner.order, name)(*[keys for keys, _ in others])
+    if order is owner.real:
+        order = owner.cls(order)
+    # Of equal members, the host set has kept the key of the one that CPython keeps.
+    sides = [members for _, members in others] + [owner.members]
+    known = {id(key): value for members in sides for key, value in members.items()}
+    members = {key: known.get(id(key)) or _equal_member(key, sides) for key in order}
+    return SetValue(members, order=order, cls=owner.cls)
+
+
+def _equal_member(key: Hashable, sides: list[dict[Hashable, Value]]) -> Value:
+    return next(members[key] for members in reversed(sides) if key in members)
