@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotgrad.bind import bind
 from aotgrad.executor import executor
-from aotgrad.interpret import bind_capture, bind_interpreted, interpret
+from aotgrad.interpret import bind_capture, bind_interpreted, interpret, run_plain
 from aotgrad.joint import Joint
 from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save_everything, split
 from aotgrad.stage import AotGrad, Options
@@ -22,6 +22,7 @@ __all__ = [
     "bind_interpreted",
     "executor",
     "interpret",
+    "run_plain",
     "save_everything",
     "split",
 ]

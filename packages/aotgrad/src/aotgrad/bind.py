@@ -1,6 +1,6 @@
 """`bind`: compiled halves and a `Binding` become one callable over the caller's tensors.
 
-    call     ::= (check overlap)? run mutation* output*
+    call     ::= (check overlap)? run mutation* output* | plain
     run      ::= forward | Function.apply(forward, backward)
 
 The callable is straight-line Python, written per binding: see `call_lines`.
@@ -19,7 +19,7 @@ from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor
 from aotgrad.function import make_function
-from aotgrad.higher_order import Program
+from aotgrad.higher_order import Program, versions_of
 from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.tensors import Constant
@@ -33,12 +33,15 @@ def bind(
     backward: Executor | None = None,
     *,
     gradient: Callable[[], Program] | None = None,
+    plain: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """The program as a callable over its inputs.
 
     forward, backward: see the calling convention of `stagewire.grad`. Without `backward` no autograd function is made.
     gradient: makes the gradient's own program, bound (`Options(gradient_order=n + 1)` of the same capture), for a
     backward with create_graph=True; asked once, by the first such backward. Without it that is a `DoubleBackward`.
+    plain: the captured calls, for inputs that the graphs were not made for: a mutated one shares memory with another,
+    or an input that `as_strided` addresses starts elsewhere in its storage. Without it these are errors.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     names: dict[str, Any] = {
@@ -53,6 +56,7 @@ def bind(
         names["run"] = make_function(binding, forward, backward, gradient and _once(gradient), constants)
     if binding.mutations and len(binding.inputs) > 1:
         names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
+    names["plain"] = plain
     lines = call_lines(binding, names, differentiable=backward is not None)
     exec(compile("\n".join(lines), "<aotgrad.bind>", "exec"), names)
     return names["call"]
@@ -83,13 +87,21 @@ def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool)
     for number, given in enumerate(binding.inputs):
         if given.fixed_offset:
             names["refuse_offset"] = _refuse_offset
+            refuse = f"refuse_offset({given.name!r}, {given.type.storage_offset}, inputs[{number}])"
             lines += [
                 f"    if inputs[{number}].storage_offset() != {given.type.storage_offset}:",
-                f"        refuse_offset({given.name!r}, {given.type.storage_offset}, inputs[{number}])",
+                f"        return {'plain(*inputs)' if names['plain'] else refuse}",
             ]
     if "check" in names:
-        lines.append("    check(inputs)")
-    return [*lines, *_run_lines(binding, differentiable), *_mutation_lines(binding), *_output_lines(binding, names)]
+        refuse = "plain(*inputs)" if names["plain"] else "refuse_overlap(overlap)"
+        names["refuse_overlap"] = _refuse_overlap
+        lines += ["    overlap = check(inputs)", "    if overlap is not None:", f"        return {refuse}"]
+    return [
+        *lines,
+        *_run_lines(binding, differentiable),
+        *_mutation_lines(binding, names),
+        *_output_lines(binding, names),
+    ]
 
 
 def _refuse_offset(name: str, expected: int, tensor: torch.Tensor) -> None:
@@ -142,17 +154,40 @@ def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
     return text
 
 
-def _mutation_lines(binding: Binding) -> list[str]:
+def _refuse_overlap(overlap: tuple[int, int]) -> None:
+    raise AliasedMutation(f"inputs {overlap[0]} and {overlap[1]} share memory, and the program writes into one")
+
+
+def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     visible = [m for m in binding.mutations if m.under_grad]
     hidden = [m for m in binding.mutations if not m.under_grad]
-    lines = [f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible]
+    before, after = _version_lines(binding, names)
+    lines = [*(f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible), *after]
     if not hidden:
-        return lines
+        return [*before, *lines]
     copies = _copy_lines(hidden)
     if not any(binding.inputs[m.input].type.requires_grad for m in hidden):
-        return [*copies, *lines]
+        return [*before, *copies, *lines]
     # A write that autograd did not see in the program must not be seen here.
-    return ["    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]
+    return [*before, "    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]
+
+
+def _version_lines(binding: Binding, names: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Copying moves a version counter by one; lines that put it where the program's own writes would have."""
+    others = [mutation for mutation in binding.mutations if mutation.versions != 1]
+    if not others:
+        return [], []
+    names["versions_of"], names["set_versions"] = versions_of, _set_versions
+    names["moves"] = tuple(mutation.versions for mutation in others)
+    written = "".join(f"inputs[{mutation.input}], " for mutation in others)
+    return [f"    written = ({written})", "    versions = versions_of(written)"], [
+        "    set_versions(written, versions, moves)"
+    ]
+
+
+def _set_versions(tensors: tuple[torch.Tensor, ...], before: list[int | None], moves: tuple[int, ...]) -> None:
+    counted = [(t, b + move) for t, b, move in zip(tensors, before, moves, strict=True) if b is not None]
+    torch._C._autograd._unsafe_set_version_counter([t for t, _ in counted], [version for _, version in counted])
 
 
 def _copy_lines(mutations: list[Mutation]) -> list[str]:
@@ -163,27 +198,28 @@ def _copy_lines(mutations: list[Mutation]) -> list[str]:
     return [f"    copy_all(({targets}), ({values}))"]
 
 
-def _overlap_check(mutated: tuple[int, ...]) -> Callable[[tuple[torch.Tensor, ...]], None]:
-    """Refuses inputs of which a mutated one shares memory with another: the graph took them as separate.
+def _overlap_check(mutated: tuple[int, ...]) -> Callable[[tuple[torch.Tensor, ...]], tuple[int, int] | None]:
+    """Finds two inputs that share memory, of which one is mutated: the graph took them as separate.
 
     The addresses of the last call that passed are remembered, so that a steady state pays for reading them only.
     """
     passed: list[tuple[int, ...]] = [()]
 
-    def check(inputs: tuple[torch.Tensor, ...]) -> None:
+    def check(inputs: tuple[torch.Tensor, ...]) -> tuple[int, int] | None:
         addresses = tuple([tensor.data_ptr() for tensor in inputs])
         if addresses == passed[0]:
-            return
+            return None
         spans = sorted((start, start + _span(t), i) for i, (start, t) in enumerate(zip(addresses, inputs, strict=True)))
         reach, owner = -1, -1
         for start, end, index in spans:
             if start == end:
                 continue
             if start < reach and (index in written or owner in written):
-                raise AliasedMutation(f"inputs {owner} and {index} share memory, and the program writes into one")
+                return owner, index
             if end > reach or index in written:
                 reach, owner = max(end, reach), index
         passed[0] = addresses
+        return None
 
     written = frozenset(mutated)
     return check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from aotgrad.bind import bind
 from aotgrad.executor import executor
 from aotgrad.higher_order import Program
 from aotgrad.stage import AotGrad, Options
+from aotgrad.tracer.replay import replay
 from stagewire.capture import Capture
 from stagewire.grad import Grad
 
-__all__ = ["bind_capture", "bind_interpreted", "interpret"]
+__all__ = ["bind_capture", "bind_interpreted", "interpret", "run_plain"]
 
 
 def interpret(grad: Grad, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -26,10 +28,20 @@ def interpret(grad: Grad, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     return bind_interpreted(grad)(*inputs)
 
 
-def bind_interpreted(grad: Grad, gradient: Callable[[], Program] | None = None) -> Callable[..., tuple[Any, ...]]:
-    """The program as a callable over its inputs, each graph run by `executor`; `gradient` as for `bind`."""
+def bind_interpreted(
+    grad: Grad,
+    gradient: Callable[[], Program] | None = None,
+    plain: Callable[..., tuple[Any, ...]] | None = None,
+) -> Callable[..., tuple[Any, ...]]:
+    """The program as a callable over its inputs, each graph run by `executor`; `gradient` and `plain` as for `bind`."""
     backward = None if grad.backward is None else executor(grad.backward)
-    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient)
+    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient, plain=plain)
+
+
+def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
+    """What the captured program does, by eager torch: its calls, one after the other."""
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        return replay(capture, inputs, lambda line: None)
 
 
 def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -40,5 +52,6 @@ def bind_capture(capture: Capture, options: Options | None = None) -> Callable[.
 def _bind_order(capture: Capture, options: Options) -> Program:
     following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
     grad = AotGrad().run(capture, options)
-    call = bind_interpreted(grad, lambda: _bind_order(capture, following))
+    plain = functools.partial(run_plain, capture) if options.gradient_order == 0 else None
+    call = bind_interpreted(grad, lambda: _bind_order(capture, following), plain)
     return call, tuple(given.used for given in grad.binding.inputs)

@@ -303,8 +303,9 @@ class Tracer:
         abstract = AbstractTensor(lifted.meta, lifted.storage_record, requires_grad=True)
         if real.is_leaf:
             return abstract
-        with self.mode, torch.enable_grad():
-            return abstract.view_as(abstract)
+        with torch.enable_grad():
+            # Function.apply itself is Python that looks for functorch wrappers; this is what it calls.
+            return super(torch.autograd.Function, _Made).apply(abstract)
 
     def tensor_of(self, abstract: AbstractTensor, name: str) -> TensorValue:
         """The value of a node's result; an input that an in-place op returns stays itself."""
@@ -504,3 +505,11 @@ def _line_of(frame: Frame) -> SourceLine:
     code = frame.function.code
     line = frame.current.line if frame.current is not None else code.co_firstlineno
     return SourceLine(code.co_filename, line, code.co_qualname)
+
+
+class _Made(torch.autograd.Function):
+    """The same tensor as something that was computed: neither a leaf nor a view of one, so that it may be written."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: AbstractTensor) -> AbstractTensor:
+        return AbstractTensor(leaf.meta, leaf.storage_record)

@@ -8,14 +8,16 @@ import functools
 import itertools
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import stagewire
-from aotgrad.bind import bind
+from aotgrad import bind, run_plain
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
+from stagefold.errors import RunsPlain
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
@@ -67,23 +69,23 @@ class StagefoldBackend:
             program, cached, key = self._program(capture, observe, traced=trace is not None)
             progress.step("cache", 0.0) if cached else None
             start = time.perf_counter()
-            function = self.load(program, capture)
+            function = self.load(program, capture, _Plain(capture))
             seconds.append(("load", time.perf_counter() - start))
         self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
         return function
 
-    def load(self, program: Program, capture: Capture | None = None) -> Callee:
+    def load(self, program: Program, capture: Capture | None = None, plain: Callee | None = None) -> Callee:
         """Compile (or fetch) the machine code of both directions and bind them.
 
         With the capture of the program at hand its gradients can be differentiated: their programs are made when a
-        backward with create_graph=True first asks for them.
+        backward with create_graph=True first asks for them. `plain` as for `aotgrad.bind`.
         """
         directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
         loaded = load_unit(units, cache_dir=directory)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
-        return bind(program.binding, loaded[0], backward, gradient=gradient)
+        return bind(program.binding, loaded[0], backward, gradient=gradient, plain=plain)
 
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
@@ -112,6 +114,27 @@ class StagefoldBackend:
         if key is not None:
             self._cache.write(key, program)
         return program, False, key
+
+
+class _Plain:
+    """Runs the captured calls by eager torch, for inputs that share memory in a way the program was not made for.
+
+    Exact, and as slow as eager; the first such call says so.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self.calls = 0
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        if not self.calls:
+            warnings.warn(
+                f"{self._capture.code.name} runs plain for inputs that share memory with one that it writes into, or "
+                "that start elsewhere in their storage than those it was compiled for",
+                RunsPlain, stacklevel=3,
+            )  # fmt: skip
+        self.calls += 1
+        return run_plain(self._capture, *inputs)
 
 
 def _trace_directory(root: Path | None, capture: Capture) -> Path | None:

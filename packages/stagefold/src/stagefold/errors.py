@@ -60,3 +60,7 @@ class CacheWarning(UserWarning):
 
 class NoEffect(UserWarning):
     """An argument of torch.compile that is accepted and changes nothing in this version."""
+
+
+class RunsPlain(UserWarning):
+    """A compiled program met inputs that it was not made for, and its calls ran by eager torch."""

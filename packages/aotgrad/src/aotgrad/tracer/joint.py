@@ -26,7 +26,7 @@ from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritt
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
-from aotgrad.tracer.values import Memory, Traced
+from aotgrad.tracer.values import DATA, Memory, Traced
 from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
 from stagewire.graph import Graph, Ref, Value
@@ -93,11 +93,11 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         recorder.line = line
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        outputs = replay(capture, tuple(given.tensor for given in inputs), on_line)
+        outputs = replay(capture, tuple(given.tensor for given in inputs), on_line, {DATA: mode.data})
     recorder.line = None
     try:
         plan = plan_outputs(mode, inputs, outputs)
-        _refuse_changes(capture, inputs, plan)
+        _refuse_changes(capture, inputs, plan, training)
     except RuntimeError as error:  # an output whose history torch itself refuses to tell
         raise BackwardFailed(str(error)) from error
     written = frozenset(mutation.input for mutation in plan.mutations)
@@ -177,7 +177,7 @@ def _is_leaf(capture: Capture, given: Input) -> bool:
     return any(isinstance(g, TensorIs) and g.source == given.source and g.is_leaf for g in capture.guards)
 
 
-def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan) -> None:
+def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan, training: bool) -> None:
     """What the program does to its inputs or outputs that no binding can do afterwards."""
     for given in inputs:
         name, leaf = given.bound.name, given.leaf
@@ -187,8 +187,12 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan) -> 
             raise MetadataMutation(f"the program detaches the input {name} in place")
         if leaf.is_leaf and leaf.grad is not None:
             raise NoGraphForm(f"the program accumulates a gradient into the input {name}")
-    if not capture.state.grad_enabled and any(tensor is not None for tensor in plan.tensors):
+    if not any(tensor is not None for tensor in plan.tensors):
+        return
+    if not capture.state.grad_enabled:
         raise UnsupportedOutput("an output is computed under enable_grad() in a program that is called without")
+    if training and not any(given.leaf.requires_grad for given in inputs):
+        raise UnsupportedOutput("an output has a history that reaches no input, but a tensor that the program makes")
 
 
 def _joint(

@@ -22,7 +22,7 @@ from aotgrad.errors import MetadataMutation, NoFunctionalForm, NoInverse, Unlift
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
-from aotgrad.tracer.values import Memory, Step, Traced
+from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
 from stagewire.graph import Ref
 
@@ -40,7 +40,8 @@ class TraceMode(AbstractMode):
     """Records into `recorder`.
 
     constants: the real tensors met, by the name of their value. fixed_inputs: inputs that are addressed from the start
-    of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm.
+    of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm. counts_writes:
+    False while an op writes without moving the version counter.
     """
 
     tensor_class = Traced
@@ -52,6 +53,7 @@ class TraceMode(AbstractMode):
         self.memories: list[Memory] = []
         self.fixed_inputs: set[int] = set()
         self.keeps_statistics = True
+        self.counts_writes = True
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 
@@ -197,6 +199,12 @@ class TraceMode(AbstractMode):
         step = Step(None, target, (), {}, source.meta, source.meta)
         return self._look(source, source.meta, step, self.content(source))
 
+    def data(self, source: Traced) -> Traced:
+        """`source.data`: the same memory, detached, and writes through it do not count."""
+        tensor = source.detach()
+        tensor.steps = (*source.steps, Step(None, DATA, (), {}, source.meta, source.meta))
+        return tensor
+
     def _look(self, source: Traced, meta: Meta, step: Step, value: Ref) -> Traced:
         memory = source.memory
         tensor = Traced(meta, memory, (*source.steps, step))
@@ -269,7 +277,7 @@ class TraceMode(AbstractMode):
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
         memory = tensor.memory
-        if has_internal_overlap(tensor.meta):
+        if may_overlap_itself(tensor.meta):
             raise NoInverse(f"a write into {tensor.meta}, where several elements are one memory location")
         bases = [memory.value]
         for step in tensor.steps[:-1]:
@@ -280,6 +288,7 @@ class TraceMode(AbstractMode):
         memory.value = self._restride(new, memory)
         memory.generation += 1
         memory.write()
+        memory.versions += self.counts_writes and all(step.target != DATA for step in tensor.steps)
         memory.written_in_backward |= self.recorder.phase == "backward"
         if not tensor.steps:
             tensor.value, tensor.generation = memory.value, memory.generation
@@ -370,9 +379,16 @@ def is_plain_number(meta: Meta) -> bool:
     return meta.ndim == 0 and not meta.dtype.is_complex and not meta.storage_offset
 
 
-def has_internal_overlap(meta: Meta) -> bool:
-    """Do several elements surely stand on one memory location (what eager refuses to write)."""
-    return any(n > 1 and s == 0 for n, s in zip(meta.shape, meta.stride, strict=True)) and 0 not in meta.shape
+def may_overlap_itself(meta: Meta) -> bool:
+    """May several elements stand on one memory location: the order of writing would then show."""
+    if 0 in meta.shape:
+        return False
+    reach = 0
+    for step, size in sorted((s, n) for n, s in zip(meta.shape, meta.stride, strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += (size - 1) * step
+    return False
 
 
 def same_layout(first: Meta, second: Meta) -> bool:

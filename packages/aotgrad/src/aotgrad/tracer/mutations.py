@@ -158,8 +158,10 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     if not training or (mean is None and variance is None):
         return mode.compute(aten.native_batch_norm.default, args)
     refs = mode.emit(aten._native_batch_norm_legit_functional.default, tuple([mode.refs(a) for a in args]), {})
+    mode.counts_writes = False  # eager's kernel writes them without counting
     assign(mode, mean, refs[3])
     assign(mode, variance, refs[4])
+    mode.counts_writes = True
     if not mode.keeps_statistics:
         # So that what is computed here does not depend on statistics that may have been overwritten since.
         return mode.compute(aten.native_batch_norm.default, (*args[:3], None, None, *args[5:]))

@@ -12,13 +12,14 @@ from absint import to_wire
 from absint.wire import to_arg
 from aotgrad.errors import MetadataMutation, UnsupportedOutput
 from aotgrad.tracer.mode import TraceMode
-from aotgrad.tracer.values import Memory, Step, Traced
+from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from stagewire.grad import BoundInput, BoundOutput, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Ref
 
 __all__ = ["Placeholder", "Plan", "plan_more_outputs", "plan_outputs"]
 
 _DETACH = ("aten.detach.default", ())
+_DETACHING = (_DETACH, (DATA, ()))
 
 
 class Placeholder(msgspec.Struct, eq=False):
@@ -89,7 +90,7 @@ def _plan_mutation(plan: Plan, index: int, given: Placeholder) -> None:
     result = plan.add(memory.value, given.tensor)
     if not visible:
         plan.tensors[result] = None
-    plan.mutations.append(Mutation(index, result, visible))
+    plan.mutations.append(Mutation(index, result, visible, memory.versions))
 
 
 def _groups(inputs: list[Placeholder], outputs: tuple[Any, ...]) -> dict[int, int]:
@@ -145,9 +146,10 @@ def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, do
 
 def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
     chain = [_link(step) for step in output.steps]
-    if base.requires_grad and not output.requires_grad and _DETACH not in chain:
+    is_detached = any(link in _DETACHING for link in chain)
+    if base.requires_grad and not output.requires_grad and not is_detached:
         chain.append(_DETACH)
-    if _DETACH in chain and output.requires_grad:
+    if is_detached and output.requires_grad:
         raise UnsupportedOutput(f"an output {output.meta} is detached from its base and requires grad itself")
     return tuple(chain)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from absint.functions import Functions, custom_functions, function_of, tensor_leaves
@@ -23,10 +24,16 @@ _OBJECT_CALLS = frozenset(
 ) | {"torch.autograd.backward"}  # fmt: skip
 
 
-def replay(capture: Capture, inputs: tuple[Any, ...], on_line: Callable[[SourceLine | None], None]) -> tuple[Any, ...]:
+def replay(
+    capture: Capture,
+    inputs: tuple[Any, ...],
+    on_line: Callable[[SourceLine | None], None],
+    instead: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+) -> tuple[Any, ...]:
     """The outputs of the captured graph on `inputs`; `on_line` hears the user's line before each call.
 
-    Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture).
+    Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture). `instead` has
+    functions to call for some targets.
     """
     graph, functions = capture.graph, custom_functions(capture.functions)
     values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
@@ -36,7 +43,7 @@ def replay(capture: Capture, inputs: tuple[Any, ...], on_line: Callable[[SourceL
 
     for node in graph.nodes:
         on_line(node.line)
-        leaves = list(tensor_leaves(_call(node, value_of, functions)))
+        leaves = list(tensor_leaves(_call(node, value_of, functions, instead)))
         if len(leaves) != len(node.results):
             raise BadCapture(
                 f"{node.target} returned {len(leaves)} tensors, the Capture names {len(node.results)}",
@@ -47,11 +54,13 @@ def replay(capture: Capture, inputs: tuple[Any, ...], on_line: Callable[[SourceL
     return tuple(_output(arg, values) for arg in graph.outputs)
 
 
-def _call(node: Node, value_of: Callable[[Ref], Any], functions: Functions) -> Any:
+def _call(
+    node: Node, value_of: Callable[[Ref], Any], functions: Functions, instead: Mapping[str, Callable[..., Any]]
+) -> Any:
     if node.target in _OBJECT_CALLS:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
-        function = function_of(node, functions)
+        function = instead.get(node.target) or function_of(node, functions)
         args = [from_arg(arg, value_of) for arg in node.args]
         kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
         return function(*args, **kwargs)

@@ -20,7 +20,10 @@ from absint import AbstractTensor, Meta
 from absint.tensor import Storage
 from stagewire.graph import Ref
 
-__all__ = ["Memory", "Step", "Traced"]
+__all__ = ["DATA", "Memory", "Step", "Traced"]
+
+DATA = "torch.Tensor.data.__get__"
+"""The step from a tensor to its `.data`: a detached view with a version counter of its own."""
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
@@ -41,10 +44,10 @@ class Memory(Storage):
     """One storage of the program: its current content as a recorded value of the base's type.
 
     input: position of the input that owns it, or None. base: the first tensor made on it (dropped after the trace,
-    so that tensors and autograd nodes form no cycles).
+    so that tensors and autograd nodes form no cycles). versions: how far the version counter moved.
     """
 
-    __slots__ = ("base", "generation", "input", "meta", "value", "written_in_backward")
+    __slots__ = ("base", "generation", "input", "meta", "value", "versions", "written_in_backward")
 
     def __init__(self, meta: Meta, value: Ref, input: int | None = None, constant: torch.Tensor | None = None) -> None:
         super().__init__(constant)
@@ -53,6 +56,7 @@ class Memory(Storage):
         self.generation = 0
         self.input = input
         self.base: Traced | None = None
+        self.versions = 0
         self.written_in_backward = False
 
     @property

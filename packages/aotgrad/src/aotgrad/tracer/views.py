@@ -121,6 +121,17 @@ def _as_strided_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, 
     return emit(aten.as_strided_scatter.default, (base, content, *step.args), {})
 
 
+def _by_index(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
+    """Any view that shows no element twice: the same view of the elements' numbers says where each one belongs."""
+    meta = step.before
+    numbers = emit(aten.arange.default, (numel(meta.shape),), {"dtype": torch.int64, "device": meta.device})
+    numbers = emit(step.func, (emit(aten.view.default, (numbers, list(meta.shape)), {}), *step.args), step.kwargs)
+    places = reshape_value(emit, metas, numbers, (numel(step.after.shape),))
+    row = reshape_value(emit, metas, content, (numel(step.after.shape),))
+    new = emit(aten.scatter.src, (reshape_value(emit, metas, base, (numel(meta.shape),)), 0, places, row), {})
+    return emit(aten.view.default, (new, list(meta.shape)), {})
+
+
 def _view_dtype_back(emit: Emit, metas: dict[str, Meta], step: Step, base: Ref, content: Ref) -> Ref:
     if not is_contiguous(metas[content.name].shape, metas[content.name].stride):
         content = emit(aten.clone.default, (content,), {"memory_format": torch.contiguous_format})
@@ -148,6 +159,7 @@ _INVERSES: dict[OpOverload, Any] = {
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
     aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
     aten.as_strided.default: _as_strided_back,
+    aten.unfold.default: _by_index,
     aten.view.dtype: _view_dtype_back,
     aten.view_as_real.default: _other(aten.view_as_complex.default),
     aten.view_as_complex.default: _other(aten.view_as_real.default),

@@ -87,7 +87,7 @@ def bindings(
     mutations: list[Mutation] = []
     for number in range(len(interface.inputs) if tensors else 0):
         if draw(st.sampled_from([False, False, True])):
-            mutations.append(Mutation(number, draw(st.sampled_from(tensors)), draw(st.booleans())))
+            mutations.append(Mutation(number, draw(st.sampled_from(tensors)), draw(st.booleans()), draw(_COUNTS)))
     mutated = {mutation.input for mutation in mutations}
     roles = [draw(st.sampled_from(("parameter", "buffer", "tensor"))) for _ in interface.inputs]
     inputs = tuple(
@@ -144,6 +144,7 @@ def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[S
     return tuple(draw(st.lists(st.one_of(choices), max_size=2))) if choices else ()
 
 
+_COUNTS = st.integers(0, 3)
 _RARELY = st.sampled_from([False, False, False, True])
 
 

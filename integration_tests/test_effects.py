@@ -1,0 +1,52 @@
+"""After a compiled call everything stands as eager leaves it: values, types, memory, versions, history, gradients."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import stagefold
+from aotgrad.testing.effect_programs import ALIASED, PROGRAMS, RUN_PLAIN
+from aotgrad.testing.effects import differences, observe
+from stagefold.errors import RunsPlain
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_compiled_program_leaves_what_eager_leaves(name: str) -> None:
+    program, make = PROGRAMS[name]
+    call = stagefold.compile(program, fullgraph=True)
+    expected = observe(program, make)
+    assert differences(expected, observe(call, make)) == []
+    assert differences(expected, observe(call, make)) == [], "the second call"
+
+
+@pytest.mark.parametrize("name", ALIASED)
+def test_inputs_that_share_memory_run_plain(name: str) -> None:
+    program, make = ALIASED[name]
+    call = stagefold.compile(program, fullgraph=True)
+    with pytest.warns(RunsPlain):
+        found = observe(call, make)
+    assert differences(observe(program, make), found) == []
+
+
+def test_the_same_program_is_compiled_for_inputs_that_do_not() -> None:
+    program, make = ALIASED["two overlapping slices"]
+    call = stagefold.compile(program, fullgraph=True)
+
+    def apart() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        return [x.clone() for x in make()[0]], []
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert differences(observe(program, apart), observe(call, apart)) == []
+    with pytest.warns(RunsPlain):
+        assert differences(observe(program, make), observe(call, make)) == []
+
+
+@pytest.mark.filterwarnings("ignore:runs plain")
+@pytest.mark.parametrize("name", RUN_PLAIN)
+def test_what_no_graph_can_say_runs_plain(name: str) -> None:
+    program, make = RUN_PLAIN[name]
+    assert differences(observe(program, make), observe(stagefold.compile(program), make)) == []
