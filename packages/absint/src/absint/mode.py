@@ -150,7 +150,8 @@ class AbstractMode(TorchDispatchMode):
         kernel = _fake_kernel(record.func)
         if kernel is None:
             return self.fallback.types(record, metas, named)
-        with self, torch.no_grad():
+        # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
+        with AbstractMode(fallback=self.fallback), torch.no_grad():
             result = kernel(*_map_metas(metas, AbstractTensor), **_map_metas(named, AbstractTensor))
         return self._type(result)
 
