@@ -1,10 +1,11 @@
 """What a call pays for guards and dispatch, beside torch.compile, in one run.
 
-    python benchmarks/guards.py [--layers 12] [--repeat 300] [--rounds 7]
+    python benchmarks/guards.py [--layers 17] [--repeat 300] [--rounds 7]
 
 Each program is captured by both; the compiled graph is replaced by a function that returns ready
-tensors, so that the time of a call is guards, reading of inputs and dispatch alone. Ours and theirs
-take turns; the best of the rounds' medians is printed, in microseconds, with the ratio.
+tensors, so that the time of a call is guards, reading of inputs and dispatch alone. Ours and theirs take turns; the
+best of the rounds' medians is printed, in microseconds. "nothing" returns a ready tensor, and the ratio is of what is
+added to it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """GPT-2 in small: 12 layers have 149 parameters in 163 modules."""
+    """GPT-2 in small: 17 layers have 209 parameters in 228 modules."""
 
     def __init__(self, layers: int, width: int = 16) -> None:
         super().__init__()
@@ -75,11 +76,11 @@ class Decoder(nn.Module):
 
 
 class Perceptrons(nn.Module):
-    """A few layers, as in a small policy network."""
+    """Small layers, one after the other: three are a policy network."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+        self.layers = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(4, 4), nn.Tanh())))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x)
@@ -99,7 +100,8 @@ class Program:
 def programs(layers: int) -> tuple[Program, ...]:
     return (
         Program("a + b", add, (torch.ones(2), torch.ones(2))),
-        Program("3 linear layers", Perceptrons(), (torch.ones(1, 4),)),
+        Program("3 small layers", Perceptrons(3), (torch.ones(1, 4),)),
+        Program("24 small layers", Perceptrons(24), (torch.ones(1, 4),)),
         Program(f"decoder, {layers} layers", Decoder(layers), (torch.zeros(1, 8, dtype=torch.int64),)),
     )
 
@@ -155,14 +157,14 @@ def measure(program: Program, repeat: int, rounds: int) -> tuple[float, float, f
     row = f"{len(entry_of(calls['ours']).guard.guards):7}{guard.input_count:7}{guard.replays:9}"
     print(
         f"{program.name:22}{row}{best['nothing']:10.2f}{best['ours']:9.2f}{best['theirs']:9.2f}"
-        f"{best['ours'] / best['theirs']:8.3f}"
+        f"{(best['ours'] - best['nothing']) / (best['theirs'] - best['nothing']):8.3f}"
     )
     return best["nothing"], best["ours"], best["theirs"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--layers", type=int, default=17)
     parser.add_argument("--repeat", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
