@@ -42,8 +42,8 @@ def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | Non
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether the class was made by a class statement, so that its instances are modelled attribute by attribute."""
-    return any(
+    """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
+    return issubclass(cls, types.SimpleNamespace) or any(
         base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0)
         for base in cls.__mro__
     )

@@ -11,7 +11,7 @@ import torch
 
 from bytecap.attributes import bind, is_python_class, static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from bytecap.fold import fold_call
+from bytecap.fold import fold_call, run
 from bytecap.handlers import HANDLERS, handler_of, is_pure
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
@@ -24,6 +24,12 @@ from bytecap.values.sequences import ListValue, TupleValue, field_names
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
+
+
+# Py_TPFLAGS_IS_ABSTRACT: a class with abstract methods, of which object.__new__ makes no instance.
+_IS_ABSTRACT = 1 << 20
+# Classes whose `__init__` in C fills the instance.
+_FILLED = (BaseException, types.SimpleNamespace)
 
 
 def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -65,6 +71,8 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
         if not issubclass(made.python_type(), cls):
             return made
     else:
+        if (args or kwargs) and new is object.__new__ and cls.__init__ is object.__init__:
+            raise tracer.raises(TypeError, f"{cls.__name__}() takes no arguments")
         made = allocate(tracer, cls, args)
     _initialise(tracer, made, cls, args, kwargs)
     return made
@@ -76,12 +84,14 @@ def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwarg
         tracer.guard_lookup(cls, "__init__")
     if isinstance(init, types.FunctionType):
         bind(tracer, init, owner or cls, made, cls, "__init__").call(tracer, args, kwargs)
-    elif isinstance(made, ObjectValue) and (made.base is not None or isinstance(made, ExceptionValue)):
+    elif isinstance(made, ObjectValue) and (made.base is not None or issubclass(cls, _FILLED)):
         made.call_method(tracer, "__init__", args, kwargs)
 
 
 def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
     """What the C `__new__` of the class's builtin base makes: an empty instance."""
+    if cls.__flags__ & _IS_ABSTRACT:
+        run(tracer, object.__new__, (cls,))
     if issubclass(cls, BaseException):
         return ExceptionValue(cls, list(args))
     if field_names(cls) and issubclass(cls, tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bytecap.deque_methods import DEQUE_METHODS
@@ -359,8 +360,12 @@ def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
 def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Value) -> Value:
     if isinstance(self, ExceptionValue):
         self.initialise(tracer, list(args), kwargs)
+    elif issubclass(self.cls, SimpleNamespace):
+        self.attributes.call_method(tracer, "update", list(args), kwargs)
     elif self.base is not None and not isinstance(self.base, (Constant, TupleValue)):
         _init_container(tracer, self.base, *args, **kwargs)
+    elif self.base is None and (args or kwargs) and isinstance(self.cls.__init__, FunctionType):
+        raise tracer.raises(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
     return NONE
 
 

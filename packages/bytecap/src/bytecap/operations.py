@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -319,6 +320,8 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         )
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         return _dicts_equal(tracer, left, right)
+    if _is_namespace(left) and _is_namespace(right):
+        return _dicts_equal(tracer, left.attributes, right.attributes)  # type: ignore[attr-defined]
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
@@ -333,6 +336,10 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return bool(run(tracer, operator.eq, (left.concrete(), right.concrete())))
     except NotConcrete:
         return False
+
+
+def _is_namespace(value: Value) -> bool:
+    return issubclass(value.python_type(), SimpleNamespace)
 
 
 def _dicts_equal(tracer: Tracer, left: DictValue, right: DictValue) -> bool:

@@ -17,7 +17,7 @@ _HEAP_TYPE = 1 << 9
 
 def new_object(cls: type) -> Any:
     """An instance of `cls` without its `__init__`."""
-    return object.__new__(cls)
+    return types.SimpleNamespace.__new__(cls) if issubclass(cls, types.SimpleNamespace) else object.__new__(cls)
 
 
 def new_container(base: Any, cls: type) -> Any:

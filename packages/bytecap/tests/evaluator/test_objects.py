@@ -8,6 +8,7 @@ import abc
 import dataclasses
 import enum
 import functools
+import types
 import typing
 
 import pytest
@@ -297,6 +298,41 @@ def setattr_and_vars(x):
     d.a = x
     delattr(d, "b")
     return d.__dict__, vars(d), d.a
+
+
+HYPER = types.SimpleNamespace(rate=0.5, layers=[1, 2])
+
+
+class Options(types.SimpleNamespace):
+    def __init__(self, **more):
+        super().__init__(depth=2, **more)
+
+
+@PROGRAMS.add(matrix, lambda: types.SimpleNamespace(steps=1, seen=[]))
+def namespaces(x, state):
+    state.steps += 1
+    state.seen.append(state.steps)
+    state.last = x * state.steps
+    made = types.SimpleNamespace(a=x, b=[1])
+    made.c = getattr(HYPER, "rate", 9), hasattr(HYPER, "nothing"), sum(HYPER.layers)
+    same = types.SimpleNamespace(a=x, b=[1]) == types.SimpleNamespace(b=[1], a=x), made == types.SimpleNamespace()
+    return made, same, Options(width=x), vars(made)["b"], state
+
+
+class Sealed:
+    def __init__(self, value):
+        super().__init__(value)
+
+
+@PROGRAMS.add(matrix)
+def wrong_construction(x):
+    complaints = []
+    for make in (Abs, lambda: HasDesc(4), lambda: Sealed(5)):
+        try:
+            make()
+        except TypeError as error:
+            complaints.append(str(error))
+    return x * len(complaints), complaints
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

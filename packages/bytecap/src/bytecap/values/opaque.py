@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import DisabledCall
 from bytecap.hook import Dispatcher
+from bytecap.attributes import static_lookup
+from bytecap.errors import UnsupportedCall
 from bytecap.values.base import Value
 from stagewire.capture import Source
 
@@ -87,6 +89,9 @@ _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
 )
 
 
+_MISSING: Any = object()
+
+
 class OpaqueValue(Value):
     """An object without a model; it has identity, and real attributes of its type."""
 
@@ -102,6 +107,15 @@ class OpaqueValue(Value):
     def concrete(self) -> Any:
         return self.real
 
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        found = vars(self.real).get(name, _MISSING) if hasattr(self.real, "__dict__") else _MISSING
+        if found is not _MISSING:
+            return tracer.wrap(found, tracer.attribute_source(self.source, name))
+        is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
+        if not is_known and hasattr(self.real, name):
+            raise UnsupportedCall(f"attribute {name!r} of a {self.describe()}, which its class computes")
+        return super().get_attribute(tracer, name)
+
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         for cls, meaning in _CALLS:
             if isinstance(self.real, cls):
@@ -111,19 +125,28 @@ class OpaqueValue(Value):
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
 
+        self._need_fixed()
         return run(tracer, len, (self.real,))
 
     def truth(self, tracer: Tracer) -> bool:
         from bytecap.fold import run
 
+        if any(static_lookup(type(self.real).__mro__, name)[1] for name in ("__bool__", "__len__")):
+            self._need_fixed()
         return run(tracer, bool, (self.real,))
 
     def iterate(self, tracer: Tracer) -> Value:
         from bytecap.fold import run
         from bytecap.values.iterators import HostIterator
 
+        self._need_fixed()
         members = run(tracer, list, (self.real,))
         return HostIterator(tracer.wrap(member, None) for member in members)
+
+    def _need_fixed(self) -> None:
+        """The content of any other object may change, and no guard would see it."""
+        if not any(isinstance(self.real, cls) for cls, _ in _PURE_METHODS):
+            raise UnsupportedCall(f"the content of a {self.describe()}")
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.real)
