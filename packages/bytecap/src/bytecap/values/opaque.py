@@ -12,10 +12,9 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from bytecap.errors import DisabledCall
-from bytecap.hook import Dispatcher
 from bytecap.attributes import static_lookup
-from bytecap.errors import UnsupportedCall
+from bytecap.errors import DisabledCall, UnsupportedCall
+from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from stagewire.capture import Source
 
