@@ -115,10 +115,6 @@ def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> 
     return PartialValue(function, list(args), dict(kwargs))
 
 
-def _property(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    return fold_call(tracer, property, list(args), kwargs)
-
-
 def _method_type(tracer: Tracer, function: Value, receiver: Value) -> Value:
     return MethodValue(function, receiver)
 

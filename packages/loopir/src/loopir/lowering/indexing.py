@@ -9,7 +9,6 @@ from loopir.lowering.context import Lowering
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref
 from stagewire.loop import Index
-from stagewire.types import TensorType
 
 
 def position(ops: Recorder, buffer: str, at: tuple[Index, ...], size: Dim) -> Index:
@@ -111,11 +110,6 @@ def _indexed_shape(call: Call, geometry: AdvancedIndex) -> tuple[Dim, ...]:
     common: tuple[Dim, ...] = next((call.types[b].shape for b in geometry.buffers.values()), ())
     rest = tuple(size for d, size in enumerate(geometry.shape) if d not in geometry.buffers)
     return (*rest[: geometry.first], *common, *rest[geometry.first :])
-
-
-def value_type(call: Call, name: str) -> TensorType:
-    """The type of a tensor argument."""
-    return call.tensor(name)[1]
 
 
 TABLE = {

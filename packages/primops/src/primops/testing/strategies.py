@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from primops.aten import argument_of, overload, tensor_type
 from primops.meanings import DTYPES
-from primops.stage import lower_graph
 from stagewire.graph import Arg, Graph, Node, Ref, Value
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -35,11 +34,6 @@ def programs(draw: Draw, max_nodes: int = 10, ops: Sequence[str] | None = None) 
     for _ in range(draw(st.integers(1, max_nodes))):
         KINDS[draw(st.sampled_from(sorted(ops or KINDS)))](writer)
     return writer.finish()
-
-
-def lowered_programs(max_nodes: int = 10) -> st.SearchStrategy[Program]:
-    """Graphs of prims and externs, and inputs for them, for tests of what reads Prim documents."""
-    return programs(max_nodes).map(lambda program: (lower_graph(program[0]), program[1]))
 
 
 class _Writer:
