@@ -1,12 +1,15 @@
-"""torch.autograd.Function through all stages: the program's own backward is what runs."""
+"""Programs whose gradients take a way of their own, through all stages: torch.autograd.Function, checkpoints, rows at
+places that only the run knows."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import stagefold
+from stagewire.errors import StageError
 
 
 class Square(torch.autograd.Function):
@@ -57,12 +60,22 @@ class Clipped(torch.autograd.Function):
         return kept @ weight, kept.t() @ x
 
 
+def write_row(x, w):
+    y = x * 2
+    y[w[0].argmax() - 1] = w[1]
+    y[:, w[1].argmin()] = 0.5
+    return y * y
+
+
 PROGRAMS = {
     "square": lambda x, w: Square.apply(x * 2) + 1,
     "rounded": lambda x, w: Rounded.apply(x, 4) * x,
     "in place": lambda x, w: InPlace.apply(x * 1) * 2,
     "clipped": lambda x, w: Clipped.apply(x.tanh(), w)[0],
     "mask": lambda x, w: torch.where(*reversed(Clipped.apply(x, w.sigmoid()[:4])), x),
+    "row": lambda x, w: (x * 2)[w[:3, 0].argmax()] * w[:, w[2].argmax() - 2],
+    "write row": write_row,
+    "checkpoint": lambda x, w: checkpoint(lambda a, b: (a @ b).sin(), x, w, use_reentrant=False),
     "nested": lambda x, w: Square.apply(Rounded.apply(Square.apply(x), 8)),
 }
 
@@ -80,3 +93,17 @@ def test_gradients(name: str) -> None:
         assert (expected is None) == (found is None)
         if expected is not None:
             torch.testing.assert_close(found, expected)
+
+
+def test_written_row_is_refused() -> None:
+    """A copy of the row stands for the view in the trace, and must not be written."""
+
+    def program(x, i):
+        y = x * 2
+        y[i] += 1
+        return y
+
+    with pytest.raises(StageError, match="AG004"):
+        stagefold.compile(program, fullgraph=True)(torch.ones(3), torch.tensor(1))
+    with pytest.raises(StageError, match="AG007"):
+        stagefold.compile(lambda x, i: x[i], fullgraph=True)(torch.ones(3), torch.tensor(1))

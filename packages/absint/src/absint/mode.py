@@ -9,7 +9,8 @@ method; `result_types`, `finish`, `lift` and `wrap` are the pieces to build it f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -151,7 +152,7 @@ class AbstractMode(TorchDispatchMode):
         if kernel is None:
             return self.fallback.types(record, metas, named)
         # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
-        with AbstractMode(fallback=self.fallback), torch.no_grad():
+        with AbstractMode(fallback=self.fallback), torch.no_grad(), _named_refusal(record.name):
             result = kernel(*_map_metas(metas, AbstractTensor), **_map_metas(named, AbstractTensor))
         return self._type(result)
 
@@ -284,6 +285,17 @@ class AbstractMode(TorchDispatchMode):
         if kind is tuple:
             return tuple([self._type(item) for item in value])
         return self._abstract(value).meta if isinstance(value, torch.Tensor) else value
+
+
+@contextlib.contextmanager
+def _named_refusal(name: str) -> Iterator[None]:
+    """A custom op without a fake kernel has one that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "no fake impl" not in str(error):
+            raise
+        raise NoTypeRule(f"the custom op {name} has no fake kernel") from error
 
 
 def _fake_kernel(func: OpOverload) -> Callable[..., Any] | None:

@@ -41,6 +41,8 @@ UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
 is noted in its books."""
 PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
 """Python functions that give back their argument where no transform of torch.func is active (a guard of its own)."""
+# What torch keeps its own capture out of is evaluated here like any function.
+_HIDDEN_FROM_TORCH = torch._disable_dynamo(lambda: None).__code__
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
@@ -65,6 +67,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
                 return inline(tracer, function, args, kwargs)
         if is_pure(real):
             return fold_call(tracer, real, args, kwargs)
+        if real.__code__ is _HIDDEN_FROM_TORCH:
+            return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:
             return Constant(None)
         if (real.__module__, real.__qualname__) in PASSED_ON:

@@ -13,7 +13,9 @@ from absint.errors import TypeRuleError
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
+from bytecap.indexing import with_known_index
 from bytecap.signals import NotConcrete
+from bytecap.torch_function import overridden_call
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.exceptions import UnknownText
@@ -67,9 +69,12 @@ def call_torch(
 ) -> Value:
     """Evaluate one torch call; `target` names functions that do not know their own name."""
     _refuse_setters(function)
+    overridden = overridden_call(tracer, function, args, kwargs)
+    if overridden is not None:
+        return overridden
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
-    result = _evaluate(tracer, function, host_args, host_kwargs)
+    result = _evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)
         return tracer.fresh(result)
@@ -139,7 +144,8 @@ def _target(function: Any) -> str:
     try:
         return target_name(function)
     except StageError as error:
-        raise UnsupportedCall(f"{function!r} has no name in torch: {error.message}") from None
+        name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+        raise UnsupportedCall(f"{name}, a function of torch without a public name") from error
 
 
 def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Value:

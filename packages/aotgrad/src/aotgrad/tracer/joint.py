@@ -23,6 +23,7 @@ from aotgrad.errors import (
 )
 from aotgrad.joint import Joint
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
+from aotgrad.tracer.indexing import Row, refuse_lost_views, row_calls
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
@@ -88,13 +89,17 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     mode.keeps_statistics = gradient_order == 0
     inputs = [_placeholder(mode, capture, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
+    rows: list[Row] = []
 
     def on_line(line: Any) -> None:
         recorder.line = line
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        outputs = replay(capture, tuple(given.tensor for given in inputs), on_line, {DATA: mode.data})
+        outputs = replay(
+            capture, tuple(given.tensor for given in inputs), on_line, {DATA: mode.data, **row_calls(rows)}
+        )
     recorder.line = None
+    refuse_lost_views(rows, outputs)
     try:
         plan = plan_outputs(mode, inputs, outputs)
         _refuse_changes(capture, inputs, plan, training)

@@ -269,6 +269,8 @@ def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 def _round(tracer: Tracer, value: Value, digits: Value | None = None) -> Value:
     if isinstance(value, TensorValue):
+        if not hasattr(torch.Tensor, "__round__"):
+            raise tracer.raises(TypeError, "type Tensor doesn't define __round__ method")
         return value.call_method(tracer, "round", [], {} if digits is None else {"decimals": digits})
     given = [] if digits is None else [digits]
     method = special(tracer, value, "__round__")
@@ -307,6 +309,9 @@ def _divmod(tracer: Tracer, left: Value, right: Value) -> Value:
             return method.call(tracer, [other], {})
     if isinstance(left, Constant) and isinstance(right, Constant):
         return fold_call(tracer, divmod, [left, right], {})
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        kinds = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+        raise tracer.raises(TypeError, f"unsupported operand type(s) for divmod(): {kinds}")
     return TupleValue([binary(tracer, "//", left, right), binary(tracer, "%", left, right)])
 
 

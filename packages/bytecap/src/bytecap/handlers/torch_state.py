@@ -125,7 +125,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
 } | {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()
-    if isinstance(function, types.FunctionType)
+    if isinstance(function, types.FunctionType) and name != "functional_call"
 }
 
 if hasattr(torch, "get_default_device"):

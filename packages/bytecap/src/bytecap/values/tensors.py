@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.errors import DataDependent, UnsupportedMutation
+from bytecap.errors import DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 # Attributes that follow from the tensor's type: read from the abstract tensor, no node.
 TYPE_ATTRIBUTES = frozenset(
-    {
+    name
+    for name in (
         "shape", "dtype", "device", "ndim", "requires_grad", "layout", "is_cuda", "is_cpu", "is_meta", "is_mps",
         "is_xpu", "is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_mkldnn", "is_leaf", "is_vulkan",
         "itemsize", "nbytes", "names", "is_ipu", "is_hpu", "is_xla", "is_maia", "is_mtia", "retains_grad",
-    }
+    )
+    if hasattr(torch.Tensor, name)
 )  # fmt: skip
 # Attributes that are tensors computed from it: one node each.
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
@@ -88,8 +90,10 @@ class TensorValue(Value):
         raise tracer.raises(AttributeError, f"'Tensor' object has no attribute '{name}'")
 
     def _grad(self, tracer: Tracer) -> Value:
-        if self.real is None or self.role == "constant":
+        if self.real is None:
             return Constant(None)
+        if self.role == "constant" and self.real.requires_grad:
+            raise UnsupportedValue("the gradient of a tensor that is read without a guard")
         return tracer.wrap(self.real.grad, tracer.attribute_source(self.source, "grad"))
 
     def _grad_fn(self) -> Value:
@@ -103,11 +107,17 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
             return
+        if name == "data" and isinstance(value, TensorValue) and self._shows_same_memory(value):
+            return
         if name in TYPE_ATTRIBUTES or name in VIEW_ATTRIBUTES or name in ("grad", "grad_fn"):
             raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
         if self.role != "result":
             raise UnsupportedMutation(f"cannot set attribute {name!r} of an outside tensor")
         self.attributes[name] = value
+
+    def _shows_same_memory(self, other: TensorValue) -> bool:
+        mine, given = self.abstract, other.abstract
+        return mine.storage_record is given.storage_record and mine.meta == given.meta
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.handlers import handler_of

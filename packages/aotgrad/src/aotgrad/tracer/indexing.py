@@ -1,0 +1,126 @@
+"""`x[i]` and `x[i] = y` where `i` is a 0-dim integer tensor: a view at a place that only the run knows.
+
+The trace reads a copy of the row instead, and writes a row back. That a copy stands for a view must not show: where it
+would, the program is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from aotgrad.errors import NoInverse, UnsupportedOutput
+from aotgrad.tracer.values import Memory, Traced
+
+__all__ = ["Row", "refuse_lost_views", "row_calls"]
+
+_INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
+
+
+class Row(NamedTuple):
+    """A copy that stands for a view of `source`, whose content then had this generation."""
+
+    copy: Memory
+    source: Memory
+    generation: int
+
+
+def row_calls(rows: list[Row]) -> dict[str, Callable[..., Any]]:
+    """What to call for indexing; each copy that stands for a view is noted in `rows`."""
+    return {
+        "torch.Tensor.__getitem__": partial(_read, rows),
+        "torch.Tensor.__setitem__": _write,
+    }
+
+
+def _read(rows: list[Row], x: Any, index: Any) -> Any:
+    found = _selection(x, index)
+    if found is None:
+        return torch.Tensor.__getitem__(x, index)
+    selected, rest = found
+    result = selected.read()[rest]
+    rows.append(Row(result.memory, x.memory, x.memory.generation))
+    return result
+
+
+def _write(x: Any, index: Any, value: Any) -> None:
+    found = _selection(x, index)
+    if found is None:
+        torch.Tensor.__setitem__(x, index, value)
+        return
+    selected, rest = found
+    selected.write(rest, value)
+
+
+def _selection(x: Any, index: Any) -> tuple[_Selection, tuple[Any, ...]] | None:
+    """The rows that an index names by 0-dim integer tensors, and the index that remains; None without any."""
+    if not isinstance(x, Traced):
+        return None
+    items = index if type(index) is tuple else (index,)
+    places = [at for at, item in enumerate(items) if _is_place(item)]
+    if not places:
+        return None
+    dims = [_dimension(x, items, at) for at in places]
+    rest = tuple(0 if at in places else item for at, item in enumerate(items))
+    return _Selection(x, dims, [items[at] for at in places]), rest
+
+
+def _is_place(item: Any) -> bool:
+    return isinstance(item, Traced) and not item.dim() and item.dtype in _INTEGERS
+
+
+def _dimension(x: Traced, index: tuple[Any, ...], at: int) -> int:
+    """The dimension of `x` that item `at` of the index selects from."""
+    if any(item is Ellipsis for item in index[:at]):
+        return x.dim() - sum(_width(item) for item in index[at:])
+    return sum(_width(item) for item in index[:at])
+
+
+def _width(item: Any) -> int:
+    """How many dimensions an item of an index takes."""
+    if item is None or item is Ellipsis or isinstance(item, bool):
+        return 0
+    return item.dim() if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else 1
+
+
+class _Selection:
+    """The rows of `x` at places in some of its dimensions, each dimension kept with size 1."""
+
+    def __init__(self, x: Traced, dims: list[int], places: list[Any]) -> None:
+        self.x = x
+        self.dims = dims
+        self.places = [
+            torch.where(place < 0, place + x.shape[dim], place).to(torch.int64).reshape(1)
+            for dim, place in zip(dims, places, strict=True)
+        ]
+
+    def read(self) -> Any:
+        """A copy of the rows."""
+        result: Any = self.x
+        for dim, place in zip(self.dims, self.places, strict=True):
+            result = result.index_select(dim, place)
+        return result
+
+    def write(self, rest: tuple[Any, ...], value: Any) -> None:
+        """Write `value` into the rows, at the index `rest` of them."""
+        parts: list[Any] = [self.x]
+        for dim, place in zip(self.dims, self.places, strict=True):
+            parts.append(parts[-1].index_select(dim, place))
+        parts[-1][rest] = value
+        for dim, place, outer, inner in zip(
+            self.dims[::-1], self.places[::-1], parts[-2::-1], parts[:0:-1], strict=True
+        ):
+            outer.index_copy_(dim, place, inner)
+
+
+def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...]) -> None:
+    """Refuse a program in which a row was written, its source was written after it, or both can be seen outside."""
+    returned = {id(output.memory) for output in outputs if isinstance(output, Traced)}
+    for row in rows:
+        if row.copy.generation or row.source.generation != row.generation:
+            raise NoInverse("a write into a tensor, or into a view of it by a 0-dim tensor as index")
+        if id(row.copy) in returned and (row.source.input is not None or id(row.source) in returned):
+            raise UnsupportedOutput("a view of an input or of another output by a 0-dim tensor as index")

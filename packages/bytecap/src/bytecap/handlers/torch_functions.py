@@ -1,0 +1,167 @@
+"""torch functions in Python whose meaning in captured code is simpler than their text."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint
+from torch.autograd.profiler import record_function
+
+from bytecap.errors import DataDependent, UnsupportedCall
+from bytecap.operations import is_none, truth
+from bytecap.torch_calls import call_torch
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.sequences import ListValue, Sequence, TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+NONE = Constant(None)
+_NO_CHOICE = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling "
+    "checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to "
+    "preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for more details on the "
+    "differences between the two variants."
+)
+_NO_CONTEXT = torch.utils.checkpoint.noop_context_fn
+
+
+def _checkpoint(
+    tracer: Tracer,
+    function: Value,
+    *args: Value,
+    use_reentrant: Value = NONE,
+    context_fn: Value | None = None,
+    determinism_check: Value = NONE,
+    debug: Value = NONE,
+    early_stop: Value = NONE,
+    **kwargs: Value,
+) -> Value:
+    """torch.utils.checkpoint.checkpoint is a call: what is kept for the backward is for later stages to choose."""
+    if context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT:
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint with a context_fn")
+    kwargs.pop("preserve_rng_state", None)
+    if is_none(use_reentrant):
+        _warn(tracer, _NO_CHOICE)
+    if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
+        return function.call(tracer, list(args), kwargs)
+    if kwargs:
+        raise tracer.raises(ValueError, "Unexpected keyword arguments: " + ",".join(kwargs))
+    if any(isinstance(arg, TensorValue) and arg.abstract.requires_grad for arg in args):
+        return function.call(tracer, list(args), {})
+    _warn(tracer, "None of the inputs have requires_grad=True. Gradients will be None")
+    return _without_gradients(tracer, function, list(args))
+
+
+def _warn(tracer: Tracer, text: str) -> None:
+    tracer.wrap(warnings.warn, None).call(tracer, [Constant(text)], {})
+
+
+def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Value:
+    """`function(*args)` as the reentrant checkpoint runs it where no argument requires grad."""
+    enabled = torch.is_grad_enabled()
+    switch = tracer.wrap(torch._C._set_grad_enabled, None)
+    switch.call(tracer, [Constant(False)], {})
+    try:
+        return function.call(tracer, args, {})
+    finally:
+        switch.call(tracer, [Constant(enabled)], {})
+
+
+def _nothing(tracer: Tracer, self: Value, *args: Value) -> Value:
+    return NONE
+
+
+def _itself(tracer: Tracer, self: Value) -> Value:
+    return self
+
+
+def _null_context(tracer: Tracer, *args: Value) -> Value:
+    return tracer.wrap(contextlib.nullcontext, None).call(tracer, [], {})
+
+
+def _tensor_from(function: Callable[..., Any]) -> Callable[..., Value]:
+    """torch.tensor, torch.as_tensor: of nested lists with tensors in them, a stack of those."""
+
+    def make(tracer: Tracer, data: Value, *args: Value, **kwargs: Value) -> Value:
+        leaves = list(_leaves(tracer, data)) if isinstance(data, Sequence) else []
+        if not any(isinstance(leaf, TensorValue) for leaf in leaves):
+            return call_torch(tracer, function, [data, *args], kwargs)
+        if args or not all(_is_plain_number(leaf, kwargs.get("dtype", NONE)) for leaf in leaves):
+            raise DataDependent(f"torch.{function.__name__}() of a list of tensors")
+        return _stack(tracer, data, leaves, kwargs)
+
+    return make
+
+
+def _is_plain_number(leaf: Value, dtype: Value) -> bool:
+    """Whether torch takes a leaf of a nested list without a warning or an error."""
+    if not isinstance(leaf, TensorValue):
+        return True
+    tensor = leaf.abstract
+    fits = is_none(dtype) or torch.can_cast(tensor.dtype, dtype.concrete())
+    return not tensor.dim() and not tensor.requires_grad and fits
+
+
+def _leaves(tracer: Tracer, value: Value) -> Any:
+    if not isinstance(value, (ListValue, TupleValue)):
+        yield value
+        return
+    for item in value.values(tracer):
+        yield from _leaves(tracer, item)
+
+
+def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, Value]) -> Value:
+    wanted = kwargs.get("dtype", NONE)
+    dtype = Constant(_common_dtype(leaves)) if is_none(wanted) else wanted
+
+    def build(value: Value) -> Value:
+        if isinstance(value, TensorValue):
+            detached = value.call_method(tracer, "detach", [], {})
+            return detached.call_method(tracer, "to", [], {"device": Constant(torch.device("cpu")), "dtype": dtype})
+        if isinstance(value, (ListValue, TupleValue)):
+            return call_torch(tracer, torch.stack, [ListValue([build(item) for item in value.values(tracer)])], {})
+        return call_torch(tracer, torch.tensor, [value], {"dtype": dtype})
+
+    made = build(data)
+    if not is_none(kwargs.get("device", NONE)):
+        made = made.call_method(tracer, "to", [kwargs["device"]], {})
+    if "requires_grad" in kwargs and truth(tracer, kwargs["requires_grad"]):
+        made = made.call_method(tracer, "requires_grad_", [], {})
+    return made
+
+
+def _common_dtype(leaves: list[Value]) -> torch.dtype:
+    """What torch.tensor makes of these numbers and 0-dim tensors."""
+    kinds = [
+        leaf.abstract.dtype if isinstance(leaf, TensorValue) else torch.tensor(leaf.concrete()).dtype for leaf in leaves
+    ]
+    common = kinds[0]
+    for kind in kinds[1:]:
+        common = torch.promote_types(common, kind)
+    return common
+
+
+def _typename(tracer: Tracer, value: Value) -> Value:
+    from bytecap.fold import fold_call
+
+    if isinstance(value, TensorValue):
+        return value.call_method(tracer, "type", [], {})
+    return fold_call(tracer, torch.typename, [value], {})
+
+
+TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
+    torch.utils.checkpoint.checkpoint: _checkpoint,
+    record_function.__enter__: _itself,
+    record_function.__exit__: _nothing,
+    torch._C.DisableTorchFunctionSubclass: _null_context,
+    torch.tensor: _tensor_from(torch.tensor),
+    torch.as_tensor: _tensor_from(torch.as_tensor),
+    torch.typename: _typename,
+}

@@ -1,0 +1,203 @@
+"""Programs run plain and captured: torch functions and tensor methods with a meaning of their own."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from bytecap.testing import Programs
+
+PROGRAMS = Programs()
+
+
+def tensor(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+
+
+def matrix() -> torch.Tensor:
+    return tensor(3, 4)
+
+
+def leaf() -> torch.Tensor:
+    return matrix().requires_grad_()
+
+
+def computed() -> torch.Tensor:
+    return leaf() * 1
+
+
+def place() -> torch.Tensor:
+    return torch.tensor(-2)
+
+
+# -- a 0-dim integer tensor as index
+
+
+@PROGRAMS.add(leaf, place)
+def read_at_place(x, i):
+    return x[i], x[:, i], x[..., i, None], x[i, i], x[[0, 2], i], x[x[0].argmax() - 1] * 2
+
+
+@PROGRAMS.add(matrix, place)
+def write_at_place(x, i):
+    x[i] = 7.0
+    x[:, i] += 2
+    x[i].mul_(3)
+    return x * 2
+
+
+@PROGRAMS.add(matrix, place, refusal="BC004")
+def slice_to_place(x, i):
+    return x[:i]
+
+
+# -- a computed tensor from outside is no leaf, and no view
+
+
+@PROGRAMS.add(computed)
+def write_into_computed(x):
+    x[0] = 3.0
+    return x.mul_(2) * 2
+
+
+@PROGRAMS.add(computed)
+def write_into_view_of_computed(x):
+    x.view(-1)[3:].zero_()
+    return x.sum(), x.is_leaf, x.requires_grad
+
+
+# -- torch.utils.checkpoint
+
+
+def scaled_sine(x, y, scale=2.0):
+    return (x * y).sin() * scale
+
+
+@PROGRAMS.add(leaf, matrix)
+def checkpoint_without_reentry(x, y):
+    return checkpoint(scaled_sine, x, y, scale=3.0, use_reentrant=False)
+
+
+@PROGRAMS.add(leaf, matrix)
+def checkpoint_with_reentry(x, y):
+    return checkpoint(scaled_sine, x, y, use_reentrant=True), checkpoint(lambda y: x * y, y, use_reentrant=True)
+
+
+@PROGRAMS.add(leaf, matrix)
+def checkpoint_by_default(x, y):
+    return checkpoint(scaled_sine, x, y)
+
+
+# -- others
+
+
+@PROGRAMS.add(matrix)
+def tensors_of_tensors(x):
+    a, b = x.sum(), x.mean().double()
+    return torch.tensor([a, 2]), torch.tensor([[a, b], [b, 1.0]]), torch.as_tensor([a, True], dtype=torch.float16)
+
+
+@PROGRAMS.add(matrix, refusal="BC004")
+def integers_from_floats(x):
+    return torch.tensor([x.sum()], dtype=torch.int64)
+
+
+@PROGRAMS.add(leaf)
+def recorded_region(x):
+    with torch.profiler.record_function("region"), torch._C.DisableTorchFunctionSubclass():
+        return x * 2
+
+
+@PROGRAMS.add(matrix)
+def deep_copy(x):
+    y = copy.deepcopy(x)
+    y.add_(1)
+    return x, y, torch.typename(x), torch.typename(3)
+
+
+@PROGRAMS.add(matrix)
+def operators_that_tensors_lack(x):
+    found = []
+    for operation in (lambda: divmod(x, 2), lambda: divmod(2, x), lambda: x.names):
+        try:
+            found.append(operation())
+        except (TypeError, AttributeError) as error:
+            found.append(type(error).__name__)
+    return found, x + 1
+
+
+@PROGRAMS.add(matrix)
+def rounded(x):
+    try:
+        return round(x)
+    except TypeError as error:
+        return str(error), x + 1
+
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        weights = {"weight": x.t() @ x, "bias": x[0]}
+        return self.linear.to(torch.float32)(x) + torch.func.functional_call(self.linear, weights, (x,))
+
+
+@PROGRAMS.add(Module, matrix)
+def same_data_and_other_parameters(module, x):
+    return module(x)
+
+
+class Tagged:
+    """No tensor, but torch functions take it."""
+
+    def __init__(self, content, tag):
+        self.content, self.tag = content, tag
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        assert types == (cls,)
+        plain = [arg.content if isinstance(arg, cls) else arg for arg in args]
+        return cls(function(*plain, **(kwargs or {})), function.__name__)
+
+
+@PROGRAMS.add(lambda: Tagged(matrix(), "first"), matrix)
+def torch_function(tagged, x):
+    result = torch.add(torch.sin(tagged), x, alpha=2)
+    return result.content, result.tag, torch.nn.functional.relu(Tagged(x, "")).content
+
+
+@torch.library.custom_op("bytecap_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("bytecap_tests::halves", mutates_args=())
+def halves(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[:1] * scale, x[1:] * scale
+
+
+@halves.register_fake
+def _(x, scale):
+    return torch.empty_like(x[:1]), torch.empty_like(x[1:])
+
+
+@PROGRAMS.add(matrix)
+def custom_op(x):
+    first, second = halves(x, 2.0)
+    return first, torch.ops.bytecap_tests.halves(second, 3.0)
+
+
+@PROGRAMS.add(matrix, refusal="BC011")
+def custom_op_without_fake(x):
+    return doubled(x) + 1
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()
