@@ -128,7 +128,10 @@ def _refuse_own_rules(value: ObjectValue) -> None:
 
 
 def _tensor(tracer: Tracer, value: TensorValue, memo: Memo) -> Value:
-    raise UnsupportedCall("copy.deepcopy of a tensor")
+    """Another tensor on a copy of the memory."""
+    if value.abstract.requires_grad or not value.abstract.is_contiguous() or value.attributes:
+        raise UnsupportedCall(f"copy.deepcopy of a {value.describe()} that requires grad or is not contiguous")
+    return value.call_method(tracer, "clone", [], {})
 
 
 _CONTAINERS = (type(None), ListValue, DictValue, SetValue)
