@@ -20,7 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bytecap import Captured, Refused, executor, optimize
+from bytecap import Broke, Captured, Refused, executor, optimize
 
 Change = Callable[[Any], Any]
 
@@ -80,7 +80,7 @@ def check(
         assert new == []
     elif reason == "plain":
         assert new
-        assert isinstance(new[0], Refused)
+        assert isinstance(new[0], Broke | Refused)
     else:
         assert [type(event) for event in new] == [Captured]
         assert re.search(reason, new[0].reason), new[0].reason
@@ -487,7 +487,7 @@ ARGUMENT_CHANGES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any
     "int to bool": (describe, (T, 1), (T, True), r"n was 1 and is True"),
     "bool to float": (describe, (T, True), (T, 1.0), r"n was True and is 1\.0"),
     "int to float": (describe, (T, 1), (T, 1.0), r"n was 1 and is 1\.0"),
-    "sign of zero": (describe, (T, 0.0), (T, -0.0), r"n was 0\.0 and is -0\.0"),
+    "sign of zero": (describe, (T, 0.0), (T, -0.0), "plain"),
     "large int": (lambda x, n: (x + 1, n), (T, 2**70), (T, 2**70 + 1), r"n was 1180\d+424 and is 1180\d+425"),
     "string": (lambda x, s: (x + 1, s + "!"), (T, "a"), (T, "b"), r"s was 'a' and is 'b'"),
     "None": (lambda x, n: x + 1 if n is None else x * n, (T, None), (T, 2), r"n was None and is .*2"),

@@ -9,7 +9,7 @@ disable, graph_break, assume_constant, is_compiling, set_stance, reset       wha
 """
 
 from bytecap.errors import CannotCapture
-from bytecap.events import Captured, CaptureWarning, Event, LimitReached, Refused
+from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.executor import executor
 from bytecap.interpret import interpret
 from bytecap.marks import assume_constant, disable, graph_break, is_compiling
@@ -21,6 +21,7 @@ from bytecap.stances import set_stance
 
 __all__ = [
     "Backend",
+    "Broke",
     "CannotCapture",
     "CaptureResult",
     "CaptureWarning",

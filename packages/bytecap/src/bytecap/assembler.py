@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, FreeVar, Instr
+from bytecode import Bytecode, FreeVar, Instr, Label
 
 from bytecap.rebuild import HELPERS
 
@@ -19,7 +20,7 @@ class Assembler:
     """A growing list of instructions."""
 
     def __init__(self, line: int) -> None:
-        self.instructions: list[Instr] = []
+        self.instructions: list[Any] = []
         self._line = line
 
     def emit(self, name: str, *arg: Any) -> None:
@@ -37,6 +38,10 @@ class Assembler:
     def store_local(self, name: str) -> None:
         """Pop into a local variable."""
         self.emit("STORE_FAST", name)
+
+    def delete_local(self, name: str) -> None:
+        """Make a local variable unbound."""
+        self.emit("DELETE_FAST", name)
 
     def load_free(self, name: str) -> None:
         """Push the content of a free variable."""
@@ -66,6 +71,10 @@ class Assembler:
         """container key -> container[key]."""
         self.emit("BINARY_SUBSCR")
 
+    def is_same(self) -> None:
+        """left right -> left is right."""
+        self.emit("IS_OP", 0)
+
     def copy(self) -> None:
         """Duplicate the top."""
         self.emit("COPY", 1)
@@ -87,6 +96,20 @@ class Assembler:
             self.emit("PUSH_NULL")
             self.constant(function)
 
+    def push_made(self, make: Callable[[], None]) -> None:
+        """Push the callable that `make` pushes and the NULL beside it; arguments follow, then `call`."""
+        if not _V313:
+            self.emit("PUSH_NULL")
+        make()
+        if _V313:
+            self.emit("PUSH_NULL")
+
+    def load_closure(self, names: tuple[str, ...]) -> None:
+        """Push a tuple of the cells of free variables."""
+        for name in names:
+            self.load_free_cell(name)
+        self.build("TUPLE", len(names))
+
     def call(self, count: int) -> None:
         """Call what `push_callable` pushed with `count` positional arguments."""
         if not _V312:
@@ -103,6 +126,42 @@ class Assembler:
         if not _V313:
             self.emit("SWAP", 2)
         self.call(0)
+
+    def call_top_with(self, load: Callable[[], None]) -> None:
+        """Call the callable on top with the one argument that `load` pushes."""
+        self.emit("PUSH_NULL")
+        if not _V313:
+            self.emit("SWAP", 2)
+        load()
+        self.call(1)
+
+    def mark(self, label: Label) -> None:
+        """The place of a label."""
+        self.instructions.append(label)
+
+    def jump_forward(self, label: Label) -> None:
+        """Go on at a later label."""
+        self.emit("JUMP_FORWARD", label)
+
+    def jump_backward(self, label: Label) -> None:
+        """Go on at an earlier label."""
+        self.emit("JUMP_BACKWARD", label)
+
+    def jump_forward_if(self, wanted: bool, label: Label) -> None:
+        """Pop a bool; go on at a later label if it is `wanted`."""
+        self.emit(f"POP_JUMP_{'' if _V312 else 'FORWARD_'}IF_{str(wanted).upper()}", label)
+
+    def make_function(self, code: CodeType) -> None:
+        """Push a function of the frame's module, closed over the free variables of `code`, which the frame has too."""
+        if code.co_freevars:
+            self.load_closure(code.co_freevars)
+        self.constant(code)
+        if _V313:
+            self.emit("MAKE_FUNCTION")
+            if code.co_freevars:
+                self.emit("SET_FUNCTION_ATTRIBUTE", 8)
+        else:
+            self.emit("MAKE_FUNCTION", 8 if code.co_freevars else 0)
 
     def call_helper(self, name: str, *constants: Any, arguments: int = 0) -> None:
         """Call a function of `rebuild` with the top `arguments` entries, then `constants`."""
@@ -134,7 +193,26 @@ class Assembler:
         self.emit("RETURN_VALUE")
 
 
-def assemble(code: CodeType, instructions: list[Instr]) -> CodeType:
+def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int) -> CodeType:
+    """A function's code with these positional arguments, whose free variables are all cells of `code`.
+
+    stack: an upper bound of its stack.
+    """
+    made = Bytecode()
+    made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno
+    made.qualname = code.co_qualname
+    made.argcount = len(arguments)
+    made.argnames = list(arguments)
+    made.freevars = [*code.co_cellvars, *code.co_freevars]
+    made.flags = (code.co_flags | inspect.CO_NESTED) & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if made.freevars:
+        made.append(Instr("COPY_FREE_VARS", len(made.freevars), lineno=code.co_firstlineno))
+    made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
+    made.extend(instructions)
+    return made.to_code(stacksize=stack, compute_exception_stack_depths=False)
+
+
+def assemble(code: CodeType, instructions: list[Any]) -> CodeType:
     """A code object with the arguments and free variables of `code` and this body."""
     made = Bytecode()
     made.name, made.filename, made.first_lineno = code.co_name, code.co_filename, code.co_firstlineno

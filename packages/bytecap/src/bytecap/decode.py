@@ -52,6 +52,11 @@ class Instruction:
     line: int
     offset: int
 
+    @property
+    def number(self) -> int:
+        """The opcode."""
+        return opcode.opmap[self.opname]
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:

@@ -6,7 +6,7 @@ before the first store, so that nothing is read from an object that a store has 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedMutation
@@ -39,12 +39,13 @@ class CallEffect:
         self.kwargs = kwargs
 
 
-def emit_effects(emitter: Emitter, result: Value) -> None:
-    """Emit every side effect; `result` is made ready first if there is any."""
+def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
+    """Emit every side effect; what is needed afterwards, `results`, is made ready first if there is any."""
     stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
     if not stores:
         return
-    emitter.prepare(result)
+    for result in results:
+        emitter.prepare(result)
     for store in stores:
         store()
 

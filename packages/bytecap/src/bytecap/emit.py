@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
+from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
@@ -54,12 +55,13 @@ _LIMIT = 150
 
 
 class Emitter(Assembler):
-    """Emits the part of the replacement code that follows the graph call."""
+    """Emits the part of the replacement code that follows the graph call. names: the frame's globals."""
 
-    def __init__(self, tracer: Tracer, code: CodeType) -> None:
+    def __init__(self, tracer: Tracer, code: CodeType, names: dict[str, Any]) -> None:
         super().__init__(code.co_firstlineno)
         self.tracer = tracer
         self.code = code
+        self.names = names
         self.outputs: dict[str, TensorValue] = {}
         self._locals: dict[int, str] = {}
         self._open: set[int] = set()
@@ -179,6 +181,15 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:
     """Rebuild the result, replay side effects, return."""
-    emit_effects(emitter, result)
+    emit_effects(emitter, [result])
+    emit_modes(emitter)
     emitter.load(result)
     emitter.return_top()
+
+
+def emit_modes(emitter: Emitter) -> None:
+    """Leave the modes of torch as the captured code leaves them."""
+    modes = torch_modes()
+    if modes != emitter.tracer.modes:
+        emitter.call_function(set_torch_modes, modes)
+        emitter.pop()

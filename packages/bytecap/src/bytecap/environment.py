@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -13,30 +13,43 @@ import torch
 @contextlib.contextmanager
 def capture_environment() -> Iterator[None]:
     """Hold the garbage collector, and put torch's modes back afterwards (a refusal leaves `with` blocks open)."""
-    enabled, grad, autocast = gc.isenabled(), torch.is_grad_enabled(), _autocast_state()
+    enabled, modes = gc.isenabled(), torch_modes()
     gc.disable()
     try:
         yield
     finally:
-        torch._C._set_grad_enabled(grad)
-        if _autocast_state() != autocast:
-            _restore_autocast(autocast)
+        set_torch_modes(modes)
         if enabled:
             gc.enable()
 
 
-_AUTOCAST_DEVICES = ("cpu", "cuda")
+@dataclass(frozen=True)
+class TorchModes:
+    """The modes of torch that captured code may change: grad mode; per device, autocast and its dtype; its cache."""
+
+    grad: bool
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    cache: bool
 
 
-def _autocast_state() -> tuple[Any, ...]:
-    rows = [(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _AUTOCAST_DEVICES]
-    return (*rows, torch.is_autocast_cache_enabled())
+def torch_modes() -> TorchModes:
+    """The modes now."""
+    rows = tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES)
+    return TorchModes(torch.is_grad_enabled(), rows, torch.is_autocast_cache_enabled())
 
 
-def _restore_autocast(state: tuple[Any, ...]) -> None:
-    *rows, cached = state
-    for device, (on, dtype) in zip(_AUTOCAST_DEVICES, rows, strict=True):
+def set_torch_modes(modes: TorchModes) -> None:
+    """Set them."""
+    now = torch_modes()
+    if now.grad != modes.grad:
+        torch._C._set_grad_enabled(modes.grad)
+    if (now.autocast, now.cache) == (modes.autocast, modes.cache):
+        return
+    for device, (on, dtype) in zip(_DEVICES, modes.autocast, strict=True):
         torch.set_autocast_enabled(device, on)
         torch.set_autocast_dtype(device, dtype)
-    torch.set_autocast_cache_enabled(cached)
+    torch.set_autocast_cache_enabled(modes.cache)
     torch.clear_autocast_cache()
+
+
+_DEVICES = ("cpu", "cuda")

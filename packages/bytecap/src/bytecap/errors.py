@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from bytecap.trail import Trail
 from stagewire.capture import Guard
 from stagewire.errors import StageError
 
@@ -18,12 +19,13 @@ class CannotCapture(StageError):
     """A frame that the evaluator cannot represent; `where` is the user's line.
 
     guards: what the evaluator relied on until then: while they hold, the same would happen again. objects: the live
-    objects that they name.
+    objects that they name. trail: the way of the frame to where it ended, None if it did not start.
     """
 
     code = "BC000"
     guards: tuple[Guard, ...] = ()
     objects: Mapping[str, Any] = MappingProxyType({})
+    trail: Trail | None = None
 
 
 class UnsupportedInstruction(CannotCapture):
@@ -143,6 +145,13 @@ class RecompileForbidden(CannotCapture, RuntimeError):
 
     code = "BC032"
     fix = "Keep the value as it was, or set another stance."
+
+
+class ChangingNumber(CannotCapture):
+    """A number that was fixed in earlier captures and has another value in each call: what uses it runs plain."""
+
+    code = "BC016"
+    fix = "Pass it as a tensor."
 
 
 class BadOption(StageError):

@@ -1,8 +1,9 @@
 """What an optimized callable reports while it works: captures, refusals, the recompile limit.
 
-    event ::= Captured(capture, reason, seconds) | Refused(error) | LimitReached(error)
+    event ::= Captured(capture, reason, seconds) | Broke(error, capture) | Refused(error) | LimitReached(error)
 
-The same facts reach users without an `on_event` as `CaptureWarning`, each once.
+Users without an `on_event` see refusals of the callable itself and the limit as `CaptureWarning`, each once; the logger
+"bytecap" is told of all but captures.
 """
 
 from __future__ import annotations
@@ -32,6 +33,17 @@ class Captured:
 
 
 @dataclass(frozen=True)
+class Broke:
+    """A graph ends before its frame does, at an instruction that runs plain; captures go on behind it.
+
+    error: why. capture: what stands before it, None where that is no tensor work.
+    """
+
+    error: StageError
+    capture: Capture | None
+
+
+@dataclass(frozen=True)
 class Refused:
     """A frame was not captured and runs plain while what the evaluator saw stays the same."""
 
@@ -45,6 +57,6 @@ class LimitReached:
     error: StageError
 
 
-Event = Captured | Refused | LimitReached
+Event = Captured | Broke | Refused | LimitReached
 
-__all__ = ["CaptureWarning", "Captured", "Event", "LimitReached", "Refused"]
+__all__ = ["Broke", "CaptureWarning", "Captured", "Event", "LimitReached", "Refused"]

@@ -8,6 +8,7 @@ from bytecap.decode import Handler, Instruction, decode
 from bytecap.errors import UnsupportedInstruction
 from bytecap.opcodes import HANDLERS
 from bytecap.signals import PythonRaise
+from bytecap.trail import Trail
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
@@ -27,8 +28,22 @@ class Returned:
         self.value = value
 
 
+class Stopped:
+    """A frame that was to be evaluated up to here only."""
+
+    __slots__ = ()
+
+
+STOPPED = Stopped()
+
+
 class Frame:
-    """The evaluation of one call."""
+    """The evaluation of one call.
+
+    trail: notes the way of the frame that is captured; None for those inlined into it.
+    """
+
+    trail: Trail | None = None
 
     def __init__(self, tracer: Tracer, function: FunctionValue, bound: dict[str, Any]) -> None:
         self.tracer = tracer
@@ -40,7 +55,6 @@ class Frame:
         self.stack: list[Any] = []
         self.pc = 0
         self.keyword_names: tuple[str, ...] = ()
-        self.handled: list[Any] = []
         self.current: Instruction | None = None
 
     # -- stack
@@ -96,11 +110,17 @@ class Frame:
     # -- running
 
     def run(self) -> Value:
-        """Run to the return; a generator frame returns a `Yielded` at each yield."""
+        """Run to the return, or to the trail's limit (`STOPPED`).
+
+        A generator frame returns a `Yielded` at each yield.
+        """
         instructions = self.program.instructions
+        trail = self.trail
         while True:
             try:
                 while True:
+                    if trail is not None and trail.reaches_limit(self):
+                        return STOPPED  # type: ignore[return-value]
                     instruction = instructions[self.pc]
                     self.current = instruction
                     self.pc += 1

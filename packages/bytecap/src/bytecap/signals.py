@@ -47,5 +47,24 @@ class Null:
         return "NULL"
 
 
+class Handled:
+    """What PUSH_EXC_INFO saves: `outer` was being handled (None: nothing) when the handler of `raised` began."""
+
+    __slots__ = ("outer", "raised")
+
+    def __init__(self, outer: Value | None, raised: Value) -> None:
+        self.outer = outer
+        self.raised = raised
+
+
+class Saved:
+    """What LOAD_FAST_AND_CLEAR puts aside: `content` of a variable, None where it was unbound."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Value | None) -> None:
+        self.content = content
+
+
 NULL = Null()
 EXHAUSTED = End()

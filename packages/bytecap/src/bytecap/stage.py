@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
+from bytecap.changing import as_unknown
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
     CannotCapture,
+    CannotRebuild,
     EvaluatorFault,
     NoTensorWork,
     RaisedInCapture,
@@ -28,13 +30,15 @@ from bytecap.guarding import global_state
 from bytecap.modes import guard_modes
 from bytecap.options import Options
 from bytecap.replacement import replacement_code
+from bytecap.resume.leave import emit_leave
+from bytecap.resume.points import Resumption, Segment
 from bytecap.signals import NotConcrete, PythonRaise
 from bytecap.tracer import Tracer
-from bytecap.values.base import Value
+from bytecap.trail import Trail
 from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import FunctionValue
 from bytecap.values.sequences import Lazy
-from stagewire.capture import Capture, Cell, Code, Guard, Local, Source
+from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
 
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
@@ -72,10 +76,36 @@ class CaptureResult:
         return tuple(item.source for item in self.capture.inputs) if self.has_graph else ()
 
 
-def capture(view: Any, options: Options | None = None) -> CaptureResult:
+@dataclass(frozen=True)
+class Break:
+    """Where a capture is to end before its frame does.
+
+    count: how many instructions the frame executes in the capture. resumption: of the frame's code, or of the code
+    that it is a segment of.
+    """
+
+    count: int
+    resumption: Resumption
+    segment: Segment | None = None
+
+    def index_of(self, pc: int) -> int:
+        """The instruction of the resumption's code that the frame's instruction `pc` is."""
+        index = pc if self.segment is None else self.segment.indices[pc]
+        if index is None:
+            raise CannotRebuild("a segment that broke before its first instruction")
+        return index
+
+
+def capture(
+    view: Any,
+    options: Options | None = None,
+    until: Break | None = None,
+    changing: frozenset[str] = frozenset(),
+) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
+    until: end there, and hand over the frame's state. changing: arguments, numbers, that are not to be fixed.
     """
     options = Options() if options is None else options
     refusal = frame_refusal(view.code)
@@ -83,16 +113,24 @@ def capture(view: Any, options: Options | None = None) -> CaptureResult:
         raise refusal
     tracer = Tracer()
     state = global_state()
+    trail = Trail(None if until is None else until.count)
     with capture_environment():
         try:
-            emitter = _evaluate_and_emit(tracer, view, options)
+            frame = _first_frame(tracer, view, changing)
+            frame.trail = trail
+            emitter = _evaluate_and_emit(tracer, frame, view, options, until)
         except Exception as error:
             refused = _as_refusal(error)
             refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
+            refused.trail = trail
             if refused.where is None:
                 known = tracer.fault is not None and tracer.fault[0] is error
                 refused.where = str(tracer.fault[1]) if known else place(view.code)  # type: ignore[index]
             raise refused from refused.__cause__
+    return _result(tracer, view, state, emitter)
+
+
+def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter) -> CaptureResult:
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
     document = Capture(
@@ -143,22 +181,25 @@ def _as_refusal(error: Exception) -> CannotCapture:
     return fault
 
 
-def _evaluate_and_emit(tracer: Tracer, view: Any, options: Options) -> Emitter:
+def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options, until: Break | None) -> Emitter:
     guard_modes(tracer)
-    result = _evaluate(tracer, view)
-    if not tracer.graph.has_work and not options.allow_empty:
-        raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
-    emitter = Emitter(tracer, view.code)
-    emit_epilogue(emitter, result)
-    tracer.guard_written()
-    tracer.guard_changed()
+    emitter = Emitter(tracer, view.code, view.globals)
+    with tracer.entering(frame):
+        result = frame.run()
+        if until is not None:
+            _emit_break(emitter, frame, until)
+        else:
+            if not tracer.graph.has_work and not options.allow_empty:
+                raise NoTensorWork(f"{view.code.co_qualname} calls no tensor operation")
+            emit_epilogue(emitter, result)
+        tracer.guard_written()
+        tracer.guard_changed()
     return emitter
 
 
-def _evaluate(tracer: Tracer, view: Any) -> Value:
-    frame = _first_frame(tracer, view)
-    with tracer.entering(frame):
-        return frame.run()
+def _emit_break(emitter: Emitter, frame: Frame, until: Break) -> None:
+    point = until.resumption.target(until.index_of(frame.pc))
+    emit_leave(emitter, frame, point, until.resumption if until.segment is None else None)
 
 
 def _raised(error: PythonRaise) -> str:
@@ -167,7 +208,7 @@ def _raised(error: PythonRaise) -> str:
     return f"the captured code raises {value.python_type().__name__}: {text}"
 
 
-def _first_frame(tracer: Tracer, view: Any) -> Frame:
+def _first_frame(tracer: Tracer, view: Any, changing: frozenset[str]) -> Frame:
     closure = []
     for name in view.code.co_freevars:
         cell = tracer.cell(view.cells[name], Cell(name))
@@ -180,6 +221,10 @@ def _first_frame(tracer: Tracer, view: Any) -> Frame:
         closure=tuple(closure),
     )
     bound: dict[str, Any] = {name: Lazy(value, Local(name)) for name, value in view.locals.items()}
+    for name in changing:
+        bound[name], guard = as_unknown(view.locals[name], name)
+        tracer.names.of(type(view.locals[name]))
+        tracer.guards.add(guard)
     return Frame(tracer, function, bound)
 
 

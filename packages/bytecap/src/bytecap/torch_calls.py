@@ -57,6 +57,14 @@ def _refuse_setters(function: Any) -> None:
     is_setter = name.startswith(("set_", "_set_")) and not isinstance(function, (MethodDescriptorType, FunctionType))
     if is_setter and "autocast" not in name and name != "set_":
         raise UnsupportedCall(f"torch.{name} in captured code")
+    module = getattr(function, "__module__", None) or ""
+    if module.startswith("torch._C") and module not in _OPERATIONS and not name.startswith(_READERS):
+        raise UnsupportedCall(f"{module}.{name} in captured code")
+
+
+# Where torch's operations on tensors are; what else is in torch._C is about torch's own state.
+_OPERATIONS = frozenset(f"torch._C._{name}" for name in ("nn", "linalg", "fft", "special", "sparse", "nested"))
+_READERS = ("is_", "_is_", "get_", "_get_", "has_", "_has_", "_len_", "autocast", "_autocast")
 
 
 def call_torch(
@@ -111,6 +119,8 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     if args and isinstance(args[0], AbstractTensor):
         if name == "backward":
             raise UnsupportedCall("Tensor.backward() inside captured code")
+        if name == "is_inference":
+            raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     try:

@@ -16,6 +16,7 @@ from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
+from bytecap.environment import torch_modes
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
@@ -57,6 +58,7 @@ class Tracer:
         self.guards = GuardSet(self.names)
         self.places = Places(self.names)
         self.mode = AbstractMode()
+        self.modes = torch_modes()
         self.frames: list[Frame] = []
         self.frame_globals: DictValue | None = None
         self.iterations = 0

@@ -32,7 +32,7 @@ from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ObjectValue
-from bytecap.values.opaque import OpaqueValue
+from bytecap.values.opaque import OpaqueValue, UnknownValue
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue
 from stagewire.capture import Attribute, Cell, Item, Source
@@ -58,14 +58,24 @@ Wrapper = Callable[["Tracer", Any, "Source | None"], Value]
 
 
 def wrap_object(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    """The value of a real object read from `source` (None: part of something already guarded, or a library's)."""
+    """The value of a real object read from `source` (None: part of something already guarded, or a library's).
+
+    What has no model can still be passed along, if it is known where it comes from.
+    """
+    try:
+        return _wrapper_of(real)(tracer, real, source)
+    except UnsupportedValue as error:
+        if source is None:
+            raise
+        tracer.guards.type_is(source, type(real), tracer.line())
+        return UnknownValue(real, source, error.message)
+
+
+def _wrapper_of(real: Any) -> Wrapper:
     wrapper = _BY_TYPE.get(type(real))
     if wrapper is not None:
-        return wrapper(tracer, real, source)
-    for test, wrapper in _BY_TEST:
-        if test(real):
-            return wrapper(tracer, real, source)
-    raise AssertionError("the last test accepts every object")
+        return wrapper
+    return next(wrapper for test, wrapper in _BY_TEST if test(real))
 
 
 # -- constants
@@ -237,10 +247,12 @@ def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Va
 
 
 def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
     owner = getattr(real, "__self__", None)
     is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
+    if is_method and source is not None and not is_torch_function(real) and type(owner) not in _BY_TYPE:
+        raise UnsupportedValue(f"a method of a {type(owner).__name__} from outside the frame")
+    if source is not None:
+        tracer.guards.identity(source, real, tracer.line())
     if is_method and not is_torch_function(real):
         return BuiltinMethod(tracer.wrap(owner, tracer.attribute_source(source, "__self__")), real.__name__)
     if isinstance(owner, type) and real.__name__ == "fromkeys":

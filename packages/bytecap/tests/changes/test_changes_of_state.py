@@ -104,7 +104,8 @@ def state_read_default_device():
     return (
         (lambda x: (x * 2, str(torch.get_default_device()))),
         (T,),
-        lambda: setting(torch.get_default_device, torch.set_default_device, "meta"),
+        # None, not "cpu": that would leave a mode behind, in this thread alone.
+        lambda: setting(lambda: None, torch.set_default_device, "meta"),
     )
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from bytecap import executor, optimize
+from bytecap import Broke, Refused, executor, optimize
 from bytecap.errors import ERROR_CODES, CannotCapture, NoTensorWork, RaisedInCapture
 from bytecap.testing import differences
 
@@ -154,7 +154,7 @@ def test_refused_frames_run_plain(code, function, argument):
     expected = outcome(function, argument)
     if code != "BC006":
         assert differences(expected, got) == []
-    (event,) = events
+    event = next(event for event in events if isinstance(event, Broke | Refused))
     assert event.error.code == code
     assert event.error.fix
     assert f" in {function.__name__}" in event.error.where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import threading
 import warnings
 import weakref
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import bytecap
-from bytecap import Captured, CaptureWarning, LimitReached, Refused, executor, optimize
+from bytecap import Broke, Captured, CaptureWarning, LimitReached, Refused, executor, optimize
 from bytecap.errors import BadOption, DataDependent, RaisedInCapture, RecompileLimit, UnsupportedFrame
 
 
@@ -213,30 +214,42 @@ def branch(x):
     return -y
 
 
-def test_a_refused_frame_runs_plain_and_is_reported_once():
+def test_a_break_is_logged_once_and_warns_nobody(caplog):
     call = optimize(branch, Backend())
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(), caplog.at_level(logging.INFO, "bytecap"):
+        warnings.simplefilter("error")
         for value in (1.0, -5.0, 1.0):
             assert torch.equal(call(torch.full((2,), value)), branch(torch.full((2,), value)))
         call(torch.ones(3))
-    assert len(caught) == 1
-    text = str(caught[0].message)
+    (record,) = caplog.records
+    text = record.getMessage()
     line = branch.__code__.co_firstlineno + 2
     assert "BC004" in text
     assert f"{__file__}:{line} in branch" in text
     assert "fix: " in text
 
 
-def test_a_refusal_is_not_looked_into_again_while_its_guards_hold():
+def test_a_callable_that_runs_plain_warns_once():
+    def numbers(x):
+        yield x
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call = optimize(numbers, Backend())
+        assert [list(call(1)), list(call(2))] == [[1], [2]]
+    (warning,) = caught
+    assert "BC007" in str(warning.message)
+
+
+def test_a_break_is_not_looked_into_again_while_its_guards_hold():
     events = []
     call = optimize(branch, Backend(), on_event=events.append)
     for _ in range(3):
         call(torch.ones(2))
-    assert len([event for event in events if isinstance(event, Refused)]) == 1
+    assert len([event for event in events if isinstance(event, Broke)]) == 1
 
 
-def test_another_path_of_a_refused_function_is_captured():
+def test_another_path_of_a_broken_function_is_captured():
     backend, events = Backend(), []
 
     def f(x, checked):
@@ -246,7 +259,10 @@ def test_another_path_of_a_refused_function_is_captured():
     x = torch.ones(2)
     for checked in (True, False, True, False):
         assert torch.equal(call(x, checked), f(x, checked))
-    assert [type(event) for event in events] == [Refused, Captured]
+    assert isinstance(events[0], Broke | Refused)
+    own = [event for event in events if isinstance(event, Captured) and event.capture.code.name == f.__qualname__]
+    assert len(own) == 1
+    assert isinstance(events[-1], Captured)
 
 
 def test_fullgraph_raises_the_refusal_each_time():

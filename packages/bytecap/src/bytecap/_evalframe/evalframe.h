@@ -52,6 +52,7 @@ typedef struct {
     PyObject *payload; /* whatever the one who made the entry wants to find again */
     Py_ssize_t hits;
     int inputs_slot;   /* of the replacement's local INPUTS_NAME, or -1 */
+    int closed;        /* nothing under it is captured, even if its owner is recursive */
 } Entry;
 
 /* A local of the replacement code with this name gets the tuple of the guard program's inputs. */

@@ -124,12 +124,12 @@ run_suspended(PyThreadState *tstate, Frame *frame,
     return result;
 }
 
-/* A frame of the owner: with recursive owners its callees may be captured too. */
+/* A frame of the owner, under which more is captured or not. */
 static PyObject *
-run_of_owner(PyThreadState *tstate, Frame *frame, Owner *owner,
+run_of_owner(PyThreadState *tstate, Frame *frame, int open,
              PyObject *(*run)(PyThreadState *, Frame *, int))
 {
-    return owner->recursive ? run(tstate, frame, 0) : run_suspended(tstate, frame, run);
+    return open ? run(tstate, frame, 0) : run_suspended(tstate, frame, run);
 }
 
 static PyObject *
@@ -235,6 +235,7 @@ static PyObject *
 run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry, PyObject *inputs)
 {
     PyObject *result;
+    int open = owner->recursive && !entry->closed;
     owner->hits++;
     entry->hits++;
     Py_INCREF(entry); /* a reset may drop it while it runs */
@@ -242,8 +243,8 @@ run_entry(PyThreadState *tstate, Frame *frame, Owner *owner, Entry *entry, PyObj
         if (inputs != NULL) {
             frame->localsplus[entry->inputs_slot] = Py_NewRef(inputs);
         }
-        result = run_of_owner(tstate, frame, owner, run_default);
-    } else if (owner->recursive) {
+        result = run_of_owner(tstate, frame, open, run_default);
+    } else if (open) {
         result = run_called(tstate, frame, owner, entry, inputs);
     } else {
         Owner *saved;
@@ -401,7 +402,7 @@ eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *cod
     if (entry == NULL && !failed) {
         int verdict = ask_callback(owner, frame, code, &entry, &inputs);
         if (verdict == 0) {
-            return run_of_owner(tstate, frame, owner, run_plain);
+            return run_of_owner(tstate, frame, owner->recursive, run_plain);
         }
         failed = verdict < 0;
     }

@@ -132,11 +132,12 @@ static PyType_Spec owner_spec = {
 static int
 entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"guard", "code", "payload", NULL};
+    static char *names[] = {"guard", "code", "payload", "closed", NULL};
     Entry *self = (Entry *)object;
     PyObject *guard, *code, *payload = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|O:Entry", names, &guard, &PyCode_Type,
-                                     &code, &payload)) {
+    int closed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!|Op:Entry", names, &guard, &PyCode_Type,
+                                     &code, &payload, &closed)) {
         return -1;
     }
     if (self->code != NULL) { /* a frame may be running it */
@@ -151,6 +152,7 @@ entry_init(PyObject *object, PyObject *args, PyObject *kwargs)
     Py_XSETREF(self->code, Py_NewRef(code));
     Py_XSETREF(self->payload, Py_NewRef(payload));
     self->inputs_slot = code_local_slot((PyCodeObject *)code, INPUTS_NAME);
+    self->closed = closed;
     return 0;
 }
 
@@ -194,8 +196,9 @@ static PyMemberDef entry_members[] = {
 };
 
 static PyType_Slot entry_slots[] = {
-    {Py_tp_doc, "Entry(guard, code, payload=None)\n\n"
-                "Replacement code that is right while the guard holds."},
+    {Py_tp_doc, "Entry(guard, code, payload=None, closed=False)\n\n"
+                "Replacement code that is right while the guard holds. closed: nothing under it is "
+                "captured, even if its owner is recursive."},
     {Py_tp_init, entry_init},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, entry_traverse},

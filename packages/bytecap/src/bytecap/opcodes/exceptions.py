@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.attributes import bind, static_lookup
 from bytecap.errors import UnsupportedInstruction
 from bytecap.operations import is_none
-from bytecap.signals import PythonRaise
+from bytecap.signals import Handled, PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from bytecap.decode import Instruction
     from bytecap.frame import Frame
 
-NONE = Constant(None)
-
 
 def _push_exc_info(frame: Frame, instruction: Instruction) -> None:
     raised = frame.pop()
     tracer = frame.tracer
-    frame.push(tracer.handled[-1] if tracer.handled else NONE)
+    frame.push(Handled(tracer.handled[-1] if tracer.handled else None, raised))
     tracer.handled.append(raised)
     frame.push(raised)
 

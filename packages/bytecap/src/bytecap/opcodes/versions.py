@@ -10,7 +10,7 @@ from bytecap.opcodes.building import format_value, list_to_tuple
 from bytecap.opcodes.calling import call, make_function
 from bytecap.opcodes.variables import binary_slice, load_fast, store_slice
 from bytecap.operations import truth, unary
-from bytecap.signals import NULL, PythonRaise
+from bytecap.signals import NULL, PythonRaise, Saved
 from bytecap.values.constant import Constant
 from bytecap.values.functions import SuperValue
 from bytecap.values.iterators import stop_iteration_error
@@ -49,12 +49,14 @@ def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
 
 
 def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
-    frame.push(frame.locals.pop(instruction.argval, NULL))
+    frame.push(Saved(frame.locals.pop(instruction.argval, None)))
 
 
 def _store_fast(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    if value is NULL:
+    if isinstance(value, Saved):
+        value = value.content
+    if value is None:
         frame.locals.pop(instruction.argval, None)
     else:
         frame.locals[instruction.argval] = value  # type: ignore[index]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bytecap.events import Captured, Event, Refused
+from bytecap.events import Broke, Captured, Event, Refused
 from bytecap.executor import executor
 from bytecap.optimize import optimize
 from bytecap.options import Options
@@ -43,8 +43,8 @@ class Report:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of the refusals."""
-        return tuple(event.error.code for event in self.events if isinstance(event, Refused))
+        """The codes of the breaks and refusals."""
+        return tuple(event.error.code for event in self.events if isinstance(event, Broke | Refused))
 
 
 def observe(function: Callable[..., Any], arguments: Arguments) -> Outcome:
@@ -97,7 +97,7 @@ def check(
         _compare(expected, got, f"call {number}")
     report = Report(tuple(events), tuple(captures))
     if whole:
-        refused = [event.error for event in events if isinstance(event, Refused)]
+        refused = [event.error for event in events if isinstance(event, Broke | Refused)]
         assert not refused, f"not captured: {refused[0]}"
         made = [event for event in events if isinstance(event, Captured)]
         assert len(made) == 1, f"captured {len(made)} times: {[event.reason for event in made]}"

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from bytecap.attributes import static_lookup
-from bytecap.errors import DisabledCall, UnsupportedCall
+from bytecap.errors import CannotCapture, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
 from stagewire.capture import Source
@@ -149,3 +149,30 @@ class OpaqueValue(Value):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.real)
+
+
+class UnknownValue(Value):
+    """An outside object of a kind without a model: it can be passed along, and its class is known; other uses raise.
+
+    why: the sentence of the refusal. kind: its class.
+    """
+
+    __slots__ = ("kind", "real", "why")
+
+    def __init__(self, real: Any, source: Source, why: str, kind: type[CannotCapture] = UnsupportedValue) -> None:
+        super().__init__(source)
+        self.real = real
+        self.why = why
+        self.kind = kind
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.kind(self.why)
+
+    concrete = _refuse
+    get_attribute = set_attribute = delete_attribute = _refuse
+    call = call_method = _refuse
+    get_item = set_item = delete_item = _refuse
+    length = truth = iterate = contains = _refuse

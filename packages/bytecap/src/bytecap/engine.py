@@ -1,0 +1,301 @@
+"""What one optimized callable does when a frame fits none of its captures.
+
+    miss    ::= capture -> entry                           the whole frame is one graph
+              | break at an instruction -> entry           graph, side effects, then the driver (bytecap.resume)
+              | refusal -> entry that is the plain code    under the guards seen so far; callees are captured themselves
+              | limit reached -> plain
+
+Nothing is run twice: a capture only looks at the frame, which then runs once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from bytecap.callees import is_wanted
+from bytecap.changing import changed_number
+from bytecap.errors import CannotCapture, CannotRebuild, NoTensorWork, RaisedInCapture, RecompileLimit, UnsupportedFrame
+from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
+from bytecap.guards import GuardError, compile_guards, explain
+from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
+from bytecap.options import Options
+from bytecap.raising import raising_code
+from bytecap.registry import register
+from bytecap.resume.points import Resumption, Segment
+from bytecap.stage import Break, CaptureResult, capture, place
+from bytecap.stances import may_compile
+from stagewire.capture import Capture
+from stagewire.errors import StageError
+
+Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
+_log = logging.getLogger("bytecap")
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What an entry was made from: its payload."""
+
+    capture: Capture
+    function: Callable[..., Any] | None
+
+
+class Engine:
+    """The captures of one `optimize` call."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        fullgraph: bool,
+        limit: int,
+        on_event: Callable[[Event], None] | None,
+        options: Options | None,
+    ) -> None:
+        self.backend = backend
+        self.fullgraph = fullgraph
+        self.limit = limit
+        self.on_event = on_event
+        self.options = options
+        self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
+        self._lock = threading.RLock()
+        register(self)
+        self._roots: set[CodeType] = set()
+        self._resumptions: dict[CodeType, Resumption] = {}
+        self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
+        self._drivers: set[CodeType] = set()
+        self._changing: dict[CodeType, frozenset[str]] = {}
+        self._reported: set[tuple[CodeType, str, str | None]] = set()
+
+    def adopt(self, code: CodeType, refusal: StageError | None) -> None:
+        """Capture frames of `code`, the root of the callable; `refusal`: why that is not possible."""
+        self._roots.add(code)
+        enable(code, self.owner)
+        if refusal is not None:
+            self.report(code, refusal, Refused(refusal))
+
+    # -- what the hook asks
+
+    def on_miss(self, view: FrameView) -> Entry | None:
+        """A frame for which no entry holds: an entry for it, or None to run it plain."""
+        code = view.code
+        with self._lock:
+            if not self._is_wanted(view):
+                skip(code, self.owner)
+                return None
+            known = entries(code, self.owner)
+            # Another thread may have made the entry while this one waited.
+            for entry in known:
+                if entry.guard.check(view):
+                    remove_entry(code, entry)
+                    return entry
+            reason = explain(known[0].guard, view) if known else None
+            changed = None if self.fullgraph else changed_number(known, view)
+            if changed is not None:
+                self._changing[code] = self._changing.get(code, frozenset()) | {changed}
+            if not may_compile(code, reason):
+                return None
+            if len(known) >= self.limit:
+                self._report_limit(view, reason)
+                return None
+            return self._capture(view, reason)
+
+    def _is_wanted(self, view: FrameView) -> bool:
+        code = view.code
+        if code in self._drivers:
+            return False
+        return code in self._roots or code in self._segments or is_wanted(view)
+
+    def reset(self) -> None:
+        """Drop all versions, refusals, and what was reported."""
+        with self._lock:
+            for code in self.owner.codes:
+                reset(code, self.owner)
+            self._reported.clear()
+            self._changing.clear()
+
+    def on_rejected(self, view: FrameView, entry: Entry) -> None:
+        """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
+        error = CannotCapture(
+            f"the backend changed what the captured code depends on: {explain(entry.guard, view)}",
+            where=place(view.code),
+            fix="Leave modules and arguments as they are while compiling.",
+        )
+        if self.fullgraph:
+            raise error
+        self.report(view.code, error, Refused(error))
+
+    # -- captures
+
+    def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
+        start = time.perf_counter()
+        try:
+            result = capture(view, self.options, changing=self._changing_in(view))
+            guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
+        except (NoTensorWork, RaisedInCapture) as error:
+            return self._refuse(view, error)
+        except CannotCapture as error:
+            return self._broken(view, error, reason) or self._refuse(view, error)
+        except GuardError as error:
+            return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
+        return self._entry(view, result, guard, reason, start, whole=True)
+
+    def _entry(
+        self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, start: float, *, whole: bool
+    ) -> Entry:
+        seconds = time.perf_counter() - start
+        compiled = self._compiled_before(view.code, result.capture)
+        if result.has_graph or whole:
+            self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
+        if compiled is None and result.has_graph:
+            try:
+                compiled = plain(self.backend(result.capture, result.example_inputs))
+            except StageError as error:
+                if self.fullgraph or not error.refuses_program:
+                    raise
+                self.report(view.code, error, Refused(error))
+                return Entry(guard, view.code, error.with_traceback(None))
+        return Entry(guard, result.replacement(compiled), _Compiled(result.capture, compiled), closed=whole)
+
+    def _compiled_before(self, code: CodeType, new: Capture) -> Callable[..., Any] | None:
+        """The callable of an earlier capture that differs in its guards alone.
+
+        A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.
+        """
+        for entry in entries(code, self.owner):
+            match entry.payload:
+                case _Compiled(old, function) if _same_work(old, new):
+                    return function
+        return None
+
+    def _changing_in(self, view: FrameView) -> frozenset[str]:
+        names = self._changing.get(view.code, frozenset())
+        return frozenset(name for name in names if type(view.locals.get(name)) in (int, float))
+
+    # -- breaks
+
+    def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
+        """The entry of a frame whose graph ends at an instruction; None where nothing is won by that."""
+        trail = error.trail
+        if self.fullgraph or trail is None or not trail.indices:
+            return None
+        resumption, segment = self._resumption(view.code)
+        indices = None if segment is None else segment.indices
+        last = trail.indices[-1] if indices is None else indices[trail.indices[-1]]
+        if last is None or not resumption.is_possible:
+            return None
+        resumption.add_break(last)
+        self._adopt_segments(resumption)
+        first = sum(1 for index in trail.indices if _is_head(index, resumption, segment))
+        start = time.perf_counter()
+        for count in trail.stops(first):
+            index = trail.indices[count]
+            own = index if indices is None else indices[index]
+            if own is None or not resumption.can_enter(own):
+                continue
+            try:
+                result = capture(view, self.options, Break(count, resumption, segment), self._changing_in(view))
+                if not result.has_graph and not resumption.segments:
+                    return None
+                guard = compile_guards(
+                    (*result.guards, *error.guards),
+                    view,
+                    objects={**result.objects, **error.objects},
+                    inputs=result.input_sources,
+                )
+            except (CannotRebuild, CannotCapture, GuardError):
+                continue
+            self._report_break(view, error, result)
+            return self._entry(view, result, guard, reason, start, whole=False)
+        return None
+
+    def _resumption(self, code: CodeType) -> tuple[Resumption, Segment | None]:
+        if code in self._segments:
+            return self._segments[code]
+        known = self._resumptions.get(code)
+        if known is None:
+            known = self._resumptions[code] = Resumption(code, self._adopt_driver)
+        return known, None
+
+    def _adopt_driver(self, code: CodeType) -> None:
+        self._drivers.add(code)
+        skip(code, self.owner)
+
+    def _adopt_segments(self, resumption: Resumption) -> None:
+        for segment in resumption.segments.values():
+            self._segments.setdefault(segment.code, (resumption, segment))
+
+    def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
+        error.__context__ = None
+        if self._is_news(view.code, error):
+            _log.info("graph break: %s", error)
+        self._tell(Broke(error.with_traceback(None), result.capture if result.has_graph else None))
+
+    # -- refusals
+
+    def _refuse(self, view: FrameView, error: CannotCapture) -> Entry | None:
+        error.__context__ = None
+        if isinstance(error, NoTensorWork | RaisedInCapture):
+            # Nothing to compile, or the plain run raises by itself: no fault of the program.
+            self._tell(Refused(error))
+        elif self.fullgraph:
+            raise error
+        else:
+            self.report(view.code, error, Refused(error))
+        try:
+            guard = compile_guards(error.guards, view, objects=error.objects)
+        except GuardError:
+            if not self.fullgraph:
+                skip(view.code, self.owner)
+            return None
+        # The traceback holds the evaluator's frames, and through them the tensors of this call.
+        error = error.with_traceback(None)
+        if self.fullgraph and isinstance(error, RaisedInCapture):
+            return Entry(guard, raising_code(view.function, error), error)
+        # What runs under a mode that sees single operations is the mode's business.
+        return Entry(guard, view.code, error, closed=isinstance(error, UnsupportedFrame))
+
+    def _report_limit(self, view: FrameView, reason: str | None) -> None:
+        error = RecompileLimit(
+            f"{view.code.co_qualname} was captured {self.limit} times; the last reason: {reason}",
+            where=place(view.code),
+        )
+        if self.fullgraph:
+            raise error
+        self.report(view.code, error, LimitReached(error))
+
+    def report(self, code: CodeType, error: StageError, event: Event) -> None:
+        """Tell the listener, or warn; each fault of a code object once."""
+        if not self._is_news(code, error):
+            return
+        self._tell(event)
+        if self.on_event is None and (code in self._roots or isinstance(error, RecompileLimit)):
+            warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
+        else:
+            _log.info("runs plain: %s", error)
+
+    def _is_news(self, code: CodeType, error: StageError) -> bool:
+        key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)
+        if key in self._reported:
+            return False
+        self._reported.add(key)
+        return True
+
+    def _tell(self, event: Event) -> None:
+        if self.on_event is not None:
+            self.on_event(event)
+
+
+def _is_head(index: int, resumption: Resumption, segment: Segment | None) -> bool:
+    if segment is None:
+        return index < resumption.start
+    return segment.indices[index] is None
+
+
+def _same_work(old: Capture, new: Capture) -> bool:
+    return (old.graph, old.functions, old.inputs, old.state) == (new.graph, new.functions, new.inputs, new.state)

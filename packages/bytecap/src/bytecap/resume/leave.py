@@ -1,0 +1,79 @@
+"""The end of replacement code at a break: the frame's state, handed to the driver or to the one who called.
+
+root    ::= state -> driver                the frame of the function itself: its driver takes over
+segment ::= state                          a segment: its driver is waiting for it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bytecap.effects import emit_effects
+from bytecap.emit import Emitter, emit_modes
+from bytecap.errors import CannotRebuild
+from bytecap.resume.points import Continue, Point, Resumption, Unbound, make_driver
+from bytecap.signals import NULL, Handled, Saved
+from bytecap.values.base import Value
+from bytecap.values.sequences import Lazy
+
+if TYPE_CHECKING:
+    from bytecap.frame import Frame
+
+
+def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumption | None) -> None:
+    """Replay side effects, hand over the state of `frame` at `point`.
+
+    driver_of: where the driver comes from, for the function's own frame; None for a segment.
+    """
+    entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
+    cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
+    values = [entry for entry in entries if isinstance(entry, Value)]
+    emit_effects(emitter, [*values, *cells])
+    emit_modes(emitter)
+
+    def load_state() -> None:
+        emitter.push_callable(Continue)
+        emitter.constant(point)
+        for entry in entries:
+            _load(emitter, entry)
+        emitter.build_tuple(len(entries))
+        emitter.build_tuple(2)
+        emitter.call(1)
+
+    if driver_of is None:
+        load_state()
+    else:
+        emitter.constant(driver_of)
+        emitter.constant(emitter.names)
+        for cell in cells:
+            emitter.load(cell)
+        emitter.build_tuple(len(cells))
+        emitter.call_function(make_driver, arguments=3)
+        emitter.call_top_with(load_state)
+    emitter.return_top()
+
+
+def _stack_entries(stack: Sequence[Any], point: Point) -> list[Any]:
+    """What a state holds of the stack."""
+    if len(stack) != len(point.shape):
+        raise CannotRebuild("a stack that is not as the compiler makes it")
+    return [_held(value, kind) for value, kind in zip(stack, point.shape, strict=True) if kind != "null"]
+
+
+def _held(value: Any, kind: str) -> Any:
+    if isinstance(value, Handled):
+        return value.raised
+    if value is NULL or isinstance(value, Saved) or kind == "saved":
+        raise CannotRebuild("a stack that is not as the compiler makes it")
+    return value
+
+
+def _load(emitter: Emitter, entry: Any) -> None:
+    if entry is None:
+        emitter.constant(Unbound)
+    elif isinstance(entry, Lazy):
+        # An argument that was never looked at.
+        emitter.load_local(entry.source.name)  # type: ignore[union-attr]
+    else:
+        emitter.load(entry)

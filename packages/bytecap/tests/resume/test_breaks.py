@@ -1,0 +1,441 @@
+"""Graph breaks in every place: what stands before and behind them is captured, and the program is as plain."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from bytecap import Broke, Captured, executor, optimize
+from bytecap.testing.programs import Programs
+
+PROGRAMS = Programs()
+
+
+def vector():
+    return torch.linspace(0.1, 0.7, 4)
+
+
+def matrix():
+    return torch.linspace(-1.0, 1.0, 9).reshape(3, 3)
+
+
+class Manager:
+    def __init__(self, log, swallowed=()):
+        self.log = log
+        self.swallowed = swallowed
+
+    def __enter__(self):
+        self.log.append("enter")
+        return self
+
+    def __exit__(self, cls, raised, traceback):
+        self.log.append(("exit", cls))
+        return cls in self.swallowed
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_with(x):
+    log = []
+    with Manager(log), torch.no_grad():
+        y = x * 2 + 1
+        y = y * y.sum().item()
+        inside = torch.is_grad_enabled()
+    return y * 2, inside, torch.is_grad_enabled(), log
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_a_with_that_swallows(x):
+    log = []
+    y = x
+    with Manager(log, (KeyError,)):
+        y = x * x.sum().item()
+        raise KeyError("gone")
+    return y + 1, log
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def return_from_a_with(x):
+    log = []
+    for i in range(3):
+        with Manager(log):
+            v = x.sum().item()
+            x = x + 1
+            if i == 1:
+                return x * v, log
+    return None
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_try(x):
+    seen = []
+    try:
+        y = x.sin()
+        v = y.sum().item()
+        y = y * v
+        if v > -100:
+            raise ValueError(f"got {v:.2f}")
+    except ValueError as error:
+        y = x.cos()
+        n = y.sum().item()
+        seen.append((str(error), n, sys.exception() is error))
+        y = y + n
+        try:
+            raise KeyError("k")
+        except KeyError as inner:
+            m = y.mean().item()
+            seen.append((repr(inner), sys.exception() is inner))
+            y = y - m
+        seen.append(repr(sys.exception()))
+    finally:
+        q = x.sum().item()
+    seen.append(sys.exception())
+    return y + q, seen
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def error_behind_a_break(x):
+    log = []
+    try:
+        y = x * x.sum().item()
+        return 1 // 0
+    except ZeroDivisionError as error:
+        return y, str(error), log
+    finally:
+        log.append("finally")
+
+
+@PROGRAMS.add(lambda: [], vector, refusal="BC004")
+def uncaught_error(log, x):
+    y = x + 1
+    log.append("before")
+    z = y * y.sum().item()
+    log.append(z)
+    raise RuntimeError("as plain")
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def cells(x):
+    n = 0
+
+    def add(k):
+        nonlocal n
+        n += k
+        return n
+
+    y = x * add(1)
+    v = y.sum().item()
+    y = y + add(2)
+    w = y.sum().item()
+    return y * add(3), n, v, w, add(1)
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def cell_of_an_argument(x):
+    seen = []
+
+    def note():
+        seen.append(x)
+        return len(seen)
+
+    note()
+    v = x.sum().item()
+    x = x + 1
+    return note(), seen, x * v
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_a_comprehension(x):
+    y = x * 2
+    return [y * k.item() for k in x], [i + 1 for i in range(3)], y + 1
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_loops(x):
+    total = 0
+    for a in (1, 2):
+        for k, b in enumerate([x, x + 1]):
+            total = total + b.sum().item() * a + k
+            x = x * 1.5
+            if total > 50:
+                break
+        else:
+            x = x - 1
+    while x.sum().item() < 20:
+        x = x + 3
+    return x, total
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def in_a_callee(x):
+    def inner(z):
+        w = z.exp()
+        return w / w.sum().item()
+
+    a = inner(x)
+    return a + inner(a)
+
+
+@PROGRAMS.add(vector, lambda: True, refusal="BC004")
+@PROGRAMS.add(vector, lambda: False, refusal="BC004")
+def perhaps_unbound(x, flag):
+    if flag:
+        q = x * 3
+    v = x.sum().item()
+    try:
+        return q + v
+    except UnboundLocalError as error:
+        return str(error)
+
+
+@PROGRAMS.add(vector, lambda: 1, lambda: 2, refusal="BC004", k=lambda: 3, other=vector)
+def every_kind_of_argument(x, *args, k=1, **kwargs):
+    v = x.sum().item()
+    return x * v, args, k, kwargs
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def deleted(x):
+    y = x * 2
+    v = y.sum().item()
+    del x
+    z = y + v
+    try:
+        return x  # noqa: F821 (that is the point)
+    except UnboundLocalError:
+        return z
+
+
+@PROGRAMS.add(vector, refusal="BC001")
+def a_class_statement(x):
+    class Holder:
+        pass
+
+    held = Holder()
+    held.a = x * 2
+    held.b = held.a.sum().item()
+    return held.a * held.b, held.b
+
+
+@PROGRAMS.add(vector, lambda: [1], refusal="BC004")
+def identity(x, items):
+    items.append(x * 2)
+    held = {"x": x, "items": items}
+    held["items"].append(x.sum().item())
+    return held["items"] is items, held["x"] is x, items[-2] + 1
+
+
+@PROGRAMS.add(matrix, refusal="BC004")
+def in_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        v = y.sum().item()
+        z = y @ x
+    return y, z, x @ x, v, torch.is_autocast_enabled("cpu")
+
+
+@PROGRAMS.add(vector, refusal="BC002")
+def in_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        z = y * y.sum().item()
+    return z.is_inference(), z
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def grad_mode(x):
+    torch.set_grad_enabled(False)
+    y = x * x.sum().item()
+    inside = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    return y, inside
+
+
+class Base(nn.Module):
+    def forward(self, x):
+        return x * x.sum().item()
+
+
+class Derived(Base):
+    def forward(self, x):
+        y = x + 1
+        k = y.mean().item()
+        y = super().forward(y)
+        return super().forward(y) + k + y.mean().item()
+
+
+DERIVED = Derived()
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def bare_super(x):
+    return DERIVED(x) + 1
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def generators(x):
+    def pieces():
+        yield x + 1
+        yield x * 2
+
+    return sum(piece.sum().item() for piece in pieces()) + x
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def a_match(x):
+    match {"a": [1, x.sum().item()]}:
+        case {"a": [1, k]} if k > -1e9:
+            return x * k
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def inside_expressions(x):
+    if (n := x.sum().item()) > -1e9 and (m := x * n) is not None:
+        return f"{x.sum().item():.2f} {(x * 2).sum().item()!r:>8}", max(n, (x * 2).sum().item(), key=abs) * m
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def prints(x):
+    print("a", tuple(x.shape))
+    v = x.sum().item()
+    print(f"{v:.3f}")
+    y = x * 2
+    print("end")
+    return y
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def writes_its_input(x):
+    x.add_(1)
+    v = x.sum().item()
+    x.mul_(v)
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def context_stack(x):
+    log = []
+    with contextlib.ExitStack() as stack, contextlib.suppress(ValueError):
+        stack.callback(log.append, "left")
+        y = x * 2
+        z = y * y.sum().item()
+        log.append(z)
+        raise ValueError
+    return log
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def a_branch(x):
+    y = x * 2
+    assert y.sum() > -1e9, "no"
+    y = y + 1 if y.sum() > 0 else y - 1
+    return y * 2
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def recursion(x, n=3):
+    if n == 0:
+        return x
+    v = x.sum().item()
+    return recursion(x * 0.5 + v * 0.01, n - 1) + 1
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def masks(x):
+    y = x.clone()
+    y[y > 0.3] = 0
+    index = torch.nonzero(y)
+    return (y + 1)[index[:, 0]]
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def own_variables(x):
+    y = x * 2
+    v = y.sum().item()
+    return sorted(locals()), y * v
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()
+
+
+def graphs(function, *arguments):
+    """The sizes of the graphs of one call, and the codes of its breaks."""
+    events = []
+    optimize(function, lambda capture, inputs: executor(capture), on_event=events.append)(*arguments)
+    sizes = [len(event.capture.graph.nodes) for event in events if isinstance(event, Captured)]
+    return sizes, [event.error.code for event in events if isinstance(event, Broke)]
+
+
+def test_both_sides_of_a_break_are_captured():
+    def f(x):
+        y = x.sin() + 1
+        z = y.sum().item()
+        return (y * z).cos()
+
+    assert graphs(f, vector()) == ([3, 2], ["BC004"])
+
+
+def test_a_loop_does_not_nest_and_is_captured_once():
+    depths, events = [], []
+
+    def opaque(x):
+        depth = len(list(_frames()))
+        depths.append(depth)
+        return x.sum().item()
+
+    def f(x):
+        for _ in range(30):
+            x = x * 0.5
+            if opaque(x) < 0:
+                x = x + 1
+        return x
+
+    call = optimize(f, lambda capture, inputs: executor(capture), on_event=events.append)
+    assert torch.equal(call(vector()), f(vector()))
+    made = [event for event in events if isinstance(event, Captured) and event.capture.code.name == f.__qualname__]
+    assert len(made) <= 3
+    called = depths[:30]
+    assert max(called) <= min(called) + 2
+
+
+def test_a_float_that_changes_is_fixed_once():
+    def f(x, rate):
+        y = x.sin() + 1
+        return (y * rate).cos()
+
+    events = []
+    call = optimize(f, lambda capture, inputs: executor(capture), on_event=events.append)
+    for i in range(20):
+        assert torch.equal(call(vector(), i / 7), f(vector(), i / 7))
+    assert len([event for event in events if isinstance(event, Captured)]) == 3
+    assert [event.error.code for event in events if isinstance(event, Broke)] == ["BC016"]
+
+
+def _frames():
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def test_nothing_is_captured_below_a_disabled_function():
+    from bytecap import hook
+
+    def secret(x):
+        return x.sin().cos()
+
+    def f(x):
+        y = x * 2
+        v = y.sum().item()
+        return secret(y * v)
+
+    hook.disable(secret.__code__)
+    try:
+        sizes, _ = graphs(f, vector())
+    finally:
+        hook.disable(secret.__code__, False)
+    assert sum(sizes) >= 3
