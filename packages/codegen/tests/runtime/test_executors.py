@@ -244,6 +244,15 @@ def test_a_result_of_another_dtype_is_refused(executor, directory):
     torch.testing.assert_close(found, x.double().sum(1))
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_result_repeats_where_its_type_says_so(executor, directory):
+    x = torch.randn(3, 1, dtype=torch.complex64).expand(3, 4)
+    graph = call_graph("aten._conj_physical.default", [Ref("x")], {"x": x}, x)
+    (found,) = load(emit(graph, Options()), directory, executor=executor)(x)
+    assert found.stride() == (1, 0)
+    assert torch.equal(found, x.conj())
+
+
 def test_no_memory_is_shared_between_calls_in_progress(directory):
     """Threads inside the same unit at the same time; each holds on to its results."""
     x = torch.randn(64, 64)

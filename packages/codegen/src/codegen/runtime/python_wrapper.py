@@ -92,4 +92,7 @@ def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.
     same = all(a == b for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True) if n > 1)
     if same or tensor.numel() == 0:
         return tensor
-    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    copy = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
+    once = tuple([slice(0, 1) if step == 0 else slice(None) for step in stride])
+    copy[once].copy_(tensor[once])  # elements of one place in memory are all alike
+    return copy
