@@ -9,6 +9,7 @@ from typing import Any
 from absint.functions import Functions, custom_functions, function_of, tensor_leaves
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
+from aotgrad.tracer.masks import set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Node, Ref, SourceLine
@@ -22,6 +23,9 @@ _OBJECT_CALLS = frozenset(
     for name in ("data.__set__", "grad.__set__", "_grad.__set__", "grad.__delete__", "retain_grad", "register_hook",
                  "register_post_accumulate_grad_hook", "backward", "set_data")
 ) | {"torch.autograd.backward"}  # fmt: skip
+
+# Calls that are replayed in another form.
+_FORMS: dict[str, Callable[..., Any]] = {"torch.Tensor.__setitem__": set_item, "operator.setitem": set_item}
 
 
 def replay(
@@ -60,7 +64,7 @@ def _call(
     if node.target in _OBJECT_CALLS:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
-        function = instead.get(node.target) or function_of(node, functions)
+        function = instead.get(node.target) or _FORMS.get(node.target) or function_of(node, functions)
         args = [from_arg(arg, value_of) for arg in node.args]
         kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
         return function(*args, **kwargs)
