@@ -42,8 +42,8 @@ def report(rows: Iterable[Row]) -> str:
         "* *compiled on CPU*: `stagefold.compile(fullgraph=True)`.",
         "",
         "*passed with extern*: passed, and some call of ATen was left whole. *refused*: a coded error under",
-        "fullgraph=True; the default mode runs it, right, with a graph break or plain. *failed*: a wrong result or an",
-        "uncoded error.",
+        "fullgraph=True, most often because data decides a shape or a branch; the default mode runs it, right, with a",
+        "graph break or plain. *failed*: a wrong result or an uncoded error. *share right*: passed or refused.",
         "",
     ]  # fmt: skip
     for way, title in WAYS.items():
@@ -64,7 +64,10 @@ def _table(way: str, rows: list[Row]) -> list[str]:
         by_dtype[row["dtype"]][status] += 1
         by_dtype["all"][status] += 1
     kinds = ("passed", "passed with extern", "refused", "failed")
-    lines = [f"| dtype | cases | {' | '.join(kinds)} | share passed |", f"|---|{'---|' * (len(kinds) + 2)}"]
+    lines = [
+        f"| dtype | cases | {' | '.join(kinds)} | share passed | share right |",
+        f"|---|{'---|' * (len(kinds) + 3)}",
+    ]
     for dtype, counts in by_dtype.items():
         if dtype != "all":
             lines.append(_line(dtype, counts, kinds))
@@ -74,7 +77,8 @@ def _table(way: str, rows: list[Row]) -> list[str]:
 def _line(dtype: str, counts: Counter[str], kinds: tuple[str, ...]) -> str:
     total = sum(counts.values())
     passed = counts["passed"] + counts["passed with extern"]
-    return f"| {dtype} | {total} | {' | '.join(str(counts[k]) for k in kinds)} | {100 * passed / max(total, 1):.1f} % |"
+    shares = [f"{100 * part / max(total, 1):.1f} %" for part in (passed, passed + counts["refused"])]
+    return f"| {dtype} | {total} | {' | '.join(str(counts[k]) for k in kinds)} | {' | '.join(shares)} |"
 
 
 def _not_passed(rows: list[Row]) -> list[str]:

@@ -301,3 +301,28 @@ def _histogram(self: Meta, bins: int = 100, **_: Any) -> tuple[Meta, Meta]:
 def _histogram_edges(self: Meta, bins: Meta, **_: Any) -> tuple[Meta, Meta]:
     hist = contiguous((bins.shape[0] - 1,), self.dtype, self.device)
     return hist, contiguous(bins.shape, bins.dtype, self.device)
+
+
+@TABLE.rule("segment_reduce")
+def _segment_reduce(
+    data: Meta,
+    reduce: str,
+    *,
+    lengths: Meta | None = None,
+    indices: Meta | None = None,
+    offsets: Meta | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Meta:
+    given = lengths or offsets
+    if given is None:
+        raise TypeRuleError("segment_reduce(): Either lengths or offsets must be defined.")
+    axis = wrap_dim(axis, data.ndim)
+    count = given.shape[-1] if lengths is not None else given.shape[-1] - 1
+    return contiguous((*data.shape[:axis], count, *data.shape[axis + 1 :]), data.dtype, data.device)
+
+
+@TABLE.rule("_segment_reduce_backward")
+def _segment_reduce_backward(grad: Meta, output: Meta, data: Meta, reduce: str, **_: Any) -> Meta:
+    return contiguous(data.shape, grad.dtype, data.device)

@@ -1,7 +1,7 @@
 """Writes through a boolean mask whose gradient has a shape that data decides, in a form where it has not.
 
-    x[mask] = row      the gradient of row is that of x[mask], summed: as many rows as the mask has true elements
-    x.copy_(where(mask, row, x))      the same values, and a gradient of static shape
+x[mask] = row      the gradient of row is that of x[mask], summed: as many rows as the mask has true elements
+x.copy_(where(mask, row, x))      the same values, and a gradient of static shape
 """
 
 from __future__ import annotations

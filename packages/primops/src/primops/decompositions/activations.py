@@ -133,9 +133,13 @@ def hardsigmoid(p: Builder, x: Value) -> Value:
     return p.div(p.minimum(p.maximum(p.add(x, 3.0), 0.0), 6.0), 6.0)
 
 
+ONE_SIXTH = 0.1666666716337204
+"""1/6 as a float32, which ATen's backward kernel uses for float64 too."""
+
+
 def hardsigmoid_backward(p: Builder, grad: Value, x: Value) -> Value:
     inside = p.logical_and(p.gt(x, -3.0), p.lt(x, 3.0))
-    return p.where(inside, p.mul(grad, 1.0 / 6.0), 0.0)
+    return p.where(inside, p.mul(grad, ONE_SIXTH), 0.0)
 
 
 def hardswish(p: Builder, x: Value) -> Value:
