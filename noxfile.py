@@ -107,6 +107,20 @@ def opinfo(session: nox.Session) -> None:
 
 
 @nox.session
+def leaks(session: nox.Session) -> None:
+    """Do what must not keep memory a thousand times and more: calls, recompiles, resets, refusals."""
+    install(session, *local("bytecap", extra="[testing]"))
+    session.run("pytest", "packages/bytecap/tests/test_leaks.py", *session.posargs, env={"BYTECAP_LEAKS": "40"})
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run the tests of bytecap's hook and guards with its C extension under gcc's sanitizers."""
+    install(session, *local("bytecap", extra="[testing]"))
+    session.run("python", "tools/sanitize.py", *session.posargs)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Run larger model classes of transformers through the pipeline."""
     install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers")

@@ -1,0 +1,148 @@
+"""Flat memory: calls, recompiles, resets, refusals. (`nox -s leaks` does the same a thousand times longer.)"""
+
+from __future__ import annotations
+
+import gc
+import os
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from bytecap import executor, hook, optimize, reset
+from bytecap.testing.memory import growth
+
+SCALE = int(os.environ.get("BYTECAP_LEAKS", "1"))
+"""How many times longer than in the tests."""
+X = torch.ones(3)
+
+
+def eager(capture: Any, inputs: Any) -> Callable[..., Any]:
+    return executor(capture)
+
+
+def compiled(function: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    return optimize(function, eager, on_event=lambda event: None, **settings)
+
+
+def calls() -> Callable[[], object]:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 3)).eval()
+    run = compiled(lambda x, n, *rest, **named: model(x) * n + len(rest) + len(named))
+    return lambda: [run(X, 2, 3, a=4) for _ in range(300)]
+
+
+def misses() -> Callable[[], object]:
+    """New versions up to the limit, then plain calls; a new callable each round."""
+
+    def round_() -> None:
+        run = compiled(lambda x, n: x * n, recompile_limit=3)
+        for n in range(5):
+            run(X, n)
+
+    return round_
+
+
+def resets() -> Callable[[], object]:
+    run = compiled(lambda x, n: torch.relu(x) * n)
+
+    def round_() -> None:
+        run(X, 2)
+        reset()
+
+    return round_
+
+
+def models() -> Callable[[], object]:
+    def round_() -> None:
+        run = compiled(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+        run(X).sum().backward()
+
+    return round_
+
+
+def refusals() -> Callable[[], object]:
+    def refused(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+    def round_() -> None:
+        code = refused.__code__.replace()
+        run = compiled(types.FunctionType(code, globals(), "refused"))
+        run(X)
+        run(X)
+
+    return round_
+
+
+def failures() -> Callable[[], object]:
+    run = compiled(lambda x, n: x @ torch.ones(n))
+
+    def round_() -> None:
+        with pytest.raises(RuntimeError):
+            run(X, 4)
+
+    return round_
+
+
+# What one round does, how many rounds, and what it may keep (KiB; measuring is not finer than a page in some rounds).
+CASES: dict[str, tuple[Callable[[], Callable[[], object]], int, float]] = {
+    "calls": (calls, 20, 4.0),
+    "recompiles": (misses, 40, 2.0),
+    "resets": (resets, 60, 2.0),
+    "models": (models, 40, 4.0),
+    "refusals": (refusals, 60, 2.0),
+    "failures": (failures, 100, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_memory_is_flat(name: str) -> None:
+    make, rounds, bound = CASES[name]
+    assert growth(make(), rounds * SCALE, warm=rounds) < bound / SCALE
+
+
+def test_what_is_dropped_is_collected() -> None:
+    model = nn.Linear(3, 3)
+    graphs: list[Any] = []
+
+    def backend(capture: Any, inputs: Any) -> Callable[..., Any]:
+        run = executor(capture)
+        graphs.append(weakref.ref(run))
+        return run
+
+    run = optimize(model, backend)
+    run(X)
+    run(torch.ones(2, 3))
+    references = [weakref.ref(run), weakref.ref(run.owner), weakref.ref(model), weakref.ref(model.weight), *graphs]
+    del run, model
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 6
+
+
+def test_reset_drops_graphs_and_constants() -> None:
+    constant = torch.ones(3)
+    held = [constant]
+    graphs: list[Any] = []
+
+    def backend(capture: Any, inputs: Any) -> Callable[..., Any]:
+        run = executor(capture)
+        graphs.append(weakref.ref(run))
+        return run
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + held[0] if held else x * 2
+
+    run = optimize(function, backend)
+    run(X)
+    assert len(hook.entries(function.__code__)) == 1
+    reference = weakref.ref(constant)
+    held.clear()
+    reset()
+    del constant
+    gc.collect()
+    assert (reference(), graphs[0]()) == (None, None)
+    assert hook.entries(function.__code__) == ()
+    assert torch.equal(run(X), X * 2)
