@@ -107,3 +107,15 @@ def test_written_row_is_refused() -> None:
         stagefold.compile(program, fullgraph=True)(torch.ones(3), torch.tensor(1))
     with pytest.raises(StageError, match="AG007"):
         stagefold.compile(lambda x, i: x[i], fullgraph=True)(torch.ones(3), torch.tensor(1))
+
+
+def test_default_generator_by_name() -> None:
+    def program(x):
+        draws = torch.randn(3, generator=None), torch.rand(3, generator=None), torch.randperm(3, generator=None)
+        return x + draws[0] * draws[1] + draws[2] + torch.randint(0, 5, (3,), generator=None)
+
+    compiled = stagefold.compile(program, fullgraph=True)
+    torch.manual_seed(3)
+    expected = program(torch.ones(3))
+    torch.manual_seed(3)
+    torch.testing.assert_close(compiled(torch.ones(3)), expected)

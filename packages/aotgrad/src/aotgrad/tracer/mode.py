@@ -18,7 +18,7 @@ from absint import AbstractMode, Meta, from_tensor
 from absint.meta import CPU, contiguous, contiguous_stride
 from absint.schema import OpRecord
 from absint.strides import is_dense
-from aotgrad.errors import MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
+from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
@@ -126,6 +126,13 @@ class TraceMode(AbstractMode):
         after = self._rule(record, (source.meta, *args[1:]), kwargs)
         func, rest = normalize_view(record.func, args[1:], after)
         return self.fresh(self.recorder.record(str(func), (self.content(source), *rest), {}, after), after)
+
+    def _drawn(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A random op that was told explicitly to use the default generator."""
+        if kwargs.get("generator") is not None:
+            raise GeneratorArgument(f"{record.name} with a generator of its own")
+        rest = {key: value for key, value in kwargs.items() if key != "generator"}
+        return self._plain(self.record(_WITHOUT_GENERATOR[record.name]), args, rest)
 
     def _batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
@@ -406,7 +413,16 @@ def _types_of(metas: dict[str, Meta], value: Any) -> Any:
     return value
 
 
+# Overloads for a generator, and what they are without one.
+_WITHOUT_GENERATOR = {
+    "aten.rand.generator": aten.rand.default,
+    "aten.randn.generator": aten.randn.default,
+    "aten.randint.generator": aten.randint.default,
+    "aten.randint.low_generator": aten.randint.low,
+    "aten.randperm.generator": aten.randperm.default,
+}
 _SPECIAL = {
+    **dict.fromkeys(_WITHOUT_GENERATOR, "_drawn"),
     "aten._local_scalar_dense.default": "_value_of",
     "aten._assert_tensor_metadata.default": "_nothing",
     "aten._unsafe_view.default": "_unsafe_view",
