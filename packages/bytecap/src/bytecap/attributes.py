@@ -7,10 +7,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
+from bytecap.guarding import is_exempt
 from bytecap.hook import Dispatcher
+from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
+from bytecap.values.writes import ClassWrites, SlotWrites, written_attribute
 from stagewire.capture import HasAttribute, Source
 
 if TYPE_CHECKING:
@@ -123,7 +126,10 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
         return receiver.c_member(tracer, name)
     if isinstance(receiver, ObjectValue):
         if name in receiver.slots:
-            return receiver.slots[name]
+            found = receiver.slots[name]
+            if found is None:
+                raise no_attribute(tracer, receiver, name)
+            return found
         if receiver.real is None:
             raise no_attribute(tracer, receiver, name)
         if receiver.source is not None and not hasattr(receiver.real, name):
@@ -154,15 +160,16 @@ def instance_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Val
     """`value.name` by the full protocol."""
     tracer.guard_lookup(value.cls, "__getattribute__")
     custom, owner = static_lookup(value.cls.__mro__, "__getattribute__")
-    if isinstance(custom, types.FunctionType):
-        method = bind(tracer, custom, owner or object, value, value.cls, "__getattribute__")
-        return method.call(tracer, [Constant(name)], {})
-    return default_get_attribute(tracer, value, name)
-
-
-def default_get_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value:
-    """object.__getattribute__, then `__getattr__`."""
-    found = find_attribute(tracer, value, name)
+    try:
+        if isinstance(custom, types.FunctionType):
+            method = bind(tracer, custom, owner or object, value, value.cls, "__getattribute__")
+            return method.call(tracer, [Constant(name)], {})
+        found = find_attribute(tracer, value, name)
+    except PythonRaise as error:
+        fallback, owner = static_lookup(value.cls.__mro__, "__getattr__")
+        if owner is None or not issubclass(error.value.python_type(), AttributeError):
+            raise
+        return value_fallback(tracer, value, fallback, owner, name)
     if found is not None:
         return found
     tracer.guard_class_lacks(value.cls, name)
@@ -189,6 +196,9 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
         return value.attributes
     if name == "__class__":
         return tracer.wrap(value.cls, None)
+    written = written_attribute(tracer.class_writes, value.cls.__mro__, name)
+    if written is not None:
+        return _find_written(tracer, value, name, written[1])
     raw, owner = static_lookup(value.cls.__mro__, name)
     if owner is not None and _is_data_descriptor(raw):
         return bind(tracer, raw, owner, value, value.cls, name)
@@ -198,6 +208,46 @@ def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | Non
     if owner is None:
         return None
     return bind(tracer, raw, owner, value, value.cls, name)
+
+
+def _find_written(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> Value | None:
+    """An attribute whose name the code stored in the class, or deleted from it."""
+    from bytecap.values.functions import FunctionValue, MethodValue
+
+    found = value.attributes.lookup(tracer, Constant(name))
+    if found is not None or item is None:
+        return found
+    return MethodValue(item, value) if isinstance(item, FunctionValue) else item
+
+
+def class_set_attribute(tracer: Tracer, value: ClassValue, name: str, item: Value | None) -> None:
+    """`cls.name = item`, or `del cls.name` (item None): replayed after the graph."""
+    cls = value.real
+    tracer.guard_lookup(type(cls), "__setattr__" if item is not None else "__delattr__")
+    custom = static_lookup(type(cls).__mro__, "__setattr__" if item is not None else "__delattr__")[0]
+    is_special = name.startswith("__") and name.endswith("__")
+    kind = None if item is None else item.python_type()
+    is_descriptor = kind not in (None, types.FunctionType) and hasattr(kind, "__get__")
+    if isinstance(custom, types.FunctionType) or is_special or is_descriptor or is_exempt(cls.__module__):
+        raise UnsupportedMutation(f"cannot set attribute {name!r} of {value.describe()}")
+    if item is None:
+        _check_class_has(tracer, value, name)
+    if cls not in tracer.class_writes:
+        tracer.class_writes[cls] = ClassWrites(cls)
+        tracer.effects.append(tracer.class_writes[cls])
+    tracer.class_writes[cls].names[name] = item
+
+
+def _check_class_has(tracer: Tracer, value: ClassValue, name: str) -> None:
+    """For `del cls.name`: the class itself has it, and no base does (which would show through)."""
+    cls = value.real
+    written = written_attribute(tracer.class_writes, (cls,), name)
+    has_it = name in cls.__dict__ if written is None else written[1] is not None
+    if not has_it:
+        raise missing_name(tracer, f"type object '{cls.__name__}' has no attribute '{name}'", value, name)
+    if any(name in base.__dict__ for base in cls.__mro__[1:]):
+        raise UnsupportedMutation(f"deleting attribute {name!r} of {value.describe()}, which a base class has too")
+    value.get_attribute(tracer, name)
 
 
 def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
@@ -221,7 +271,7 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
     tracer.guard_lookup(value.cls, name)
     if isinstance(raw, property):
         if raw.fset is None:
-            raise tracer.raises(AttributeError, f"property '{name}' has no setter")
+            raise tracer.raises(AttributeError, _property_complaint(raw, value, "setter"))
         home = tracer.class_source(value.cls, name)
         tracer.wrap(raw.fset, tracer.attribute_source(home, "fset")).call(tracer, [value, item], {})
         return
@@ -238,12 +288,31 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         set_item = tracer.wrap(setter, tracer.class_source(type(raw), "__set__"))
         MethodValue(set_item, descriptor).call(tracer, [value, item], {})
         return
+    if value.cls.__dictoffset__ == 0:
+        if owner is not None:
+            raise tracer.raises(AttributeError, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
+        raise no_attribute(tracer, value, name)
     value.attributes.set_item(tracer, Constant(name), item)
 
 
-def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
+def _property_complaint(raw: property, value: Value, what: str) -> str:
+    """What CPython says of a property that has no setter or deleter."""
+    stand_in = type(value.python_type().__name__, (), {raw.fget.__name__ if raw.fget else "?": property(raw.fget)})()
+    name = next(iter(vars(type(stand_in))))
+    try:
+        setattr(stand_in, name, None) if what == "setter" else delattr(stand_in, name)
+    except AttributeError as error:
+        return str(error).replace(type(stand_in).__qualname__, value.python_type().__qualname__)
+    return f"property has no {what}"
+
+
+def _set_slot(tracer: Tracer, value: ObjectValue, name: str, item: Value | None) -> None:
+    """Store in a slot, or delete it (item None)."""
     if value.real is not None:
-        raise UnsupportedMutation(f"cannot set slot {name!r} of an outside {value.describe()}")
+        if value.slot_writes is None:
+            value.slot_writes = SlotWrites(value)
+            tracer.effects.append(value.slot_writes)
+        value.slot_writes.names[name] = None
     value.slots[name] = item
 
 
@@ -254,6 +323,33 @@ def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> 
     if isinstance(custom, types.FunctionType):
         method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
         method.call(tracer, [Constant(name)], {})
+        return
+    default_delete_attribute(tracer, value, name)
+
+
+def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> None:
+    """object.__delattr__."""
+    from bytecap.values.functions import MethodValue
+
+    raw, owner = static_lookup(value.cls.__mro__, name)
+    if owner is not None and _is_data_descriptor(raw):
+        tracer.guard_lookup(value.cls, name)
+        if isinstance(raw, types.MemberDescriptorType):
+            _c_member(tracer, raw, value, name)
+            _set_slot(tracer, value, name, None)
+            return
+        if isinstance(raw, property):
+            if raw.fdel is None:
+                raise tracer.raises(AttributeError, _property_complaint(raw, value, "deleter"))
+            home = tracer.class_source(value.cls, name)
+            tracer.wrap(raw.fdel, tracer.attribute_source(home, "fdel")).call(tracer, [value], {})
+            return
+        deleter = static_lookup(type(raw).__mro__, "__delete__")[0]
+        if not isinstance(deleter, types.FunctionType):
+            raise UnsupportedMutation(f"cannot delete {name!r} of a {value.describe()}")
+        descriptor = tracer.wrap(raw, tracer.class_source(value.cls, name))
+        function = tracer.wrap(deleter, tracer.class_source(type(raw), "__delete__"))
+        MethodValue(function, descriptor).call(tracer, [value], {})
         return
     if value.attributes.lookup(tracer, Constant(name)) is None:
         raise no_attribute(tracer, value, name)
@@ -271,6 +367,11 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
         return Constant(run(tracer, getattr, (real, name)))
     if name == "__dict__":
         return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
+    written = written_attribute(tracer.class_writes, real.__mro__, name)
+    if written is not None:
+        if written[1] is None:
+            raise missing_name(tracer, f"type object '{real.__name__}' has no attribute '{name}'", value, name)
+        return written[1]
     meta_raw, meta_owner = static_lookup(type(real).__mro__, name)
     if isinstance(meta_raw, property) and meta_owner is not None:
         return bind(tracer, meta_raw, meta_owner, value, type(real), name)

@@ -14,6 +14,7 @@ from bytecap.binding import bind_arguments
 from bytecap.errors import DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import handler_of, is_pure
+from bytecap.polyfills import POLYFILLS
 from bytecap.signals import NotConcrete
 from bytecap.torch_calls import call_torch
 from bytecap.values.base import Value
@@ -58,7 +59,7 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
                 return found
         handler = handler_of(real)
         if handler is not None:
-            return call_handler(tracer, handler, real, args, kwargs)
+            return call_entry(tracer, handler, real, args, kwargs)
         if real.__module__ in LEAF_MODULES and "<locals>" not in real.__qualname__:
             try:
                 return call_torch(tracer, real, args, kwargs)
@@ -103,21 +104,41 @@ def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Va
     return run(tracer, real, concrete, named)
 
 
-def call_handler(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a table entry; a wrong argument list raises TypeError in the evaluated program."""
+def call_entry(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a table entry; a wrong argument list raises CPython's TypeError in the evaluated program."""
     try:
-        inspect.signature(handler).bind(tracer, *args, **kwargs)
+        return handler(tracer, *args, **kwargs)
     except TypeError as error:
-        name = getattr(real, "__name__", str(real))
-        raise tracer.raises(TypeError, f"{name}(): {error}") from None
-    return handler(tracer, *args, **kwargs)
+        is_of_this_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if not is_of_this_call:
+            raise
+    _refuse_arguments(tracer, real, args, kwargs)
+    name = getattr(real, "__qualname__", str(real))
+    raise UnsupportedCall(f"{name}() with these arguments: {len(args)} and {sorted(kwargs)}")
+
+
+def _refuse_arguments(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Raise what `real` says of the argument list, if it takes no such list."""
+    try:
+        inspect.signature(real).bind(*args, **kwargs)
+    except ValueError:
+        if not isinstance(real, type) and args:
+            return
+    except TypeError:
+        pass
+    else:
+        return
+    run(tracer, real, (None,) * len(args), dict.fromkeys(kwargs))
 
 
 def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a function written in C."""
     handler = handler_of(real)
     if handler is not None:
-        return handler(tracer, *args, **kwargs)
+        return call_entry(tracer, handler, real, args, kwargs)
+    pure_python = POLYFILLS.get(real) if isinstance(real, types.BuiltinFunctionType) else None
+    if pure_python is not None:
+        return tracer.wrap(pure_python, None).call(tracer, args, kwargs)
     if isinstance(real, _C_METHODS):
         return _call_descriptor(tracer, real, args, kwargs)
     if isinstance(real, _LRU_CACHE):

@@ -18,6 +18,7 @@ from bytecap.values.deques import DequeValue
 from bytecap.values.mappings import DictValue, stored_items
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue
+from bytecap.values.writes import ClassWrites, SlotWrites
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -170,6 +171,46 @@ def _delete(emitter: Emitter, effect: DictValue, owner: Value, key: Any) -> Stor
     return store
 
 
+def _plan_class(emitter: Emitter, effect: ClassWrites) -> list[Store]:
+    for value in effect.names.values():
+        if value is not None:
+            emitter.prepare(value)
+
+    def store_all() -> None:
+        for name, value in effect.names.items():
+            if value is not None:
+                emitter.load(value)
+                emitter.constant(effect.cls)
+                emitter.store_attribute(name)
+            elif name in effect.cls.__dict__:
+                emitter.call_function(delattr, effect.cls, name)
+                emitter.pop()
+
+    return [store_all]
+
+
+def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Store]:
+    emitter.prepare(effect.object)
+    for name in effect.names:
+        value = effect.object.slots[name]
+        if value is not None:
+            emitter.prepare(value)
+
+    def store_all() -> None:
+        for name in effect.names:
+            value = effect.object.slots[name]
+            emitter.load(effect.object)
+            emitter.constant(name)
+            if value is not None:
+                emitter.load(value)
+            emitter.call_helper(
+                "delete_attribute" if value is None else "set_attribute", arguments=2 + (value is not None)
+            )
+            emitter.pop()
+
+    return [store_all]
+
+
 _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ListValue: _plan_list,
     DequeValue: _plan_list,
@@ -177,4 +218,6 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     CellValue: _plan_cell,
     DictValue: _plan_dict,
     CallEffect: _plan_call,
+    ClassWrites: _plan_class,
+    SlotWrites: _plan_slots,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,7 @@ class Emitter(Assembler):
         self._open: set[int] = set()
         self._alive: list[Value] = []
         self._depth = 0
+        self._later: list[Callable[[Emitter], None]] = []
 
     # -- values
 
@@ -84,6 +85,12 @@ class Emitter(Assembler):
             self.constant(value.real)  # type: ignore[attr-defined]
         else:
             self._build(value)
+            while self._later and self._depth == 0:
+                self._later.pop()(self)
+
+    def later(self, finish: Callable[[Emitter], None]) -> None:
+        """Have `finish` emit what can only be done when all that is being built is there."""
+        self._later.append(finish)
 
     def _build(self, value: Value) -> None:
         if id(value) in self._open or self._depth > _LIMIT:

@@ -31,8 +31,8 @@ def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kw
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
     try:
-        real_args = tuple(arg.concrete() for arg in args)
-        real_kwargs = {key: value.concrete() for key, value in kwargs.items()}
+        real_args = tuple(_concrete(arg) for arg in args)
+        real_kwargs = {key: _concrete(value) for key, value in kwargs.items()}
     except NotConcrete as error:
         name = getattr(function, "__qualname__", repr(function))
         raise UnsupportedCall(f"{name} needs plain Python values, got {error.args[0]!r}") from None
@@ -50,3 +50,13 @@ def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], k
         raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
     method = run(tracer, getattr, (receiver.concrete(), name))
     return fold_call(tracer, method, args, kwargs)
+
+
+def _concrete(value: Value) -> Any:
+    """The real object; for a new instance of a subclass of a number or text, the number or text."""
+    from bytecap.values.constant import Constant
+    from bytecap.values.objects import ObjectValue
+
+    if isinstance(value, ObjectValue) and value.real is None and isinstance(value.base, Constant):
+        return value.base.value
+    return value.concrete()

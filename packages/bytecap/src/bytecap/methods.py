@@ -15,6 +15,8 @@ from bytecap.operations import (
     collect,
     compare,
     equal,
+    has_method,
+    is_iterable,
     iterate_host,
     truth,
 )
@@ -216,8 +218,21 @@ def pairs_of(tracer: Tracer, other: Value) -> list[tuple[Value, Value]]:
             return other.base.pairs(tracer)
         keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
         return [(key, other.get_item(tracer, key)) for key in keys]
-    pairs = [collect(tracer, pair) for pair in iterate_host(tracer, other)]
-    return [(pair[0], pair[1]) for pair in pairs]
+    if has_method(other, "keys"):
+        keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
+        return [(key, other.get_item(tracer, key)) for key in keys]
+    return [_pair(tracer, position, pair) for position, pair in enumerate(iterate_host(tracer, other))]
+
+
+def _pair(tracer: Tracer, position: int, pair: Value) -> tuple[Value, Value]:
+    if not is_iterable(pair):
+        complaint = f"cannot convert dictionary update sequence element #{position} to a sequence"
+        raise tracer.raises(TypeError, complaint)
+    items = collect(tracer, pair)
+    if len(items) != 2:
+        complaint = f"dictionary update sequence element #{position} has length {len(items)}; 2 is required"
+        raise tracer.raises(ValueError, complaint)
+    return items[0], items[1]
 
 
 def _dict_clear(tracer: Tracer, self: DictValue) -> Value:
@@ -353,7 +368,9 @@ def _object_getattribute(tracer: Tracer, self: ObjectValue, name: Value) -> Valu
 
 
 def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
-    self.attributes.delete_item(tracer, name)
+    from bytecap.attributes import default_delete_attribute
+
+    default_delete_attribute(tracer, self, name.concrete())
     return NONE
 
 
@@ -382,13 +399,20 @@ _OBJECT: dict[str, Method] = {
 }
 
 
+def _has_own(base: Value, name: str) -> bool:
+    """Whether the builtin base implements a method of its own, past `object`."""
+    return getattr(base.python_type(), name, None) is not getattr(object, name, None)
+
+
 def call_object_method(
     tracer: Tracer, self: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a method that a Python object inherits from a C type."""
     if name in ("__setattr__", "__getattribute__", "__delattr__", "__init__"):
         return _OBJECT[name](tracer, self, *args, **kwargs)
-    if self.base is not None:
+    if name == "__getitem__" and self.base is not None:
+        return self.get_base_item(tracer, self.base, *args)
+    if self.base is not None and _has_own(self.base, name):
         return self.base.call_method(tracer, name, args, kwargs)
     method = _OBJECT.get(name)
     if method is not None:

@@ -131,19 +131,20 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             return done
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
-        done = _container_binary(tracer, symbol, _plain(left), _plain(right))
+        done = _container_binary(tracer, symbol, plain(left), plain(right))
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
 
 
-def _plain(value: Value) -> Value:
+def plain(value: Value) -> Value:
+    """The builtin part of an instance of a subclass of a builtin class; else the value."""
     return value.base if isinstance(value, ObjectValue) and value.base is not None else value
 
 
 def _concrete_binary(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
     try:
-        real_left, real_right = _plain(left).concrete(), _plain(right).concrete()
+        real_left, real_right = plain(left).concrete(), plain(right).concrete()
     except NotConcrete:
         _refuse_operands(tracer, symbol, function, left, right)
     return fold(tracer, function, (real_left, real_right))
@@ -245,7 +246,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     bound = _user_method(tracer, value, method)
     if bound is not None:
         return bound.call(tracer, [], {})
-    value = _plain(value)
+    value = plain(value)
     if not isinstance(value, (Constant, OpaqueValue)):
         kind = value.python_type().__name__
         raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
@@ -271,7 +272,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
             return Constant(not truth(tracer, done))
     if done is not None:
         return done
-    return _compare_plain(tracer, symbol, function, _plain(left), _plain(right))
+    return _compare_plain(tracer, symbol, function, plain(left), plain(right))
 
 
 def _never_tensor(value: Value) -> bool:
@@ -326,6 +327,9 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
         return equal(tracer, left.as_tuple(), right.as_tuple())
+    both_objects = isinstance(left, ObjectValue) and isinstance(right, ObjectValue)
+    if both_objects and left.cls is SimpleNamespace is right.cls:  # type: ignore[attr-defined]
+        return _dicts_equal(tracer, left.attributes, right.attributes)  # type: ignore[attr-defined]
     if _is_set_like(left) and _is_set_like(right):
         sets = [{tracer.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
         return sets[0] == sets[1]

@@ -17,7 +17,8 @@ _HEAP_TYPE = 1 << 9
 
 def new_object(cls: type) -> Any:
     """An instance of `cls` without its `__init__`."""
-    return types.SimpleNamespace.__new__(cls) if issubclass(cls, types.SimpleNamespace) else object.__new__(cls)
+    base: Any = next(kind for kind in cls.__mro__ if not kind.__flags__ & _HEAP_TYPE)
+    return base.__new__(cls)
 
 
 def new_container(base: Any, cls: type) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections import deque
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall
@@ -156,6 +157,10 @@ def repr_of(tracer: Tracer, value: Value) -> str:
         return run(tracer, repr, (printable(tracer, value),))
     if value.base is not None:
         return _subclass_repr(tracer, value)
+    if isinstance(value.cls, type) and issubclass(value.cls, SimpleNamespace):
+        pairs = [f"{key.concrete()}={repr_of(tracer, item)}" for key, item in value.attributes.pairs(tracer)]
+        name = "namespace" if value.cls is SimpleNamespace else value.cls.__name__
+        return f"{name}({', '.join(pairs)})"
     if value.real is None or value.source is None:
         raise UnsupportedCall(f"repr() of a {value.describe()}, which has its address in it")
     # The text has the address of the object in it.

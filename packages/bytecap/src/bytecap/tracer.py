@@ -36,6 +36,7 @@ from bytecap.values.opaque import OpaqueValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
+from bytecap.values.writes import ClassWrites
 from bytecap.wrapping import set_of, wrap_object
 from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Reading, Source
 from stagewire.graph import Arg, Ref, SourceLine
@@ -65,6 +66,7 @@ class Tracer:
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
+        self.class_writes: dict[type, ClassWrites] = {}
         self.tensors: dict[int, TensorValue] = {}
         self._by_object: dict[int, Value] = {}
         self._dicts: dict[int, DictValue] = {}
@@ -176,8 +178,11 @@ class Tracer:
         return None if source is None or not isinstance(name, str) else Attribute(source, name)
 
     def class_source(self, owner: type, name: str) -> Source | None:
-        """Where a class attribute is read; None for library classes, which are taken to stay as they are."""
-        if not is_watched(owner.__module__):
+        """Where a class attribute is read; None for library classes, which are taken to stay as they are.
+
+        Enum classes of CPython 3.11 too: their metaclass answers for their attributes in Python, which no guard runs.
+        """
+        if not is_watched(owner.__module__) or hasattr(type(owner), "__getattr__"):
             return None
         return Attribute(self.places.of(owner), name)
 

@@ -14,6 +14,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, fold_call, run
 from bytecap.guarding import is_exempt
 from bytecap.keys import is_lasting_key
+from bytecap.methods import sort_values
 from bytecap.operations import (
     BINARY,
     COMPARE,
@@ -204,8 +205,6 @@ def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
 
 
 def _sorted(tracer: Tracer, values: Value, *, key: Value | None = None, reverse: Value | None = None) -> Value:
-    from bytecap.methods import sort_values
-
     return ListValue(sort_values(tracer, collect(tracer, values), key, reverse))
 
 
@@ -328,7 +327,11 @@ def _hash(tracer: Tracer, value: Value) -> Value:
 
 def _dir(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, ObjectValue):
-        value.attributes.list_keys(tracer)
+        method = value._special(tracer, "__dir__")
+        if method is not None:
+            return ListValue(sort_values(tracer, collect(tracer, method.call(tracer, [], {})), None, None))
+        own = [key.concrete() for key, _ in value.attributes.pairs(tracer)]
+        return tracer.fresh(sorted({*dir(value.cls), *own}))
     return fold_call(tracer, dir, [value], {})
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.fold import fold_call
-from bytecap.operations import as_int, collect, is_none, truth
+from bytecap.fold import fold_call, run
+from bytecap.operations import as_int, collect, is_none, plain, truth
 from bytecap.texts import repr_of, str_of
 from bytecap.torch_calls import data_dependent_scalar
 from bytecap.values.base import Value
@@ -20,6 +21,7 @@ from bytecap.values.deques import DequeValue
 from bytecap.values.functions import MethodValue, PartialValue
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
+from bytecap.values.proxies import MappingProxyValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue, keys_of
 from bytecap.values.tensors import TensorValue
@@ -81,7 +83,7 @@ def _slice(tracer: Tracer, *args: Value) -> Value:
 
 
 def _range(tracer: Tracer, *args: Value) -> Value:
-    return Constant(range(*(as_int(tracer, arg) for arg in args)))
+    return Constant(run(tracer, range, tuple(as_int(tracer, arg) for arg in args)))
 
 
 def _number(cls: type, method: str) -> Callable[..., Value]:
@@ -145,6 +147,21 @@ def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value
     return TupleValue(items, cls=cls.concrete())
 
 
+def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
+    inner = plain(mapping)
+    if not isinstance(inner, DictValue) or inner is not mapping:
+        return fold_call(tracer, types.MappingProxyType, [mapping], {})
+    return MappingProxyValue(inner)
+
+
+def _namespace(tracer: Tracer, mapping: Value | None = None, /, **names: Value) -> Value:
+    made = tracer.new_object(types.SimpleNamespace)
+    if mapping is not None:
+        made.attributes.call_method(tracer, "update", [mapping], {})
+    made.attributes.call_method(tracer, "update", [], names)
+    return made
+
+
 CLASSES: dict[Any, Callable[..., Value]] = {
     list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
     defaultdict: _defaultdict, set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice, range: _range,
@@ -154,5 +171,6 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     dict.__new__: _new_object,
     OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
     str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
+    types.MappingProxyType: _mapping_proxy, types.SimpleNamespace: _namespace,
     frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
 }  # fmt: skip

@@ -76,14 +76,6 @@ def _is_dataclass(tracer: Tracer, value: Value) -> Value:
     return Constant(dataclasses.is_dataclass(cls))
 
 
-def _dataclass_replace(tracer: Tracer, value: Value, **changes: Value) -> Value:
-    cls = value.python_type()
-    for field in dataclasses.fields(cls):
-        if field.init and field.name not in changes:
-            changes[field.name] = value.get_attribute(tracer, field.name)
-    return tracer.wrap(cls, None).call(tracer, [], changes)
-
-
 def _message(function: Callable[..., Any]) -> Callable[..., Value]:
     """A call whose only effect is a message, made after the graph."""
 
@@ -122,7 +114,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     functools.reduce: _reduce,
     threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
-    dataclasses.replace: _dataclass_replace, warnings.warn: _message(warnings.warn),
+    warnings.warn: _message(warnings.warn),
     contextvars.ContextVar.get: _context_get,
     os.environ.get: lambda tracer, key, default=NONE: Constant(os.environ.get(key.concrete(), default.concrete())),
 } | {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from bytecap.methods import pairs_of
-from bytecap.operations import collect
+from bytecap.operations import collect, is_iterable, iterate_host
 from bytecap.texts import format_of, repr_of, str_of
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
@@ -91,6 +92,9 @@ def _map_add(frame: Frame, instruction: Instruction) -> None:
 
 def _list_extend(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop()
+    if not is_iterable(items):
+        kind = items.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"Value after * must be an iterable, not {kind}")
     _peeked(frame, instruction).items.extend(collect(frame.tracer, items))
 
 
@@ -121,10 +125,20 @@ def list_to_tuple(frame: Frame, instruction: Instruction) -> None:
 
 
 def _unpack_sequence(frame: Frame, instruction: Instruction) -> None:
-    items = collect(frame.tracer, frame.pop())
+    items = _some_items(frame, frame.pop(), instruction.arg + 1)
     if len(items) != instruction.arg:
         raise frame.tracer.raises(ValueError, _unpacking_complaint(instruction.arg, len(items)))
     frame.stack.extend(reversed(items))
+
+
+def _some_items(frame: Frame, value: Any, limit: int | None) -> list[Any]:
+    """Up to `limit` items: CPython reads one more than it needs, and no more."""
+    if not is_iterable(value):
+        kind = value.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"cannot unpack non-iterable {kind} object")
+    if isinstance(value, Sequence):
+        return value.values(frame.tracer)
+    return list(itertools.islice(iterate_host(frame.tracer, value), limit))
 
 
 def _unpacking_complaint(expected: int, got: int) -> str:
@@ -135,7 +149,7 @@ def _unpacking_complaint(expected: int, got: int) -> str:
 
 def _unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = instruction.arg & 0xFF, instruction.arg >> 8
-    items = collect(frame.tracer, frame.pop())
+    items = _some_items(frame, frame.pop(), None)
     if len(items) < before + after:
         raise frame.tracer.raises(
             ValueError, f"not enough values to unpack (expected at least {before + after}, got {len(items)})"

@@ -67,7 +67,7 @@ def _make_function(frame: Frame, instruction: Instruction) -> None:
     if instruction.arg & 8:
         function.closure = tuple(frame.pop().values(tracer))
     if instruction.arg & 4:
-        frame.pop()
+        function.annotate(tracer, frame.pop())
     if instruction.arg & 2:
         function.kwdefaults = expand_mapping(tracer, frame.pop())
     if instruction.arg & 1:

@@ -167,6 +167,8 @@ def _set_function_attribute(frame: Frame, instruction: Instruction) -> None:
             function.defaults = tuple(value.values(frame.tracer))
         case 2:
             function.kwdefaults = expand_mapping(frame.tracer, value)
+        case 4:
+            function.annotate(frame.tracer, value)
         case 8:
             function.closure = tuple(value.values(frame.tracer))
     frame.push(function)

@@ -47,11 +47,24 @@ class Value:
 
         return generic_get_attribute(tracer, self, name)
 
+    def stand_in(self) -> Any:
+        """A real object of the same class without attributes of its own, whose complaints are those of the value."""
+        return None
+
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        self._refuse_change(tracer, setattr, name, None)
         raise UnsupportedMutation(f"cannot set attribute {name!r} of a {self.describe()}")
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        self._refuse_change(tracer, delattr, name)
         raise UnsupportedMutation(f"cannot delete attribute {name!r} of a {self.describe()}")
+
+    def _refuse_change(self, tracer: Tracer, change: Any, *args: Any) -> None:
+        from bytecap.fold import run
+
+        stand_in = self.stand_in()
+        if stand_in is not None and not hasattr(stand_in, "__dict__"):
+            run(tracer, change, (stand_in, *args))
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.attributes import static_lookup

@@ -76,8 +76,12 @@ class CellValue(Value):
             return
         emitter.call_helper("new_cell")
         emitter.keep(self)
+        emitter.later(self._fill)
+        emitter.load(self)
+
+    def _fill(self, emitter: Emitter) -> None:
+        """Store the content; a function may be in a cell of its own closure."""
         if self.content is not None:
             emitter.load(self.content)
             emitter.load(self)
             emitter.store_attribute("cell_contents")
-        emitter.load(self)

@@ -9,7 +9,6 @@ import torch
 from torch.backends import ContextProp
 
 from bytecap.attributes import static_lookup
-from bytecap.errors import UnsupportedMutation
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DICT_TYPES, DictValue
@@ -44,7 +43,14 @@ class ClassValue(Value):
         return class_get_attribute(tracer, self, name)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        raise UnsupportedMutation(f"cannot set attribute {name!r} of {self.describe()}")
+        from bytecap.attributes import class_set_attribute
+
+        class_set_attribute(tracer, self, name, value)
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.attributes import class_set_attribute
+
+        class_set_attribute(tracer, self, name, None)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.instantiate import instantiate

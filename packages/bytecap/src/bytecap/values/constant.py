@@ -34,6 +34,9 @@ class Constant(Value):
     def concrete(self) -> Any:
         return self.value
 
+    def stand_in(self) -> Any:
+        return self.value if isinstance(self.value, LITERALS) else None
+
     def describe(self) -> str:
         return f"{type(self.value).__name__} {self.value!r}"
 
@@ -54,6 +57,32 @@ class Constant(Value):
 
     def truth(self, tracer: Tracer) -> bool:
         return bool(self.value)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if name == "join" and len(args) == 1 and isinstance(self.value, (str, bytes)):
+            return self._join(tracer, args[0])
+        if name in ("format", "format_map") and isinstance(self.value, str):
+            return self._format(tracer, name, args, kwargs)
+        return super().call_method(tracer, name, args, kwargs)
+
+    def _join(self, tracer: Tracer, parts: Value) -> Value:
+        from bytecap.fold import fold
+        from bytecap.operations import collect, is_iterable, plain
+
+        if not is_iterable(parts):
+            return fold(tracer, self.value.join, (None,))
+        found = [plain(part) for part in collect(tracer, parts)]
+        # What is no text is refused with the name of its class.
+        shown = [part.value if isinstance(part, Constant) else _named_like(part) for part in found]
+        return fold(tracer, self.value.join, (shown,))
+
+    def _format(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.fold import run
+        from bytecap.texts import printable
+
+        shown = [printable(tracer, arg) for arg in args]
+        named = {key: printable(tracer, value) for key, value in kwargs.items()}
+        return Constant(run(tracer, getattr(self.value, name), tuple(shown), named))
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         from bytecap.fold import fold
@@ -86,3 +115,7 @@ class Constant(Value):
 
     def __repr__(self) -> str:
         return f"<Constant {self.value!r}>"
+
+
+def _named_like(value: Value) -> Any:
+    return type(value.python_type().__name__, (), {})()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import sys
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.errors import UnsupportedMutation
 from bytecap.guarding import is_exempt
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
+from bytecap.values.sequences import TupleValue
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -19,11 +22,18 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 
+_TEXT_FIELDS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "__type_params__")
+_FIELDS = frozenset(
+    {*_TEXT_FIELDS, "__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__"}
+    - ({"__type_params__"} if sys.version_info < (3, 12) else set())
+)
+
+
 class FunctionValue(Value):
     """A Python function; `real` is None when the evaluated program made it."""
 
     __slots__ = (
-        "attributes", "closure", "code", "defaults", "globals", "kwdefaults", "name", "real",
+        "attributes", "closure", "code", "defaults", "fields", "globals", "kwdefaults", "name", "real", "written",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +58,9 @@ class FunctionValue(Value):
         self.closure = closure
         self.real = real
         self.attributes = attributes or DictValue()
+        # `__name__`, `__doc__`... as read or written, and which of them were written.
+        self.fields: dict[str, Value] = {}
+        self.written: set[str] = set()
 
     def python_type(self) -> type:
         return FunctionType
@@ -60,37 +73,87 @@ class FunctionValue(Value):
     def describe(self) -> str:
         return f"function {self.code.co_qualname}"
 
+    def annotate(self, tracer: Tracer, pairs: Value) -> None:
+        """Give a new function its annotations: a tuple of names and values in turn."""
+        flat = pairs.values(tracer)  # type: ignore[attr-defined]
+        names = [str(name.concrete()) for name in flat[::2]]
+        self.fields["__annotations__"] = tracer.new_dict(dict(zip(names, flat[1::2], strict=True)))
+        self.written.add("__annotations__")
+
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.calls import call_function
 
         return call_function(tracer, self, args, kwargs)
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.fold import fold
-
-        match name:
-            case "__dict__":
-                return self.attributes
-            case "__name__" | "__qualname__" | "__doc__" | "__module__" | "__code__":
-                found = self.attributes.lookup(tracer, Constant(name))
-                if found is not None:
-                    return found
-                if self.real is not None:
-                    is_own = not is_exempt(self.real.__module__)
-                    return tracer.wrap(
-                        getattr(self.real, name), tracer.attribute_source(self.source, name) if is_own else None
-                    )
-                return Constant({"__code__": self.code, "__name__": self.name}.get(name, self.name))
-            case "__get__":
-                return BuiltinMethod(self, "__get__")
-            case "__defaults__" | "__kwdefaults__" | "__annotations__" | "__globals__" | "__closure__":
-                if self.real is not None:
-                    return fold(tracer, getattr, (self.real, name))
+        if name == "__dict__":
+            return self.attributes
+        if name in self.fields:
+            return self.fields[name]
+        if name in _FIELDS:
+            made = self._real_field(tracer, name) if self.real is not None else self._new_field(tracer, name)
+            self.fields[name] = made
+            return made
+        if name == "__get__":
+            return BuiltinMethod(self, "__get__")
         found = self.attributes.lookup(tracer, Constant(name))
         return found if found is not None else super().get_attribute(tracer, name)
 
+    def _real_field(self, tracer: Tracer, name: str) -> Value:
+        if name == "__globals__":
+            return self.globals
+        if name == "__defaults__":
+            return TupleValue(list(self.defaults), real=self.real.__defaults__) if self.defaults else Constant(None)
+        if name == "__kwdefaults__":
+            return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+        if name == "__closure__":
+            return TupleValue(list(self.closure)) if self.closure else Constant(None)
+        is_own = not is_exempt(self.real.__module__) and name != "__annotations__"
+        source = tracer.attribute_source(self.source, name) if is_own else None
+        return tracer.wrap(getattr(self.real, name), source)
+
+    def _new_field(self, tracer: Tracer, name: str) -> Value:
+        match name:
+            case "__code__":
+                return Constant(self.code)
+            case "__name__":
+                return Constant(self.name)
+            case "__qualname__":
+                return Constant(self.code.co_qualname)
+            case "__module__":
+                return self.globals.lookup(tracer, Constant("__name__")) or Constant(None)
+            case "__doc__":
+                first = self.code.co_consts[0] if self.code.co_consts else None
+                is_lambda = self.code.co_name == "<lambda>"
+                return Constant(first if isinstance(first, str) and not is_lambda else None)
+            case "__annotations__":
+                return tracer.new_dict({})
+            case "__globals__":
+                return self.globals
+            case "__defaults__":
+                return TupleValue(list(self.defaults)) if self.defaults else Constant(None)
+            case "__kwdefaults__":
+                return tracer.new_dict(self.kwdefaults) if self.kwdefaults else Constant(None)
+            case "__closure__":
+                return TupleValue(list(self.closure)) if self.closure else Constant(None)
+            case _:
+                return TupleValue([])
+
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name in _FIELDS or name in ("__dict__", "__class__"):
+            if self.real is not None or name not in _TEXT_FIELDS:
+                raise UnsupportedMutation(f"cannot set {name} of {self.describe()}")
+            self.fields[name] = value
+            self.written.add(name)
+            return
         self.attributes.set_item(tracer, Constant(name), value)
+
+    def delete_attribute(self, tracer: Tracer, name: str) -> None:
+        from bytecap.attributes import no_attribute
+
+        if self.attributes.lookup(tracer, Constant(name)) is None:
+            raise no_attribute(tracer, self, name)
+        self.attributes.delete_item(tracer, Constant(name))
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__get__":
@@ -119,10 +182,11 @@ class FunctionValue(Value):
         emitter.build_tuple(len(self.closure))
         emitter.call_helper("new_function", arguments=6)
         emitter.keep(self)
-        for key, value in self.attributes.new.values():
+        written = [(name, self.fields[name]) for name in sorted(self.written)]
+        for name, value in [*written, *((str(key.concrete()), value) for key, value in self.attributes.new.values())]:
             emitter.load(value)
             emitter.load(self)
-            emitter.store_attribute(str(key.concrete()))
+            emitter.store_attribute(name)
         emitter.load(self)
 
 
@@ -256,8 +320,6 @@ class PartialValue(Value):
         return self.function.call(tracer, [*self.args, *args], {**self.keywords, **kwargs})
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        from bytecap.values.sequences import TupleValue
-
         match name:
             case "func":
                 return self.function

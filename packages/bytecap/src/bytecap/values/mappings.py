@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
+from bytecap.values.constant import Constant
 from bytecap.values.sequences import TupleValue
 from stagewire.capture import Source
 
@@ -131,6 +132,11 @@ class DictValue(Value):
 
     def contains(self, tracer: Tracer, item: Value) -> bool:
         return self.lookup(tracer, item) is not None
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name == "default_factory" and self.cls is defaultdict:
+            return self.factory or Constant(None)
+        return super().get_attribute(tracer, name)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         found = self.lookup(tracer, key)

@@ -14,6 +14,7 @@ from stagewire.capture import Source
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
     from bytecap.tracer import Tracer
+    from bytecap.values.writes import SlotWrites
 
 
 class ObjectValue(Value):
@@ -22,7 +23,7 @@ class ObjectValue(Value):
     `slots` holds values of `__slots__` members; for a new object, both dictionaries start empty.
     """
 
-    __slots__ = ("attributes", "base", "cls", "real", "slots")
+    __slots__ = ("attributes", "base", "cls", "real", "slot_writes", "slots")
 
     def __init__(
         self,
@@ -39,13 +40,15 @@ class ObjectValue(Value):
         self.attributes.owner = self
         self.base = base
         self.real = real
-        self.slots: dict[str, Value] = {}
+        self.slots: dict[str, Value | None] = {}
+        self.slot_writes: SlotWrites | None = None
 
     def python_type(self) -> type:
         return self.cls
 
     def concrete(self) -> Any:
-        if self.real is None or self.attributes.mutated or getattr(self.base, "mutated", False):
+        is_changed = self.attributes.mutated or self.slot_writes is not None or getattr(self.base, "mutated", False)
+        if self.real is None or is_changed:
             raise NotConcrete(self)
         return self.real
 
@@ -84,7 +87,16 @@ class ObjectValue(Value):
         method = self._special(tracer, "__getitem__")
         if method is not None:
             return method.call(tracer, [key], {})
-        return self._container(tracer, "is not subscriptable").get_item(tracer, key)
+        base = self._container(tracer, "is not subscriptable")
+        return self.get_base_item(tracer, base, key)
+
+    def get_base_item(self, tracer: Tracer, base: Value, key: Value) -> Value:
+        """The item of the builtin base; a dict asks the class's `__missing__`."""
+        missing = self._special(tracer, "__missing__") if isinstance(base, DictValue) else None
+        if missing is None:
+            return base.get_item(tracer, key)
+        found = base.lookup(tracer, key)
+        return missing.call(tracer, [key], {}) if found is None else found
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         method = self._special(tracer, "__setitem__")
@@ -103,24 +115,33 @@ class ObjectValue(Value):
     def length(self, tracer: Tracer) -> int:
         method = self._special(tracer, "__len__")
         if method is not None:
-            return int(method.call(tracer, [], {}).concrete())
+            return _length(tracer, method.call(tracer, [], {}))
         return self._container(tracer, "has no len()").length(tracer)
 
     def truth(self, tracer: Tracer) -> bool:
         from bytecap.operations import truth
 
-        for name in ("__bool__", "__len__"):
-            method = self._special(tracer, name)
-            if method is not None:
-                return truth(tracer, method.call(tracer, [], {}))
+        method = self._special(tracer, "__bool__")
+        if method is not None:
+            made = method.call(tracer, [], {})
+            if not issubclass(made.python_type(), bool):
+                kind = made.python_type().__name__
+                raise tracer.raises(TypeError, f"__bool__ should return bool, returned {kind}")
+            return truth(tracer, made)
+        if self._special(tracer, "__len__") is not None:
+            return self.length(tracer) > 0
         return True if self.base is None else self.base.truth(tracer)
 
     def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.operations import has_method
         from bytecap.values.protocols import ItemIterator, ObjectIterator
 
         method = self._special(tracer, "__iter__")
         if method is not None:
             found = method.call(tracer, [], {})
+            if not has_method(found, "__next__"):
+                kind = found.python_type().__name__
+                raise tracer.raises(TypeError, f"iter() returned non-iterator of type '{kind}'")
             return ObjectIterator(found) if isinstance(found, ObjectValue) else found
         if self.base is not None:
             return self.base.iterate(tracer)
@@ -154,7 +175,8 @@ class ObjectValue(Value):
         self._allocate(emitter)
         emitter.keep(self)
         for name, value in self.slots.items():
-            self._store(emitter, name, value)
+            if value is not None:
+                self._store(emitter, name, value)
         for key, value in self.attributes.pairs(emitter.tracer):
             self._store(emitter, str(key.concrete()), value)
         emitter.load(self)
@@ -174,3 +196,13 @@ class ObjectValue(Value):
         emitter.load(value)
         emitter.call_helper("set_attribute", arguments=3)
         emitter.pop()
+
+
+def _length(tracer: Tracer, made: Value) -> int:
+    """What `__len__` gave, checked as len() checks it."""
+    from bytecap.operations import as_int
+
+    size = as_int(tracer, made)
+    if size < 0:
+        raise tracer.raises(ValueError, "__len__() should return >= 0")
+    return size

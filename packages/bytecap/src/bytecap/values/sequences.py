@@ -60,6 +60,9 @@ class Sequence(Value):
         """All items."""
         return [self.item(tracer, index) for index in range(len(self.items))]
 
+    def stand_in(self) -> Any:
+        return rebuild_tuple(self.cls, [None] * len(self.items)) if hasattr(self.cls, "_make") else self.builtin()
+
     def concrete_items(self) -> list[Any]:
         return [item.real if isinstance(item, Lazy) and item.source is None else _concrete(item) for item in self.items]
 
