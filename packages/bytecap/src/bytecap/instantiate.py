@@ -73,24 +73,11 @@ def construct(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Va
         if not issubclass(made.python_type(), cls):
             return made
     else:
-        _check_new(tracer, cls, new, args, kwargs)
+        if (args or kwargs) and new is object.__new__ and cls.__init__ is object.__init__:
+            raise tracer.raises(TypeError, f"{cls.__name__}() takes no arguments")
         made = allocate(tracer, cls, args)
     _initialise(tracer, made, cls, args, kwargs)
     return made
-
-
-# Py_TPFLAGS_IS_ABSTRACT
-_ABSTRACT = 1 << 20
-
-
-def _check_new(tracer: Tracer, cls: type, new: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
-    """object.__new__ refuses abstract classes, and arguments that no `__init__` takes."""
-    if new is not object.__new__:
-        return
-    if cls.__flags__ & _ABSTRACT:
-        run(tracer, object.__new__, (cls,))
-    if (args or kwargs) and static_lookup(cls.__mro__, "__init__")[0] is object.__init__:
-        raise tracer.raises(TypeError, f"{cls.__name__}() takes no arguments")
 
 
 def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:

@@ -327,9 +327,6 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):
         return equal(tracer, left.as_tuple(), right.as_tuple())
-    both_objects = isinstance(left, ObjectValue) and isinstance(right, ObjectValue)
-    if both_objects and left.cls is SimpleNamespace is right.cls:  # type: ignore[attr-defined]
-        return _dicts_equal(tracer, left.attributes, right.attributes)  # type: ignore[attr-defined]
     if _is_set_like(left) and _is_set_like(right):
         sets = [{tracer.hash_key(v) for v in collect(tracer, side)} for side in (left, right)]
         return sets[0] == sets[1]

@@ -407,7 +407,6 @@ _BY_TYPE: dict[type, Wrapper] = {
     set: _set,
     frozenset: _set,
     slice: _slice,
-    types.SimpleNamespace: _object,
     **dict.fromkeys(_VIEWS, _view),
     types.FunctionType: _function,
     types.CellType: _cell,

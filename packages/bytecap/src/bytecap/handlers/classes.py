@@ -154,14 +154,6 @@ def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:
     return MappingProxyValue(inner)
 
 
-def _namespace(tracer: Tracer, mapping: Value | None = None, /, **names: Value) -> Value:
-    made = tracer.new_object(types.SimpleNamespace)
-    if mapping is not None:
-        made.attributes.call_method(tracer, "update", [mapping], {})
-    made.attributes.call_method(tracer, "update", [], names)
-    return made
-
-
 CLASSES: dict[Any, Callable[..., Value]] = {
     list: _list, tuple: _tuple, deque: _deque, dict: _dict_of(dict), OrderedDict: _dict_of(OrderedDict),
     defaultdict: _defaultdict, set: _set_of(set), frozenset: _set_of(frozenset), slice: _slice, range: _range,
@@ -171,6 +163,6 @@ CLASSES: dict[Any, Callable[..., Value]] = {
     dict.__new__: _new_object,
     OrderedDict.__new__: _new_object, list.__new__: _new_object, set.__new__: _new_object,
     str.__new__: _new_object, int.__new__: _new_object, float.__new__: _new_object, tuple.__new__: _new_tuple,
-    types.MappingProxyType: _mapping_proxy, types.SimpleNamespace: _namespace,
+    types.MappingProxyType: _mapping_proxy,
     frozenset.__new__: _new_object, BaseException.__new__: _new_object, Exception.__new__: _new_object,
 }  # fmt: skip
