@@ -94,9 +94,10 @@ def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Valu
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
-    return OpaqueValue(real, source)
+    if source is None:
+        return OpaqueValue(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return OpaqueValue(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
 
 
 def _range(tracer: Tracer, real: range, source: Source | None) -> Value:

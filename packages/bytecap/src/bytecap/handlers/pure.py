@@ -23,7 +23,7 @@ PURE_MODULES = frozenset(
 
 _BUILTINS = (
     "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "frozenset", "hash",
-    "hex", "int", "oct", "ord", "pow", "repr", "round", "str", "range", "bytearray", "memoryview",
+    "hex", "int", "oct", "ord", "pow", "repr", "round", "str", "range",
 )  # fmt: skip
 
 PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) | frozenset(

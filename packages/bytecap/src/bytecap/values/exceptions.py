@@ -76,6 +76,8 @@ class ExceptionValue(ObjectValue):
 
     def initialise(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> None:
         """`__init__` of the builtin class."""
+        if self.real is not None:
+            raise UnsupportedMutation(f"__init__ of an outside {self.describe()}")
         base = builtin_base(self.cls)
         if kwargs and not issubclass(base, (AttributeError, NameError, ImportError)):
             raise tracer.raises(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
@@ -127,7 +129,8 @@ class ExceptionValue(ObjectValue):
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         from bytecap.operations import collect
 
-        if self.real is not None and name.startswith("__") and name != "__traceback__":
+        is_field = name == "args" or (name.startswith("__") and name != "__traceback__")
+        if self.real is not None and is_field:
             raise UnsupportedMutation(f"cannot set {name} of an outside exception")
         match name:
             case "__traceback__":

@@ -92,16 +92,29 @@ _MISSING: Any = object()
 
 
 class OpaqueValue(Value):
-    """An object without a model; it has identity, and real attributes of its type."""
+    """An object without a model; it has identity, and real attributes of its type.
 
-    __slots__ = ("real",)
+    pin: guards the identity of an outside object, called as soon as the object itself is looked at. One that is only
+    passed along may be another one of its class in the next call.
+    """
 
-    def __init__(self, real: Any, source: Source | None = None) -> None:
+    __slots__ = ("_pin", "_real")
+
+    def __init__(self, real: Any, source: Source | None = None, pin: Callable[[], None] | None = None) -> None:
         super().__init__(source)
-        self.real = real
+        self._real = real
+        self._pin = pin
+
+    @property
+    def real(self) -> Any:
+        """The object."""
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
+        return self._real
 
     def python_type(self) -> type:
-        return type(self.real)
+        return type(self._real)
 
     def concrete(self) -> Any:
         return self.real
