@@ -245,6 +245,31 @@ def test_a_result_of_another_dtype_is_refused(executor, directory):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("target", ["aten.sort.default", "aten.mm.default"])
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_a_view_of_an_input_lies_where_the_input_does(target, offset, executor, directory):
+    storage = torch.randn(12)
+    x = storage[offset : offset + 8 : 2]
+    square = x.view(2, 2)
+    mm = target == "aten.mm.default"
+    results = (square @ square,) if mm else torch.sort(square)
+    stated = TensorType("float32", (4,), (2,), 1)  # the graph was made for another place in a storage
+    window = TensorType("float32", (2, 2), (4, 2), 1)
+    names = tuple(f"y{number}" for number in range(len(results)))
+    graph = LoopGraph(
+        buffers=(
+            Buffer("x", stated, "input"), Buffer("v", window, "view", "x"),
+            *(Buffer(name, type_of(result), "extern") for name, result in zip(names, results, strict=True)),
+        ),
+        inputs=("x",), outputs=tuple(map(Ref, names)),
+        steps=(Extern(target, (Ref("v"), Ref("v")) if mm else (Ref("v"),), {}, names),),
+    )  # fmt: skip
+    found = load(emit(graph, Options()), directory, executor=executor)(x)
+    for one, expected in zip(found, results, strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_result_repeats_where_its_type_says_so(executor, directory):
     x = torch.randn(3, 1, dtype=torch.complex64).expand(3, 4)
     graph = call_graph("aten._conj_physical.default", [Ref("x")], {"x": x}, x)

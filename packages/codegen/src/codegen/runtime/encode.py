@@ -153,7 +153,7 @@ class _Encoder:
     def window(self, name: str, base: str, type_: TensorType, offset: int) -> None:
         """`name` is another reading of the memory of `base`; encoded as a window on the root, which is always there."""
         before, root = self.homes.types[base], self.homes.of[name].root
-        start = 0 if before is None or offset == 0 else before.storage_offset * ITEM_SIZE[before.dtype]
+        start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
         item = ITEM_SIZE[type_.dtype]
         distance = self.distance.get(base, 0) + offset * item - start  # type: ignore[operator]
         self.distance[name] = distance

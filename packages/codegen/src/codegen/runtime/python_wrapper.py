@@ -22,6 +22,7 @@ class PythonWrapper:
     def __init__(self, unit: Unit, library: Library | None) -> None:
         self.unit = unit
         self.symbols_of = symbol_reader(unit)
+        self.stated = stated_offsets(unit)
         self.functions = {k.name: KERNEL(library.address(k.name)) for k in unit.kernels} if library else {}
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -33,7 +34,7 @@ class PythonWrapper:
                 case Allocate(buffer, type, reuse):
                     environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
-                    environment[buffer] = view(environment[base], type, symbols)
+                    environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
                 case Launch(kernel, buffers, dims):
                     launch(self.functions[kernel], [environment[b] for b in buffers], sizes(dims, symbols))
                 case CallExtern():
@@ -52,15 +53,28 @@ def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = N
     return torch.empty(0, dtype=dtype, device=type.device).set_(memory.untyped_storage(), 0, shape, stride)
 
 
-def view(base: torch.Tensor, type: TensorType, symbols: Symbols) -> torch.Tensor:
-    """A strided window on the storage of `base`, read as the dtype of `type`."""
+def stated_offsets(unit: Unit) -> dict[str, Any]:
+    """The storage offset that the unit states for each buffer that is a base of views; 0 for memory of its own."""
+    stated = {name: type.storage_offset for name, type in zip(unit.inputs, unit.input_types, strict=True)}
+    for instruction in unit.instructions:
+        if isinstance(instruction, MakeView):
+            stated[instruction.buffer] = instruction.type.storage_offset
+    return stated
+
+
+def view(base: torch.Tensor, type: TensorType, symbols: Symbols, stated: Any) -> torch.Tensor:
+    """A strided window on the storage of `base`, read as the dtype of `type`.
+
+    stated: the storage offset of `base` for which that of `type` is meant; wherever `base` really begins, the window
+    lies as far from it as stated.
+    """
     dtype = getattr(torch, type.dtype)
-    if base.dtype == dtype:
-        (offset,) = sizes((type.storage_offset,), symbols)
-        return base.as_strided(sizes(type.shape, symbols), sizes(type.stride, symbols), offset)
-    (offset,) = sizes((type.storage_offset,), symbols)
     shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
-    return torch.empty(0, dtype=dtype, device=type.device).set_(base.untyped_storage(), offset, shape, stride)
+    offset, before = sizes((type.storage_offset, stated), symbols)
+    start = offset + (base.storage_offset() - before) * base.element_size() // dtype.itemsize
+    if base.dtype == dtype:
+        return base.as_strided(shape, stride, start)
+    return torch.empty(0, dtype=dtype, device=type.device).set_(base.untyped_storage(), start, shape, stride)
 
 
 def launch(function: Any, buffers: Sequence[torch.Tensor], dims: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Environment, Symbols, resolve
-from codegen.runtime.python_wrapper import allocate, call, view
+from codegen.runtime.python_wrapper import allocate, call, stated_offsets, view
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
 
 
@@ -57,6 +57,7 @@ class TritonWrapper:
 
     def __init__(self, unit: Unit, module: ModuleType) -> None:
         self.unit = unit
+        self.stated = stated_offsets(unit)
         self.kernels = {info.name: (getattr(module, info.name), info) for info in unit.kernels}
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -67,7 +68,7 @@ class TritonWrapper:
                 case Allocate(buffer, type, reuse):
                     environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
-                    environment[buffer] = view(environment[base], type, symbols)
+                    environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
                 case Launch(kernel, buffers):
                     self.launch(kernel, [environment[name] for name in buffers])
                 case CallExtern():

@@ -266,10 +266,8 @@ static bool window(Run *run, const i64 *w) {  // slot, base, type, mode, bytes a
   const i64 *type = run->unit->types + w[2];
   void *address = (char *)frame->data[w[1]] + w[4];
   if (w[3] == 0) {
-    i64 offset;
-    Handle made;
-    if (t->offset(frame->handle[w[1]], &offset)) return false;
-    if (t->reinterpret(frame->handle[w[1]], type[1], sizes_of(type), strides_of(type), offset + w[5], &made)) return false;
+    Handle made;  // reinterpret counts from the base's own offset
+    if (t->reinterpret(frame->handle[w[1]], type[1], sizes_of(type), strides_of(type), w[5], &made)) return false;
     return own(run, w[0], made);
   }
   frame->data[w[0]] = address;
