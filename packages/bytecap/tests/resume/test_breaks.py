@@ -87,7 +87,7 @@ def in_try(x):
             raise KeyError("k")
         except KeyError as inner:
             m = y.mean().item()
-            seen.append((repr(inner), sys.exception() is inner))
+            seen.append((repr(inner), repr(inner.__context__), sys.exception() is inner))
             y = y - m
         seen.append(repr(sys.exception()))
     finally:

@@ -17,5 +17,7 @@ from stagefold.control import graph_break as graph_break
 from stagefold.control import is_compiling as is_compiling
 from stagefold.control import reset as reset
 from stagefold.control import set_stance as set_stance
+from stagefold.explanation import Explanation as Explanation
+from stagefold.explanation import explain as explain
 from stagefold.pipeline import Pipeline as Pipeline
 from stagewire.errors import StageError as StageError

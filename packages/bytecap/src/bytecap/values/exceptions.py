@@ -161,15 +161,14 @@ class ExceptionValue(ObjectValue):
 
     def follow(self, current: Value) -> None:
         """Raised while `current` is handled, which becomes the context (cycles are cut, as CPython does)."""
-        if current is self or not isinstance(current, ExceptionValue):
+        if current is self:
             return
         if self.real is not None:
             raise UnsupportedMutation("raising an outside exception while another one is handled")
         link = current
-        while isinstance(link.context, ExceptionValue):
+        while isinstance(link, ExceptionValue):
             if link.context is self:
                 link.context = NONE
-                break
             link = link.context
         self.context = current
 
