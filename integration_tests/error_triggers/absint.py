@@ -25,9 +25,12 @@ def AI002() -> None:
 
 
 def AI003() -> None:
+    @torch.library.custom_op("error_triggers::without_rule", mutates_args=())
+    def without_rule(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
     with AbstractMode():
-        lengths = AbstractTensor(contiguous((2,), torch.int64))
-        torch.segment_reduce(vector(6), "sum", lengths=lengths)
+        without_rule(vector(6))
 
 
 def AI004() -> None:

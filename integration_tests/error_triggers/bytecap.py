@@ -1,6 +1,7 @@
 """Why code is not captured. Such code runs plain, and the error says why; under `fullgraph=True` it is raised.
 
-BC005 and BC009 are no faults of the program: they are told to `bytecap.optimize(on_event=...)` alone.
+BC005 and BC009 are no faults of the program: they are told to `bytecap.optimize(on_event=...)` alone. BC016 ends graphs
+only where that is possible: under `fullgraph=True` each number is captured anew.
 """
 
 from __future__ import annotations
@@ -111,8 +112,11 @@ def BC010() -> None:
 
 
 def BC011() -> None:
-    lengths = torch.tensor([1, 2])
-    capture(lambda x: torch.segment_reduce(x, "sum", lengths=lengths), X)
+    @torch.library.custom_op("error_triggers::without_fake", mutates_args=())
+    def without_fake(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    capture(lambda x: without_fake(x), X)
 
 
 def BC012() -> None:
@@ -149,6 +153,18 @@ def BC015() -> None:
         return x * total
 
     capture(forward, X)
+
+
+def BC016() -> StageError:
+    events: list[Any] = []
+
+    def scaled(x: torch.Tensor, rate: float) -> torch.Tensor:
+        return x * rate
+
+    call = bytecap.optimize(scaled, lambda graph, inputs: bytecap.executor(graph), on_event=events.append)
+    call(X, 0.5)
+    call(X, 0.25)
+    return events[-1].error
 
 
 def BC020() -> None:
