@@ -122,9 +122,10 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session
 def models(session: nox.Session) -> None:
-    """Run larger model classes of transformers through the pipeline."""
+    """Run transformers models beside eager and torch.compile (`-- --quick`: without it); write docs/models.md."""
     install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers")
-    session.run("pytest", "integration_tests", "-m", "models", *session.posargs)
+    session.run("pytest", "integration_tests", "-m", "models")
+    session.run("python", "-m", "integration_tests.zoo", "--out", "docs/models.md", *session.posargs)
 
 
 @nox.session

@@ -57,12 +57,16 @@ def images() -> dict[str, Any]:
     return dict(pixel_values=torch.randn(BATCH, 3, 32, 32))
 
 
+def classes() -> dict[str, Any]:
+    return dict(images(), labels=torch.randint(0, 2, (BATCH,)))
+
+
 def image_and_text() -> dict[str, Any]:
     return dict(images(), input_ids=tokens(), return_loss=True)
 
 
 def speech() -> dict[str, Any]:
-    return dict(input_features=torch.randn(BATCH, 16, 32), labels=tokens(), use_cache=False)
+    return dict(input_features=torch.randn(BATCH, 16, 32), labels=tokens())
 
 
 def sound() -> dict[str, Any]:
@@ -85,14 +89,14 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
     "convnext": (
         "ConvNextForImageClassification",
         dict(num_stages=2, hidden_sizes=[16, 32], depths=[1, 1], image_size=32),
-        images,
+        classes,
     ),
     "deberta-v2": (
         "DebertaV2ForMaskedLM",
         dict(TEXT, relative_attention=True, position_buckets=8, pos_att_type=["p2c", "c2p"], type_vocab_size=0),
         labelled,
     ),
-    "deit": ("DeiTForImageClassification", VISION, images),
+    "deit": ("DeiTForImageClassification", VISION, classes),
     "distilbert": (
         "DistilBertForMaskedLM",
         dict(vocab_size=VOCABULARY, dim=32, n_layers=1, n_heads=4, hidden_dim=64),
@@ -134,13 +138,13 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
     "resnet": (
         "ResNetForImageClassification",
         dict(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"),
-        images,
+        classes,
     ),
     "roberta": ("RobertaForMaskedLM", TEXT, unmasked),
     "swin": (
         "SwinForImageClassification",
         dict(image_size=32, patch_size=4, embed_dim=16, depths=[2], num_heads=[2], window_size=4),
-        images,
+        classes,
     ),
     "t5": (
         "T5ForConditionalGeneration",
@@ -150,7 +154,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
         ),
         unmasked,
     ),
-    "vit": ("ViTForImageClassification", VISION, images),
+    "vit": ("ViTForImageClassification", VISION, classes),
     "wav2vec2": (
         "Wav2Vec2Model",
         dict(

@@ -54,7 +54,7 @@ def double_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def wrong_answers(eager: Tensors, exact: Tensors, ours: Tensors) -> list[str]:
+def wrong_answers(eager: Tensors, exact: Tensors, ours: Tensors, *, floor: float = FLOOR) -> list[str]:
     """What is not explained by rounding, as sentences. `eager` and `ours` in float32, `exact` in float64."""
     if eager.keys() != ours.keys():
         return [f"other tensors: {sorted(eager.keys() ^ ours.keys())}"]
@@ -64,7 +64,7 @@ def wrong_answers(eager: Tensors, exact: Tensors, ours: Tensors) -> list[str]:
     return [
         f"{name}: {reason}"
         for name in eager
-        if (reason := _difference(eager[name], exact[name], ours[name], sizes[_kind(name)]))
+        if (reason := _difference(eager[name], exact[name], ours[name], sizes[_kind(name)], floor))
     ]
 
 
@@ -81,7 +81,18 @@ def tensors_of(result: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]
     elif hasattr(result, "self_attention_cache"):
         yield from tensors_of([result.self_attention_cache, result.cross_attention_cache], name)
     elif hasattr(result, "layers"):
-        yield from tensors_of([(layer.keys, layer.values) for layer in result.layers], name)
+        yield from tensors_of([vars(layer) for layer in result.layers], name)
+
+
+def structure(result: Any) -> Any:
+    """Classes, keys, shapes, dtypes and gradients of a result: everything but the numbers."""
+    if isinstance(result, torch.Tensor):
+        return type(result), tuple(result.shape), result.dtype, result.requires_grad
+    if isinstance(result, Mapping):
+        return type(result), [(key, structure(value)) for key, value in result.items()]
+    if isinstance(result, tuple | list):
+        return type(result), [structure(value) for value in result]
+    return type(result)
 
 
 def _fresh(value: Any, leaf: bool) -> Any:
@@ -101,7 +112,7 @@ def _loss(outputs: Tensors) -> torch.Tensor:
     return torch.stack(parts).sum()
 
 
-def _difference(eager: torch.Tensor, exact: torch.Tensor, ours: torch.Tensor, size: float) -> str:
+def _difference(eager: torch.Tensor, exact: torch.Tensor, ours: torch.Tensor, size: float, floor: float) -> str:
     if (ours.shape, ours.dtype) != (eager.shape, eager.dtype):
         return f"{ours.dtype} {tuple(ours.shape)}, expected {eager.dtype} {tuple(eager.shape)}"
     if not eager.is_floating_point():
@@ -112,7 +123,7 @@ def _difference(eager: torch.Tensor, exact: torch.Tensor, ours: torch.Tensor, si
     eager_error, our_error = _size(eager - exact), _size(ours - exact)
     if eager_error > OTHER_STREAM * size:
         eager_error, our_error = 0.0, _size(ours - eager)
-    allowed = TOLERATED * max(eager_error, FLOOR * size)
+    allowed = TOLERATED * max(eager_error, floor * size)
     return f"{our_error:.2e} from float64, eager {eager_error:.2e}" if our_error > allowed else ""
 
 
