@@ -47,9 +47,17 @@ def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | Non
 def is_python_class(cls: type) -> bool:
     """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
     return issubclass(cls, types.SimpleNamespace) or any(
-        base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0)
+        base.__flags__ & _HEAP_TYPE
+        and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0)
+        and not _is_made_in_c(base)
         for base in cls.__mro__
     )
+
+
+def _is_made_in_c(cls: type) -> bool:
+    """Whether a heap type is one of C's: its `__new__` is its own, and written in C."""
+    new = cls.__dict__.get("__new__")
+    return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
 
 
 # Py_TPFLAGS_HEAPTYPE
@@ -102,11 +110,19 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]
     if isinstance(get, types.FunctionType):
-        descriptor = tracer.wrap(raw, source)
+        descriptor = _descriptor(tracer, raw, source)
         instance = Constant(None) if receiver is None else receiver
         getter = tracer.wrap(get, tracer.class_source(type(raw), "__get__"))
         return MethodValue(getter, descriptor).call(tracer, [instance, ClassValue(cls)], {})
     return tracer.wrap(raw, source)
+
+
+def _descriptor(tracer: Tracer, raw: Any, source: Source | None) -> Value:
+    """A descriptor written in Python. Its place cannot be read in replacement code without calling its `__get__`."""
+    if source is None:
+        return tracer.wrap(raw, None)
+    tracer.guards.identity(source, raw, tracer.line())
+    return tracer.wrap(raw, tracer.places.handle(raw))
 
 
 def _cached_property(tracer: Tracer, raw: Any, receiver: Value, source: Source | None) -> Value:
@@ -284,7 +300,7 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
         setter = static_lookup(type(raw).__mro__, "__set__")[0]
         if not isinstance(setter, types.FunctionType):
             raise UnsupportedMutation(f"cannot set {name!r} of a {value.describe()}")
-        descriptor = tracer.wrap(raw, tracer.class_source(value.cls, name))
+        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
         set_item = tracer.wrap(setter, tracer.class_source(type(raw), "__set__"))
         MethodValue(set_item, descriptor).call(tracer, [value, item], {})
         return
@@ -347,7 +363,7 @@ def default_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> N
         deleter = static_lookup(type(raw).__mro__, "__delete__")[0]
         if not isinstance(deleter, types.FunctionType):
             raise UnsupportedMutation(f"cannot delete {name!r} of a {value.describe()}")
-        descriptor = tracer.wrap(raw, tracer.class_source(value.cls, name))
+        descriptor = _descriptor(tracer, raw, tracer.class_source(value.cls, name))
         function = tracer.wrap(deleter, tracer.class_source(type(raw), "__delete__"))
         MethodValue(function, descriptor).call(tracer, [value], {})
         return
@@ -387,7 +403,8 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
 
 def _in_class(tracer: Tracer, real: type, name: str) -> Source | None:
     """Where a name in a class's own dictionary is read; staticmethods and classmethods cannot be read unbound."""
-    return None if isinstance(real.__dict__[name], (staticmethod, classmethod)) else tracer.class_source(real, name)
+    is_hidden = name in ("__dict__", "__weakref__") or isinstance(real.__dict__[name], (staticmethod, classmethod))
+    return None if is_hidden else tracer.class_source(real, name)
 
 
 def super_attribute(tracer: Tracer, value: SuperValue, name: str) -> Value:

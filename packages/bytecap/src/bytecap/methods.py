@@ -216,8 +216,6 @@ def pairs_of(tracer: Tracer, other: Value) -> list[tuple[Value, Value]]:
         has_user_keys = other._special(tracer, "keys") is not None
         if isinstance(other.base, DictValue) and not has_user_keys:
             return other.base.pairs(tracer)
-        keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
-        return [(key, other.get_item(tracer, key)) for key in keys]
     if has_method(other, "keys"):
         keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
         return [(key, other.get_item(tracer, key)) for key in keys]

@@ -16,7 +16,7 @@ from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
-from bytecap.values.functions import MethodValue
+from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
@@ -288,6 +288,11 @@ def _type_error(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value
 
 
 def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, right: Value) -> Value:
+    scalars = (Constant, OpaqueValue)
+    if isinstance(left, scalars) and isinstance(right, scalars):
+        # NumPy's numbers answer with a truth value of their own.
+        tracer.guard_distinct(left, right, tracer.line())
+        return fold(tracer, function, (left.concrete(), right.concrete()))
     if symbol in ("==", "!="):
         return Constant(plain_equal(tracer, left, right) == (symbol == "=="))
     if isinstance(left, Sequence) and isinstance(right, Sequence) and left.builtin is right.builtin:
@@ -323,6 +328,8 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
         return _dicts_equal(tracer, left, right)
     if _is_namespace(left) and _is_namespace(right):
         return _dicts_equal(tracer, left.attributes, right.attributes)  # type: ignore[attr-defined]
+    if isinstance(left, BuiltinMethod) and isinstance(right, BuiltinMethod):
+        return left.name == right.name and same_object(left.receiver, right.receiver)
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         return same_object(left.receiver, right.receiver) and equal(tracer, left.function, right.function)
     if isinstance(left, SliceValue) and isinstance(right, SliceValue):

@@ -8,6 +8,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Hashable, Iterator
+from io import IOBase
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ from bytecap.values.classes import ClassValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
+from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
@@ -116,6 +118,8 @@ class Tracer:
             return made
         if kind in (set, frozenset):
             return set_of(self, real, kind, None).as_new()
+        if isinstance(real, Iterator) and not isinstance(real, IOBase):
+            return HostIterator(self.fresh(item) for item in real)
         return self.wrap(real, None)
 
     def constant(self, real: Any) -> Value:

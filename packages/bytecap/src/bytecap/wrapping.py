@@ -28,7 +28,6 @@ from bytecap.values.functions import (
     MethodValue,
     PartialValue,
 )
-from bytecap.values.iterators import HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ObjectValue
@@ -386,12 +385,6 @@ def _has_python_attributes(real: Any) -> bool:
     return is_python_class(type(real))
 
 
-def _host_iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        raise UnsupportedValue(f"an iterator ({type(real).__name__}) from outside the frame")
-    return HostIterator(tracer.fresh(item) for item in real)
-
-
 _BY_TYPE: dict[type, Wrapper] = {
     **dict.fromkeys(LITERALS, _literal),
     **{kind: _identity_constant for kind in TORCH_CONSTANTS if kind is not torch.device},
@@ -428,6 +421,5 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
     (_is_plain_tuple, _tuple),
     (_has_python_attributes, _object),
-    (lambda real: hasattr(real, "__next__"), _host_iterator),
     (lambda real: True, _opaque),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from abc import ABCMeta, get_cache_token
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -259,8 +260,12 @@ def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     """Printed after the graph, in order; the texts are those of this moment."""
     from bytecap.effects import CallEffect
 
-    if not is_none(kwargs.get("file", NONE)):
+    is_replaced = tracer.hash_key(Constant("stdout")) in tracer.module_dict(vars(sys)).written
+    if is_replaced or not is_none(kwargs.get("file", NONE)):
         raise UnsupportedCall("print() to a file in captured code")
+    unknown = kwargs.keys() - {"sep", "end", "file", "flush"}
+    if unknown:
+        raise tracer.raises(TypeError, f"'{min(unknown)}' is an invalid keyword argument for print()")
     texts: list[Value] = [Constant(str_of(tracer, arg)) for arg in args]
     tracer.effects.append(CallEffect(print, texts, kwargs))
     return NONE
@@ -363,6 +368,8 @@ BUILTIN |= {row[0]: _of_compare(symbol) for symbol, row in COMPARE.items()}
 BUILTIN |= {row[0]: _of_unary(symbol) for symbol, row in UNARY.items()}
 BUILTIN |= {
     operator.getitem: lambda tracer, value, key: value.get_item(tracer, key),
+    operator.setitem: lambda tracer, container, key, item: container.set_item(tracer, key, item) or NONE,
+    operator.delitem: lambda tracer, container, key: container.delete_item(tracer, key) or NONE,
     operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
     operator.not_: lambda tracer, value: Constant(not truth(tracer, value)),
     operator.truth: lambda tracer, value: Constant(truth(tracer, value)),

@@ -114,6 +114,10 @@ def _repr(tracer: Tracer, value: Value) -> Value:
 
 
 def _partial(tracer: Tracer, function: Value, *args: Value, **kwargs: Value) -> Value:
+    if isinstance(function, PartialValue):
+        # As CPython does: a partial of a partial is one partial.
+        inner = function
+        return PartialValue(inner.function, [*inner.args, *args], {**inner.keywords, **kwargs})
     return PartialValue(function, list(args), dict(kwargs))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import builtins
 import collections
 import dataclasses
+import datetime
 import importlib.util
 import inspect
+import json
 import os
 import re
+import sys
 import typing
 from typing import Any
 
@@ -18,7 +22,7 @@ import torch
 PURE_MODULES = frozenset(
     {"math", "cmath", "_operator", "operator", "inspect", "typing", "re", "string", "textwrap", "fractions",
      "statistics", "types", "keyword", "packaging", "numbers", "_struct", "struct", "unicodedata", "colorsys",
-     "sre_compile", "ast", "copyreg", "typing_extensions", "posixpath", "genericpath", "decimal"}
+     "sre_compile", "ast", "copyreg", "typing_extensions", "posixpath", "genericpath", "decimal", "binascii"}
 )  # fmt: skip
 
 _BUILTINS = (
@@ -30,6 +34,8 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
     {
         dataclasses.is_dataclass, dataclasses.fields, inspect.signature, importlib.util.find_spec, re.compile,
         typing.get_type_hints, typing.get_origin, typing.get_args, collections.Counter,
+        str.maketrans, bytes.maketrans, sys.intern, json.dumps, json.loads, base64.b64encode, base64.b64decode,
+        datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
         torch.finfo, torch.iinfo, torch.device, torch.Size, torch.get_default_dtype, torch.is_storage,
         torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
         torch.typename, os.fspath, os.getenv, os.environ.get,

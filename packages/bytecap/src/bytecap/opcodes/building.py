@@ -6,12 +6,11 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from bytecap.methods import pairs_of
-from bytecap.operations import collect, is_iterable, iterate_host
+from bytecap.operations import collect, has_method, is_iterable, iterate_host
 from bytecap.texts import format_of, repr_of, str_of
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
-from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 
 if TYPE_CHECKING:
@@ -110,12 +109,31 @@ def _dict_update(frame: Frame, instruction: Instruction) -> None:
         target.set_item(frame.tracer, key, value)
 
 
+def function_text(function: Any) -> str:
+    """How CPython names the called function in its complaints about * and ** arguments."""
+    real = getattr(function, "real", None)
+    code = getattr(function, "code", None)
+    if code is not None:
+        module = function.globals.real.get("__name__") if function.globals.real else None
+        name = code.co_qualname
+    else:
+        module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)
+        if name is None:
+            return f"{function.python_type().__name__} object"
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
+
+
 def _dict_merge(frame: Frame, instruction: Instruction) -> None:
     other = frame.pop()
     target = _peeked(frame, instruction)
+    if not isinstance(other, DictValue) and not has_method(other, "keys"):
+        name, kind = function_text(frame.stack[-instruction.arg - 2]), other.python_type().__name__
+        raise frame.tracer.raises(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
     for key, value in pairs_of(frame.tracer, other):
         if target.contains(frame.tracer, key):
-            raise frame.tracer.raises(TypeError, f"got multiple values for keyword argument {key.concrete()!r}")
+            name = function_text(frame.stack[-instruction.arg - 2])
+            complaint = f"{name} got multiple values for keyword argument {key.concrete()!r}"
+            raise frame.tracer.raises(TypeError, complaint)
         target.set_item(frame.tracer, key, value)
 
 
@@ -163,26 +181,34 @@ def _get_len(frame: Frame, instruction: Instruction) -> None:
     frame.push(Constant(frame.stack[-1].length(frame.tracer)))
 
 
-def _match_sequence(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(isinstance(frame.stack[-1], Sequence)))
+# Py_TPFLAGS_SEQUENCE and Py_TPFLAGS_MAPPING
+_SEQUENCE, _MAPPING = 1 << 5, 1 << 6
 
 
-def _match_mapping(frame: Frame, instruction: Instruction) -> None:
-    value = frame.stack[-1]
-    inner = value.base if isinstance(value, ObjectValue) else value
-    frame.push(Constant(isinstance(inner, DictValue)))
+def _match_flag(flag: int) -> Any:
+    def match(frame: Frame, instruction: Instruction) -> None:
+        frame.push(Constant(bool(frame.stack[-1].python_type().__flags__ & flag)))
+
+    return match
 
 
 def _match_keys(frame: Frame, instruction: Instruction) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
     found = []
     for key in keys.values(frame.tracer):
-        value = subject.call_method(frame.tracer, "get", [key, Constant(NotImplemented)], {})
-        if isinstance(value, Constant) and value.value is NotImplemented:
+        absent = Constant(NotImplemented)
+        value = subject.get_attribute(frame.tracer, "get").call(frame.tracer, [key, absent], {})
+        if value is absent:
             frame.push(Constant(None))
             return
         found.append(value)
     frame.push(TupleValue(found))
+
+
+def _too_many(frame: Frame, cls: type, allowed: int, given: int) -> Exception:
+    plural = "" if allowed == 1 else "s"
+    complaint = f"{cls.__name__}() accepts {allowed} positional sub-pattern{plural} ({given} given)"
+    return frame.tracer.raises(TypeError, complaint)
 
 
 def _match_class(frame: Frame, instruction: Instruction) -> None:
@@ -201,6 +227,8 @@ def _match_class(frame: Frame, instruction: Instruction) -> None:
         found.append(subject)
     elif count:
         positional = getattr(cls.real, "__match_args__", ())
+        if count > len(positional):
+            raise _too_many(frame, cls.real, len(positional), count)
         found += [subject.get_attribute(tracer, name) for name in positional[:count]]
     for name in names:
         present = BUILTIN[hasattr](tracer, subject, Constant(name)).concrete()
@@ -217,6 +245,6 @@ BUILDING = {
     "FORMAT_VALUE": _format_value, "LIST_APPEND": _list_append, "SET_ADD": _set_add, "MAP_ADD": _map_add,
     "LIST_EXTEND": _list_extend, "SET_UPDATE": _set_update, "DICT_UPDATE": _dict_update,
     "DICT_MERGE": _dict_merge, "LIST_TO_TUPLE": list_to_tuple, "UNPACK_SEQUENCE": _unpack_sequence,
-    "UNPACK_EX": _unpack_ex, "GET_LEN": _get_len, "MATCH_SEQUENCE": _match_sequence,
-    "MATCH_MAPPING": _match_mapping, "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
+    "UNPACK_EX": _unpack_ex, "GET_LEN": _get_len, "MATCH_SEQUENCE": _match_flag(_SEQUENCE),
+    "MATCH_MAPPING": _match_flag(_MAPPING), "MATCH_KEYS": _match_keys, "MATCH_CLASS": _match_class,
 }  # fmt: skip

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from bytecap.calls import expand_mapping
 from bytecap.fold import run
 from bytecap.guarding import is_exempt
-from bytecap.operations import collect
+from bytecap.opcodes.building import function_text
+from bytecap.operations import collect, is_iterable
 from bytecap.places import module_place
 from bytecap.signals import NULL
 from bytecap.values.functions import FunctionValue
@@ -47,12 +48,17 @@ def _call(frame: Frame, instruction: Instruction) -> None:
 def _call_function_ex(frame: Frame, instruction: Instruction) -> None:
     tracer = frame.tracer
     kwargs = expand_mapping(tracer, frame.pop()) if instruction.arg & 1 else {}
-    args = collect(tracer, frame.pop())
+    star = frame.pop()
     if sys.version_info >= (3, 13):
         beside, callee = frame.pop(), frame.pop()
     else:
         callee, beside = frame.pop(), frame.pop()
     assert beside is NULL
+    if not is_iterable(star):
+        kind = star.python_type().__name__
+        complaint = f"{function_text(callee)} argument after * must be an iterable, not {kind}"
+        raise tracer.raises(TypeError, complaint)
+    args = collect(tracer, star)
     frame.push(callee.call(tracer, args, kwargs))
 
 
