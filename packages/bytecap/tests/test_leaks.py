@@ -122,6 +122,38 @@ def test_what_is_dropped_is_collected() -> None:
     assert [reference() for reference in references] == [None] * 6
 
 
+class Holder:
+    """Holds what is compiled from its own method, whose code holds it."""
+
+    def __init__(self) -> None:
+        self.factor = 3
+
+    def broken(self, x: torch.Tensor) -> Any:
+        y = x * self.factor
+        if y.sum() > 0:
+            y = y + 1
+        return y * 2, self, Holder
+
+
+def test_cycles_through_replacement_code_are_collected() -> None:
+    def made() -> tuple[weakref.ref[Any], ...]:
+        class Own(Holder):
+            def whole(self, x: torch.Tensor) -> Any:
+                return x * self.factor, self, Own
+
+        holder = Own()
+        holder.run_whole = compiled(holder.whole)
+        holder.run_broken = compiled(holder.broken)
+        for _ in range(2):
+            holder.run_whole(X)
+            holder.run_broken(X)
+        return weakref.ref(holder), weakref.ref(Own), weakref.ref(holder.run_broken.owner)
+
+    references = made()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 3
+
+
 def test_reset_drops_graphs_and_constants() -> None:
     constant = torch.ones(3)
     held = [constant]

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from bytecap import Captured, assume_constant, disable, executor, graph_break, is_compiling, optimize, reset, set_stance
+from bytecap import (
+    Captured,
+    assume_constant,
+    disable,
+    executor,
+    graph_break,
+    hook,
+    is_compiling,
+    optimize,
+    reset,
+    set_stance,
+)
 from bytecap.marks import mark_of, original_of, reason_of
 from bytecap.stances import STANCES, current_stance
 
@@ -93,6 +104,25 @@ def test_stances_nest_and_survive_errors() -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert current_stance() == "default"
+
+
+def helper(x):
+    return x * 3
+
+
+def test_reset_reaches_what_plain_code_called() -> None:
+    def function(x):
+        y = helper(x)
+        graph_break()
+        return y + helper(x)
+
+    call, events = compiled(function)
+    call(X)
+    first = sum(isinstance(event, Captured) for event in events)
+    reset()
+    call(X)
+    assert sum(isinstance(event, Captured) for event in events) == 2 * first
+    assert not any(hook.entries(code) and hook.status(code, call.owner) == "skipped" for code in call.owner.marked)
 
 
 def test_reset_reaches_every_callable_that_lives() -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
+from bytecap import marks
 from bytecap.callees import is_wanted
 from bytecap.changing import changed_number
 from bytecap.errors import CannotCapture, CannotRebuild, NoTensorWork, RaisedInCapture, RecompileLimit, UnsupportedFrame
@@ -70,6 +71,7 @@ class Engine:
         self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
         self._drivers: set[CodeType] = set()
         self._changing: dict[CodeType, frozenset[str]] = {}
+        self._pending: dict[CodeType, list[Entry]] = {}
         self._reported: set[tuple[CodeType, str, str | None]] = set()
 
     def adopt(self, code: CodeType, refusal: StageError | None) -> None:
@@ -84,13 +86,17 @@ class Engine:
     def on_miss(self, view: FrameView) -> Entry | None:
         """A frame for which no entry holds: an entry for it, or None to run it plain."""
         code = view.code
+        mark = marks.mark_of(view.function)
+        if mark == "disabled":
+            return Entry(None, code, mark, closed=True)
         with self._lock:
-            if not self._is_wanted(view):
+            if mark == "skipped" or not self._is_wanted(view):
                 skip(code, self.owner)
                 return None
             known = entries(code, self.owner)
-            # Another thread may have made the entry while this one waited.
-            for entry in known:
+            # Another thread may have made the entry while this one waited; it may not stand in the list yet.
+            self._pending[code] = [entry for entry in self._pending.get(code, ()) if entry not in known]
+            for entry in (*known, *self._pending[code]):
                 if entry.guard.check(view):
                     remove_entry(code, entry)
                     return entry
@@ -103,7 +109,10 @@ class Engine:
             if len(known) >= self.limit:
                 self._report_limit(view, reason)
                 return None
-            return self._capture(view, reason)
+            made = self._capture(view, reason)
+            if made is not None:
+                self._pending.setdefault(code, []).append(made)
+            return made
 
     def _is_wanted(self, view: FrameView) -> bool:
         code = view.code
@@ -114,8 +123,9 @@ class Engine:
     def reset(self) -> None:
         """Drop all versions, refusals, and what was reported."""
         with self._lock:
-            for code in self.owner.codes:
+            for code in self.owner.marked:
                 reset(code, self.owner)
+            self._pending.clear()
             self._reported.clear()
             self._changing.clear()
 

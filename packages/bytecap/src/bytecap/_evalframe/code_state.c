@@ -145,6 +145,12 @@ int
 mark_insert(Mark *mark, Entry *entry)
 {
     mark->generation++;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(mark->entries); i++) {
+        if (PyList_GET_ITEM(mark->entries, i) == (PyObject *)entry) { /* another thread's doing */
+            mark_move_to_front(mark, i);
+            return 0;
+        }
+    }
     return PyList_Insert(mark->entries, 0, (PyObject *)entry);
 }
 

@@ -70,14 +70,15 @@ owner_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* closure: NULL for the enabled codes, else all that have a mark. */
 static PyObject *
 owner_codes(PyObject *object, void *closure)
 {
-    (void)closure;
     PyObject *codes = PyList_New(0);
     for (Mark *mark = ((Owner *)object)->marks; codes != NULL && mark != NULL;
          mark = mark->next_of_owner) {
-        if (mark->enabled && PyList_Append(codes, (PyObject *)mark->state->code) < 0) {
+        if ((mark->enabled || closure != NULL) &&
+            PyList_Append(codes, (PyObject *)mark->state->code) < 0) {
             Py_CLEAR(codes);
         }
     }
@@ -106,6 +107,7 @@ static PyMemberDef owner_members[] = {
 
 static PyGetSetDef owner_getset[] = {
     {"codes", owner_codes, NULL, "the code objects enabled for this owner", NULL},
+    {"marked", owner_codes, NULL, "all code objects with a mark or entries of this owner", ""},
     {NULL},
 };
 
@@ -162,8 +164,12 @@ entry_traverse(PyObject *object, visitproc visit, void *arg)
     Entry *self = (Entry *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->guard);
-    Py_VISIT(self->code);
     Py_VISIT(self->payload);
+    if (self->code != NULL && Py_REFCNT(self->code) == 1) {
+        /* Code objects are not tracked: what only this one holds is visited from here. (A frame that
+         * runs the code holds it, too.) */
+        Py_VISIT(((PyCodeObject *)self->code)->co_consts);
+    }
     return 0;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
@@ -201,7 +202,8 @@ class Resumption:
             point.enter(out)
             out.jump_forward(entries[index])
             out.mark(other)
-        out.constant(self)
+        # Weakly: the garbage collector does not look into code objects, and this one is the resumption's.
+        out.constant(weakref.ref(self))
         out.load_closure(self.closure_names)
         out.call_function(newest_driver, arguments=2)
         out.call_top_with(lambda: out.load_local(".state"))
@@ -257,8 +259,10 @@ def make_driver(resumption: Resumption, names: dict[str, Any], closure: tuple[Ce
     return FunctionType(code, names, code.co_name, None, closure or None)
 
 
-def newest_driver(resumption: Resumption, closure: tuple[CellType, ...]) -> FunctionType:
-    """The driver that knows all targets, for the frame that calls this."""
+def newest_driver(reference: weakref.ref[Resumption], closure: tuple[CellType, ...]) -> FunctionType:
+    """The driver that knows all targets, for the frame that calls this (its scope holds the resumption)."""
+    resumption = reference()
+    assert resumption is not None
     return make_driver(resumption, sys._getframe(1).f_globals, closure)
 
 
