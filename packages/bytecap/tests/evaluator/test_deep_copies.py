@@ -107,7 +107,7 @@ def methods_of_pickling(x, value):
     return x + copy.deepcopy(value).x
 
 
-@PROGRAMS.add(tensor, refusal="BC002")
+@PROGRAMS.add(tensor)
 def a_tensor(x):
     return copy.deepcopy([x + 1])
 
