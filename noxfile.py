@@ -107,6 +107,13 @@ def opinfo(session: nox.Session) -> None:
 
 
 @nox.session
+def modules(session: nox.Session) -> None:
+    """Compare torch's database of modules with eager, forward and backward (see tools/modules.py)."""
+    install(session, *local(*PACKAGES), "expecttest", "numpy")
+    session.run("python", "-m", "tools.modules", *session.posargs)
+
+
+@nox.session
 def leaks(session: nox.Session) -> None:
     """Do what must not keep memory a thousand times and more: calls, recompiles, resets, refusals."""
     install(session, *local("bytecap", extra="[testing]"))

@@ -26,6 +26,8 @@ from bytecap.values.tensors import TensorValue
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
+# What torch says where C++ reads the memory of an abstract tensor.
+_NO_MEMORY = "its data is not allocated yet"
 # Methods and functions that read the data of a tensor.
 _DATA_READERS = frozenset({"tolist", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"})
 
@@ -132,6 +134,8 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     except StageError as error:
         raise AbstractCallFailed(f"{name}: {error.message}") from None
     except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
+        if _NO_MEMORY in str(error):
+            raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
         raise tracer.raises(type(error), UnknownText(error)) from None
 
 
