@@ -395,7 +395,7 @@ def test_module_attributes_are_found_as_module_getattr_finds_them() -> None:
     net.norm.running_mean = net.norm.running_mean.double()
     assert "running_mean.dtype was float32 and is float64" in explain(program, scope)
     del net.norm.running_mean
-    assert explain(program, scope) == "self.norm.running_mean is missing"
+    assert explain(program, scope) == "self.norm.running_mean was a tensor and is missing"
 
 
 def test_instance_attribute_hides_a_registered_one() -> None:
@@ -771,7 +771,7 @@ def test_explanations_name_the_line() -> None:
         (nn.Parameter(value), "the type of x was torch.Tensor and is torch.nn.parameter.Parameter"),
     ):
         assert explain(program, {"x": other}) == f"{sentence} (read at model.py:12)"
-    assert explain(program, {}) == "x is missing (read at model.py:12)"
+    assert explain(program, {}) == "x was a tensor and is missing (read at model.py:12)"
     assert explain(program, {"x": value}) is None
 
 

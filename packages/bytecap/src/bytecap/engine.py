@@ -72,6 +72,7 @@ class Engine:
         self._drivers: set[CodeType] = set()
         self._changing: dict[CodeType, frozenset[str]] = {}
         self._pending: dict[CodeType, list[Entry]] = {}
+        self._limited: set[CodeType] = set()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
 
     def adopt(self, code: CodeType, refusal: StageError | None) -> None:
@@ -94,6 +95,8 @@ class Engine:
                 skip(code, self.owner)
                 return None
             known = entries(code, self.owner)
+            if len(known) >= self.limit and code in self._limited:
+                return None
             # Another thread may have made the entry while this one waited; it may not stand in the list yet.
             self._pending[code] = [entry for entry in self._pending.get(code, ()) if entry not in known]
             for entry in (*known, *self._pending[code]):
@@ -126,6 +129,7 @@ class Engine:
             for code in self.owner.marked:
                 reset(code, self.owner)
             self._pending.clear()
+            self._limited.clear()
             self._reported.clear()
             self._changing.clear()
 
@@ -277,6 +281,7 @@ class Engine:
         )
         if self.fullgraph:
             raise error
+        self._limited.add(view.code)
         self.report(view.code, error, LimitReached(error))
 
     def report(self, code: CodeType, error: StageError, event: Event) -> None:

@@ -421,7 +421,7 @@ class Tracer:
         """Whether a global nn.Module hook is registered; guards that there is none."""
         if not hooks and name not in self._no_hooks:
             self._no_hooks.add(name)
-            self.guards.length(Global(name, "torch.nn.modules.module"), 0, None)
+            self.guards.length(Global(name, "torch.nn.modules.module"), 0, self.line())
         return bool(hooks)
 
     # -- frames and errors

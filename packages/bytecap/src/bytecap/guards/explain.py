@@ -35,11 +35,11 @@ def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> s
     if isinstance(guard, capture.Relation):
         sentence = f"{print_guard(guard)} does not hold any more"
     elif isinstance(guard, capture.GlobalState):
-        sentence = _explain_state(guard)
+        sentence = _explain_state(guard) + _called(scope)
     elif not found:
-        sentence = f"{_subject(guard)} is missing"
+        sentence = f"{_subject(guard)} was {_expected(guard)} and is missing"
     else:
-        sentence = _explain_function(program, index, value) or _explain_value(guard, value)
+        sentence = _explain_checked(program, index, value) or _explain_value(guard, value)
     line = getattr(guard, "line", None)
     return sentence if line is None else f"{sentence} (read at {line.file}:{line.line})"
 
@@ -50,16 +50,57 @@ def _subject(guard: Guard) -> str:
     return print_source(guard.source)
 
 
-def _explain_function(program: GuardProgram, index: int, value: object) -> str | None:
-    """The same function with other code or other default values."""
+def _expected(guard: Guard) -> str:
+    """What a value was, as far as its guard says."""
+    match guard:
+        case capture.Equals(value=value):
+            return print_literal(value)
+        case capture.IdentityIs(name=name):
+            return name
+        case capture.TypeIs(name=name):
+            return f"a {name}"
+        case capture.TensorIs():
+            return "a tensor"
+    return "there"
+
+
+def _called(scope: FrameView | Mapping[str, object]) -> str:
+    """Where the state of torch was looked at: at the start of the frame."""
+    if not isinstance(scope, FrameView):
+        return ""
+    code = scope.code
+    return f" (at the call of {code.co_qualname}, {code.co_filename}:{code.co_firstlineno})"
+
+
+def _explain_checked(program: GuardProgram, index: int, value: object) -> str | None:
+    """What only the program knows: the state of a function, the dispatch keys of a tensor."""
     guard = program.guards[index]
-    if not isinstance(guard, capture.IdentityIs) or not isinstance(value, FunctionType):
+    known = (check[1] for node in program.spec[0] for check in node[3] if check[2] == index)
+    checked = next(known, None)
+    if not isinstance(checked, tuple):
         return None
-    states = (check[1] for node in program.spec[0] for check in node[3] if check[2] == index)
-    state = next(states, None)
-    if not isinstance(state, tuple) or state[0] is not value:
+    where = _subject(guard)
+    if isinstance(guard, capture.IdentityIs) and checked[0] is value and isinstance(value, FunctionType):
+        return _explain_function(checked, where, value)
+    if isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor):
+        return _explain_keys(guard, checked[2], where, value)
+    return None
+
+
+def _explain_keys(guard: capture.TensorIs, expected: int, where: str, value: torch.Tensor) -> str | None:
+    """Tensors that differ in what the dispatcher makes of them: inference tensors, functional wrappers, conjugates."""
+    if next(_tensor_differences(guard, where, value), None) is not None:
         return None
-    where = print_source(guard.source)
+    before = torch._C.DispatchKeySet.from_raw_repr(expected)
+    return f"the dispatch keys of {where} were {_keys_of(before)} and are {_keys_of(torch._C._dispatch_keys(value))}"
+
+
+def _keys_of(keys: torch._C.DispatchKeySet) -> str:
+    return str(keys).removeprefix("DispatchKeySet")
+
+
+def _explain_function(state: tuple[object, ...], where: str, value: FunctionType) -> str:
+    """The same function with other code or other default values."""
     if state[1] is not value.__code__:
         return f"{where}.__code__ was replaced"
     if state[2] is not value.__defaults__:
@@ -100,7 +141,7 @@ def _explain_tensor(guard: capture.TensorIs, where: str, value: object) -> str:
         return f"{where} was a tensor and is {_type_name(value)}"
     for subject, before, after in _tensor_differences(guard, where, value):
         return f"{subject} was {before} and is {after}"
-    return f"{where} has other dispatch keys ({torch._C._dispatch_keys(value)}) than before"
+    return f"{where} is another kind of tensor"
 
 
 def _tensor_differences(
