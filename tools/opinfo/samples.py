@@ -47,12 +47,24 @@ def has_gradient(info: Any, dtype: str) -> bool:
 
 
 def draw(info: Any, dtype: str, count: int) -> list[Sample]:
-    """`count` samples, the same in every run, at a step."""
+    """`count` samples, the same in every run, at a step; and the first of them with gaps in its memory, of nan."""
     torch.manual_seed(0)
     made = info.sample_inputs("cpu", getattr(torch, dtype), requires_grad=has_gradient(info, dtype))
     drawn = list(itertools.islice(made, STRIDE * count))
     step = max(1, len(drawn) // count)
-    return [Sample(s.input, tuple(s.args), dict(s.kwargs)) for s in drawn[::step][:count]]
+    chosen = drawn[::step][:count]
+    return [_sample(s) for s in (*chosen, *_with_gaps(chosen[:1]))]
+
+
+def _with_gaps(samples: list[Any]) -> list[Any]:
+    try:
+        return [s.noncontiguous() for s in samples]
+    except (RuntimeError, TypeError, AssertionError):
+        return []  # a sparse tensor, a list of something
+
+
+def _sample(s: Any) -> Sample:
+    return Sample(s.input, tuple(s.args), dict(s.kwargs))
 
 
 def copied(samples: Iterable[Sample]) -> list[Sample]:

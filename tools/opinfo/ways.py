@@ -20,6 +20,7 @@ import bytecap
 from aotgrad.bind import bind
 from aotgrad.interpret import bind_interpreted
 from codegen.testing.reference import run_graph, span, windowed
+from primops.effects import is_call
 from primops.interpret import Interpreter
 from primops.testing.opinfo import Compare
 from stagefold.backend import StagefoldBackend
@@ -39,7 +40,7 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """passed, failed or refused; `detail` says why, `externs` are the ATen calls left whole."""
+    """passed, failed or refused; `detail` says why, `externs` are the calls that ATen computes, prims among them."""
 
     status: str
     detail: str = ""
@@ -140,7 +141,7 @@ class Recorder:
         self.inner.pipeline.run(capture, observe=observe, until=until)
         if "prim" in made:
             for graph in (made["prim"].forward, made["prim"].backward):
-                self.externs |= {n.target for n in graph.nodes if not n.target.startswith("prims.")} if graph else set()
+                self.externs |= {n.target for n in graph.nodes if is_call(n.target)} if graph else set()
         return _BOUND[self.kind](self, made[until])
 
 
