@@ -42,10 +42,10 @@ def report(rows: Iterable[Row]) -> str:
         "* *compiled on CPU*: `stagefold.compile(fullgraph=True)`.",
         "",
         "*passed*: all of it is decomposed. *passed with call*: some prim is one that ATen computes (sorting, pooling,",
-        "random numbers; `call` in SPEC.md). *passed with extern*: some op of ATen is left whole, by name. The first way",
-        "does not look at the prims. *refused*: a coded error under",
-        "fullgraph=True, most often because data decides a shape or a branch; the default mode runs it, right, with a",
-        "graph break or plain. *failed*: a wrong result or an uncoded error. *share right*: passed or refused.",
+        "random numbers; `call` in SPEC.md). *passed with extern*: some op of ATen is left whole, by name. (The first",
+        "way knows externs only.) *refused*: a coded error under fullgraph=True, most often because data decides a",
+        "shape or a branch; the default mode runs it, right, with a graph break or plain. *failed*: a wrong result or",
+        "an uncoded error. *share right*: passed or refused.",
         "",
     ]  # fmt: skip
     for way, title in WAYS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +32,9 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
     if special is not None:
         results = special(mode, args, kwargs)
     else:
+        if record.name == "aten.normal_.default" and _has_gaps(targets[0].meta):
+            # Its kernel draws whole blocks where memory is dense, and the functional op works on a dense copy.
+            raise NoFunctionalForm("normal_ on memory with gaps draws in an order of its own")
         if record.functional is None:
             raise NoFunctionalForm(f"{record.name} writes into its arguments")
         named = {k: mode.refs(v) for k, v in kwargs.items() if k not in record.out_names}
@@ -38,6 +42,12 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
         results = mode.emit(record.functional, _with_defaults(record, operands, named), named)
     _assign_all(mode, targets, results)
     return _returned(record, args, kwargs, targets)
+
+
+def _has_gaps(meta: Meta) -> bool:
+    """Whether the elements are not all of a stretch of memory."""
+    count = math.prod(meta.shape)
+    return count > 0 and 1 + sum((n - 1) * k for n, k in zip(meta.shape, meta.stride, strict=True)) > count
 
 
 def _with_defaults(record: OpRecord, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

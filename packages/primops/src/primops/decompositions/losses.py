@@ -227,7 +227,51 @@ def _repeated(p: Builder, x: Value, like: Value, dim: int) -> Value:
     return spread(p, squeezed, like.shape, (dim,))
 
 
+def _margins(
+    p: Builder, x: Value, target: Value, margin: Any, weight: Value | None
+) -> tuple[Value, Value, Value | None]:
+    """For multi_margin_loss, all (rows, classes): by how much each class comes too near, where it is the target, and
+    the weight of the row's target."""
+    shape = (*(1,) * (2 - x.rank), *x.shape)
+    x = reshape(p, convert(p, x, opmath(x.dtype)), shape)
+    target = reshape(p, convert(p, target, "int64"), (shape[0], 1))
+    near = p.add(p.sub(x, broadcast(p, p.gather(x, 1, target), shape)), float(margin))
+    own = p.eq(along(p, p.iota(shape[1], 0, 1, "int64"), shape, 1), broadcast(p, target, shape))
+    if weight is not None:
+        weight = broadcast(p, p.index(convert(p, weight, x.dtype), (target,)), shape)
+    return near, own, weight
+
+
+def multi_margin_loss(
+    p: Builder, x: Value, target: Value, power: Any = 1, margin: Any = 1, weight: Value | None = None,
+    reduction: int = MEAN,
+) -> Value:  # fmt: skip
+    """The mean over the classes but the target's of max(0, margin - x[target] + x)**power."""
+    near, own, weights = _margins(p, x, target, margin, weight)
+    cost = p.maximum(near, 0.0)
+    cost = p.mul(cost, cost) if power == 2 else cost
+    cost = p.where(own, 0.0, cost if weights is None else p.mul(cost, weights))
+    loss = per_count(p, p.sum(cost, (1,)), near.shape, (1,))
+    return convert(p, reshape(p, reduce_loss(p, loss, reduction), p.out.shape), p.out.dtype)
+
+
+def multi_margin_loss_backward(
+    p: Builder, grad: Value, x: Value, target: Value, power: Any, margin: Any, weight: Value | None = None,
+    reduction: int = MEAN,
+) -> Value:  # fmt: skip
+    near, own, weights = _margins(p, x, target, margin, weight)
+    rows, shape = near.shape[:1], near.shape
+    slope = p.mul(near, 2.0) if power == 2 else p.full(shape, 1.0, near.dtype)
+    slope = p.where(p.logical_or(own, p.le(near, 0.0)), 0.0, slope if weights is None else p.mul(slope, weights))
+    slope = per_count(p, slope, shape, (0, 1) if reduction == MEAN else (1,))
+    slope = p.where(own, spread(p, p.neg(p.sum(slope, (1,))), shape, (1,)), slope)
+    grad = broadcast(p, convert(p, reshape(p, grad, rows if grad.rank else ()), near.dtype), rows)
+    return convert(p, reshape(p, p.mul(slope, spread(p, grad, shape, (1,))), x.shape), x.dtype)
+
+
 TABLE: Table = {
+    "aten.multi_margin_loss.default": multi_margin_loss,
+    "aten.multi_margin_loss_backward.default": multi_margin_loss_backward,
     "aten.mse_loss.default": _loss(mse),
     "aten.mse_loss_backward.default": _loss_backward(mse_backward),
     "aten.smooth_l1_loss.default": _loss(smooth_l1),

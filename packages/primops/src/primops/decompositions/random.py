@@ -58,6 +58,17 @@ def _made(prim: str) -> Function:
     return decomposition
 
 
+def _made_like(prim: str) -> Function:
+    """rand_like, randn_like: as the op without an operand, where its row-major order is that of the result's memory."""
+
+    def decomposition(p: Builder, x: Value, **_: Any) -> Value:
+        if p.out.stride != row_major(p.out.shape):
+            raise Decline("numbers are drawn in the order of another layout")
+        return getattr(p, prim)(p.out.shape, p.out.dtype)
+
+    return decomposition
+
+
 def randint(p: Builder, high: Dim, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
     return randint_from(p, 0, high, size, generator=generator)
 
@@ -96,6 +107,8 @@ def multinomial(
 TABLE: Table = {
     "aten.rand.default": _made("rand"),
     "aten.randn.default": _made("randn"),
+    "aten.rand_like.default": _made_like("rand"),
+    "aten.randn_like.default": _made_like("randn"),
     "aten.randint.default": randint,
     "aten.randint.low": randint_from,
     "aten.randperm.default": randperm,
