@@ -47,6 +47,25 @@ def in_with(x):
     return y * 2, inside, torch.is_grad_enabled(), log
 
 
+@contextlib.contextmanager
+def noted(log):
+    try:
+        yield 3
+    finally:
+        log.append("left")
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def raised_through_a_generator_manager(x):
+    log = []
+    try:
+        with noted(log) as value:
+            y = x * x.sum().item()
+            raise KeyError(value)
+    except KeyError as error:
+        return y + error.args[0], log, error.__traceback__ is None
+
+
 @PROGRAMS.add(vector, refusal="BC004")
 def in_a_with_that_swallows(x):
     log = []

@@ -2,6 +2,7 @@
 
     shape ::= entry*                       the deepest first
     entry ::= value                        a Python object
+            | raised                       the exception that a handler starts with
             | null                         the NULL beside a callable
             | handled                      what PUSH_EXC_INFO saved: an exception is being handled above it
             | saved                        a variable that an inlined comprehension put aside (3.12 and later)
@@ -21,7 +22,7 @@ from typing import Literal
 from bytecap.decode import Handler, Program, decode
 from bytecap.resume.flow import loop_exit, successors_of
 
-Entry = Literal["value", "null", "handled", "saved"]
+Entry = Literal["value", "raised", "null", "handled", "saved"]
 Shape = tuple[Entry, ...]
 
 # What calls take beside their arguments.
@@ -58,7 +59,7 @@ def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
 
 def _in_handler(handler: Handler, shape: Shape) -> Shape:
     """What is left of the stack, where the exception was raised if that is wanted, the exception."""
-    return (*shape[: handler.depth], *(["value"] if handler.lasti else []), "value")  # type: ignore[return-value]
+    return (*shape[: handler.depth], *(["value"] if handler.lasti else []), "raised")  # type: ignore[return-value]
 
 
 def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from types import TracebackType
 from typing import Any
 
 from bytecap.assembler import Assembler
 from bytecap.resume.shape import Shape
 
-HELD = frozenset({"value", "handled"})
+HELD = frozenset({"value", "raised", "handled"})
 """The entries of a stack that a state holds an object for."""
 
 
@@ -26,7 +27,7 @@ def take_apart(out: Assembler, shape: Shape) -> None:
     """Pop the whole stack into its slots; what was being handled is handled no more."""
     for index in reversed(range(len(shape))):
         match shape[index]:
-            case "value":
+            case "value" | "raised":
                 out.store_local(slot(index))
             case "null":
                 # CPython lets NULL be stored: it makes the variable unbound.
@@ -45,9 +46,19 @@ def put_together(out: Assembler, shape: Shape) -> None:
             continue
         out.load_local(slot(index))
         out.delete_local(slot(index))
+        if entry in ("raised", "handled"):
+            out.call_function(raised_here, arguments=1)
         if entry == "handled":
             out.emit("PUSH_EXC_INFO")
             out.pop()
+
+
+def raised_here(error: BaseException | None) -> BaseException | None:
+    """An exception that captured code raised, with the traceback that CPython expects of whatever is handled."""
+    if error is not None and error.__traceback__ is None:
+        frame = sys._getframe(1)
+        error.__traceback__ = TracebackType(None, frame, frame.f_lasti, frame.f_lineno)
+    return error
 
 
 def drop_if(out: Assembler, name: str, sentinel: Any) -> None:
