@@ -186,6 +186,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
     emitter = Emitter(tracer, view.code, view.globals)
     with tracer.entering(frame):
         result = frame.run()
+        tracer.check_generators()
         if until is not None:
             _emit_break(emitter, frame, until)
         else:

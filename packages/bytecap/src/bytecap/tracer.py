@@ -31,7 +31,7 @@ from bytecap.values.classes import ClassValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
-from bytecap.values.iterators import HostIterator
+from bytecap.values.iterators import GeneratorValue, HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
@@ -69,6 +69,7 @@ class Tracer:
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.class_writes: dict[type, ClassWrites] = {}
+        self.generators: list[GeneratorValue] = []
         self.tensors: dict[int, TensorValue] = {}
         self._by_object: dict[int, Value] = {}
         self._dicts: dict[int, DictValue] = {}
@@ -423,6 +424,13 @@ class Tracer:
             self._no_hooks.add(name)
             self.guards.length(Global(name, "torch.nn.modules.module"), 0, self.line())
         return bool(hooks)
+
+    def check_generators(self) -> None:
+        """No generator is left where it would still clean up: CPython does that when it drops the generator."""
+        for generator in self.generators:
+            if generator.cleans_up():
+                name = generator.frame.function.code.co_qualname
+                raise UnsupportedCall(f"generator {name} is left within a try or with statement")
 
     # -- frames and errors
 

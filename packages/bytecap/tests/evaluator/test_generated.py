@@ -8,10 +8,10 @@ from bytecap.testing import check
 from bytecap.testing.strategies import arguments, define, sources
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(source=sources(), make_arguments=arguments())
 def test_captured_as_plain(source, make_arguments):
     function = define(source)
-    report = check(lambda: (function, make_arguments()), whole=False)
+    report = check(lambda: (function, make_arguments(function)), whole=False)
     event(report.codes[0] if report.codes else "captured")
     assert "BC014" not in report.codes, report.events

@@ -1,8 +1,10 @@
-"""Generated Python functions over tensors, integers, lists, dicts and texts (hypothesis).
+"""Generated Python functions over tensors, integers, containers, texts and objects (hypothesis).
 
-    program   ::= def program(t0, t1, n0, n1, l0, d0): statement* return (every variable)
-    statement ::= assignment | mutation | if | for | while | try | with | inner function | print | assert
-    expression of type int, tensor, list (of int), dict (str to int), text, or condition
+    program   ::= def program(t0, t1, n0, n1, l0, d0, s0, u0, q0, b0): statement* return (every variable)
+    statement ::= assignment | mutation | if | for | try | with | raise | inner function or generator | print | assert
+    expression of type int, tensor, list (of int), dict (str to int), text, set, deque, Box, or condition
+
+The forms are in `forms`; the classes, generators and context managers that programs use are in `prelude`.
 
 Programs may raise (a missing key, a division by zero, shapes that do not fit): so does CPython, and that is compared.
 """
@@ -10,6 +12,7 @@ Programs may raise (a missing key, a division by zero, shapes that do not fit): 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,89 +20,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from bytecap.testing.forms import BLOCKS, EXPRESSIONS, PARAMETERS, RISKY, RISKY_STATEMENTS, STATEMENTS
 from bytecap.testing.oracle import Arguments
+from bytecap.testing.prelude import PRELUDE
 
 DEPTH = 3
 _HOLE = re.compile("<([a-z_]+)>")
-_PARAMETERS = {"tensor": ["t0", "t1"], "int": ["n0", "n1"], "list": ["l0"], "dict": ["d0"], "text": ["s0"]}
-_EXPRESSIONS: dict[str, tuple[str, ...]] = {
-    "int": (
-        "<int> + <int>", "<int> - <int>", "<int> * <int>", "<int> // 2", "<int> % 3", "-<int>", "len(<list>)",
-        "<tensor>.dim()", "<tensor>.numel()", "min(<int>, <int>)", "max([0, *<list>])", "sum(<list>)", "abs(<int>)",
-        "(<int> if <condition> else <int>)", "<dict>.get(<key>, <int>)", "len(<text>)", "<list>.count(<int>)",
-        "sum(v * <int> for v in <list>)", "int(<condition>)", "len([k for k in <dict> if k > <key>])",
-        "(lambda a, b=2: a * b)(<int>)", "<dict>.setdefault(<key>, <int>)", "(<list> or [7])[-1]", "len(<dict>)",
-    ),
-    "tensor": (
-        "<tensor> + <tensor>.sum()", "<tensor> * <int>", "1.5 - <tensor>", "torch.relu(<tensor>)", "<tensor>.sum()",
-        "<tensor>.reshape(-1)", "<tensor>.clone()", "-<tensor>", "torch.where(<tensor> > 0, 1.0, 0.0)",
-        "<tensor>.detach()",
-        "(<tensor> if <condition> else <tensor>)", "sum([<tensor>.mean() for _ in <list>], <tensor>)",
-        "<tensor>[..., :1]",
-        "torch.stack([<tensor>.sum(), <tensor>.mean()])", "<tensor>.view(-1)[:2]", "torch.zeros(len(<list>), 2)",
-        "[<tensor>, <tensor>][<int> > 1]", "<tensor>.unsqueeze(0)", "(<tensor>, <int>)[0]", "<tensor>.new_ones(2)",
-    ),
-    "list": (
-        "[<int>, <int>]", "[]", "<list> + <list>", "<list>[<int>:<int>]", "sorted(<list>)", "list(reversed(<list>))",
-        "[v + <int> for v in <list>]", "[v for v in <list> if v > <int>]", "list(range(<int> % 5))", "<list> * 2",
-        "list(<dict>.values())", "[a * b for a, b in zip(<list>, <list>)]", "list(map(lambda v: v - 1, <list>))",
-        "[*<list>, <int>]", "list(<tensor>.shape)", "[<int> for a in <list>[:2] for b in <list>[:2] if a < b]",
-    ),
-    "dict": (
-        '{"a": <int>}', "<dict> | {<key>: <int>}", "{k: v + 1 for k, v in <dict>.items()}", "dict(<dict>)",
-        "{<key>: <int>, **<dict>}", "dict(zip('ab', <list>))", "dict(sorted(<dict>.items()))", "<dict>.copy()",
-    ),
-    "text": (
-        '"ab"', 'f"{<var_int>}-{<var_text>}"', "str(<int>)", "<text> + <text>", "<text>.upper()",
-        'f"{<var_tensor>.shape}"',
-        '", ".join(sorted(<dict>))', "repr(<list>)", 'f"{<var_int>:>4}|{<var_text>!r}"', "<text>[<int>:]",
-        "str(<dict>)",
-    ),
-    "condition": (
-        "<int> < <int>", "<int> == <int>", "<int> in <list>", "<key> in <dict>", "not <condition>", "<list>",
-        "<condition> and <condition>", "<condition> or <condition>", "<tensor>.dim() > <int>", "<list> == <list>",
-        "0 <= <int> < <int>", "<tensor> is <tensor>", "<text> != <text>", "any(v > <int> for v in <list>)",
-    ),
-    "key": ('"a"', '"b"', '"c"'),
-}  # fmt: skip
-_RISKY: dict[str, tuple[str, ...]] = {
-    "int": ("<int> // <int>", "<int> % <int>", "<list>[<int>]", "<dict>[<key>]", "<list>.index(<int>)", "max(<list>)"),
-    "tensor": (
-        "<tensor> + <tensor>", "<tensor>[<int>]", "torch.cat([<tensor>, <tensor>], dim=<int>)", "<tensor>.t()",
-        "torch.full((<int>, 2), 1.5)", "torch.stack([<tensor>, <tensor>])", "<tensor>.mean(-1)", "<tensor> @ <tensor>",
-    ),
-    "list": ("[<list>[<int>]]", "[1 // v for v in <list>]"),
-    "dict": ('{<key>: <dict>[<key>]}',),
-}  # fmt: skip
-"""Forms that often raise."""
-
-_STATEMENTS = (
-    "<var_int> += <int>", "<var_list>.append(<int>)", "<var_list>[:1] = [<int>]", "<var_list> += <list>",
-    "<var_list>.sort()", "<var_list>[<int>:] = <list>", "<var_dict>[<key>] = <int>", "<var_dict>.update(<dict>)",
-    "<var_dict>.pop(<key>, None)", "<var_tensor> = <var_tensor> + <int>", "<var_tensor>.add_(<int>)",
-    "<var_tensor>.view(-1)[:1] = <int>", "<var_tensor> *= <int>", 'print(<text>, <int>, sep="/")',
-    "<var_int>, <var_int> = <int>, <int>", "(<var_int>, *<var_list>) = [<int>, *<list>]", "<var_list>.reverse()",
-    "<var_list>.insert(<int>, <int>)", "l0 = <list>", "<var_list>.extend([v for v in <list>])", "l0 = <var_list>",
-    "<var_int> = (<var_int> := <int>) * 2", "d0, <var_list> = <dict>, <list>", "t0, t1 = <tensor>, <tensor>",
-    "<var_dict>.clear()", "<var_list>.pop() if <var_list> else None", "<var_dict> |= <dict>", "t0[...] = <int>",
-    "assert <condition> or True, <text>",
-)  # fmt: skip
-_RISKY_STATEMENTS = (
-    "<var_list>.pop()", "<var_list>[<int>] = <int>", "del <var_list>[<int>]", "del <var_dict>[<key>]",
-    "assert <condition>, <text>", "(<var_int>, *<var_list>) = <list>", "<var_list>.remove(<int>)", "del <var_int>",
-    "<var_tensor>[0] = <int>", "raise ValueError(<text>)",
-)  # fmt: skip
-_BLOCKS = (
-    ("if <condition>:", "else:"),
-    ("if <condition>:", "elif <condition>:", "else:"),
-    ("for <new_int> in list(<list>):",),
-    ("for <new_int>, <new_int> in enumerate(list(<list>)):", "else:"),
-    ("for <new_int> in range(<int> % 4):",),
-    ("try:", "except (IndexError, KeyError):"),
-    ("try:", "except ZeroDivisionError as error:", "else:", "finally:"),
-    ("try:", "finally:"),
-    ("with torch.no_grad():",),
-)
 
 
 @dataclass
@@ -108,7 +34,7 @@ class _Writer:
 
     draw: Callable[[Any], Any]
     lines: list[str] = field(default_factory=list)
-    variables: dict[str, list[str]] = field(default_factory=lambda: {k: list(v) for k, v in _PARAMETERS.items()})
+    variables: dict[str, list[str]] = field(default_factory=lambda: {k: list(v) for k, v in PARAMETERS.items()})
     counter: int = 0
 
     def fresh(self, kind: str) -> str:
@@ -125,8 +51,8 @@ class _Writer:
             return self.draw(st.sampled_from(known))
         if depth == 0:
             return {"int": str(self.draw(st.integers(-2, 5))), "text": '"x"', "condition": "True"}.get(kind, '"a"')
-        is_risky = kind in _RISKY and self.draw(st.integers(0, 15)) == 0
-        forms = (_RISKY if is_risky else _EXPRESSIONS)[kind]
+        is_risky = kind in RISKY and self.draw(st.integers(0, 39)) == 0
+        forms = (RISKY if is_risky else EXPRESSIONS)[kind]
         return f"({self.fill(self.draw(st.sampled_from(forms)), depth - 1)})"
 
     def fill(self, template: str, depth: int) -> str:
@@ -151,21 +77,23 @@ class _Writer:
         pad = "    " * indent
         choice = self.draw(st.integers(0, 9))
         if choice < 4:
-            kind = self.draw(st.sampled_from(("int", "tensor", "list", "dict", "text")))
+            kind = self.draw(st.sampled_from(tuple(PARAMETERS)))
             text = self.expression(kind)
             self.lines.append(f"{pad}{self.fresh(kind)} = {text}")
         elif choice < 7 or indent > 3:
-            forms = _RISKY_STATEMENTS if self.draw(st.integers(0, 11)) == 0 else _STATEMENTS
+            forms = RISKY_STATEMENTS if self.draw(st.integers(0, 24)) == 0 else STATEMENTS
             self.lines.append(pad + self.fill(self.draw(st.sampled_from(forms)), 1))
         elif choice < 9:
             self.compound(indent)
-        else:
+        elif self.draw(st.booleans()):
             self.function(indent)
+        else:
+            self.generator(indent)
 
     def compound(self, indent: int) -> None:
         """if, for, try, with; loops may hold break and continue."""
         pad = "    " * indent
-        for head in self.draw(st.sampled_from(_BLOCKS)):
+        for head in self.draw(st.sampled_from(BLOCKS)):
             is_loop = head.startswith("for")
             before = {kind: list(names) for kind, names in self.variables.items()}
             self.lines.append(pad + self.fill(head, 1))
@@ -190,13 +118,35 @@ class _Writer:
         arguments = self.draw(st.sampled_from(forms))
         self.lines.append(f"{pad}{self.fresh(kind)} = {name}({self.fill(arguments, 1)})")
 
+    def generator(self, indent: int) -> None:
+        """An inner generator that changes a variable around it, consumed in part or whole."""
+        pad = "    " * indent
+        name = f"g{self.counter}"
+        outer = self.draw(st.sampled_from(self.variables["int"]))
+        forms = ("list({}(<int>))", "[next({}(<int>))]", "[v for v in {}(<int>) if v]", "[*{}(1), <int>]")
+        use = self.draw(st.sampled_from(forms)).format(name)
+        self.lines += [
+            f"{pad}def {name}(p):",
+            f"{pad}    nonlocal {outer}",
+            f"{pad}    try:",
+            f"{pad}        for index in range(3):",
+            f"{pad}            {outer} = {self.expression('int', 1)}",
+            f"{pad}            yield {outer} + p",
+            f"{pad}            {self.fill('if <condition>: return', 1)}",
+            f"{pad}    finally:",
+            f"{pad}        log.append(p)",
+        ]
+        self.lines.append(f"{pad}{self.fresh('list')} = {self.fill(use, 1)}")
+
     def source(self) -> str:
         """The whole function."""
-        parameters = ", ".join(name for names in _PARAMETERS.values() for name in names)
+        parameters = ", ".join(name for names in PARAMETERS.values() for name in names)
         body = "\n".join(self.lines)
-        kept = [name for names in self.variables.values() for name in names if f"\n    {name} = " in f"\n{body}"]
-        kept += [name for names in _PARAMETERS.values() for name in names]
-        return f"def program({parameters}):\n{body}\n    return {', '.join(dict.fromkeys(kept))}\n"
+        kept = ["log"]
+        kept += [name for names in self.variables.values() for name in names if f"\n    {name} = " in f"\n{body}"]
+        kept += [name for names in PARAMETERS.values() for name in names]
+        start = "    log, walk = [], counting(5)\n"
+        return f"def program({parameters}):\n{start}{body}\n    return {', '.join(dict.fromkeys(kept))}\n"
 
 
 @st.composite
@@ -209,8 +159,8 @@ def sources(draw: Callable[[Any], Any]) -> str:
 
 
 @st.composite
-def arguments(draw: Callable[[Any], Any]) -> Callable[[], Arguments]:
-    """A maker of equal arguments for a generated function."""
+def arguments(draw: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Arguments]:
+    """A maker of equal arguments for a generated function, which it is given."""
     small = st.integers(-2, 5)
     shapes = [draw(st.sampled_from(((2, 3), (3,), (2, 2), (1, 3)))) for _ in range(2)]
     same = draw(st.booleans())
@@ -219,16 +169,24 @@ def arguments(draw: Callable[[Any], Any]) -> Callable[[], Arguments]:
     text = draw(st.sampled_from(("", "x", "Long text")))
     pairs = draw(st.dictionaries(st.sampled_from("abc"), small, max_size=3))
 
-    def make() -> Arguments:
+    members = draw(st.sets(small, max_size=3))
+    is_shared = draw(st.booleans())
+
+    def make(function: Callable[..., Any]) -> Arguments:
+        box = function.__globals__["SubBox" if numbers[0] > 2 else "Box"](numbers[1], items[:2])
+        queue = deque(items[1:], maxlen=5 if is_shared else None)
+        listed = list(items)
+        if is_shared:
+            box.items = listed
         generator = torch.Generator().manual_seed(11)
         first, second = (torch.randn(shape, generator=generator) for shape in shapes)
-        return (first, first if same else second, *numbers, list(items), dict(pairs), text), {}
+        return (first, first if same else second, *numbers, listed, dict(pairs), text, set(members), queue, box), {}
 
     return make
 
 
 def define(source: str) -> Callable[..., Any]:
     """The function of a generated text."""
-    names: dict[str, Any] = {"torch": torch}
-    exec(compile(source, "<generated>", "exec"), names)
+    names: dict[str, Any] = {"__name__": "generated_program"}
+    exec(compile(PRELUDE + source, "<generated>", "exec"), names)
     return names["program"]

@@ -82,11 +82,24 @@ class GeneratorValue(IteratorValue):
             raise error
         return self._run(tracer, lambda: self._throw_inside(tracer, error))
 
+    def cleans_up(self) -> bool:
+        """Whether it is stopped where closing it would run more of its code: within a try or with statement."""
+        if self.finished or not self.started:
+            return False
+        handler = self.frame.program.handler_at(self.frame.pc - 1)
+        if handler is None:
+            return False
+        # CPython 3.12 covers each generator with a handler of its own, for StopIteration.
+        first = self.frame.program.instructions[handler.target]
+        return first.opname != "CALL_INTRINSIC_1"
+
     def _check_idle(self, tracer: Tracer) -> None:
         if self.running:
             raise tracer.raises(ValueError, "generator already executing")
 
     def _run(self, tracer: Tracer, resume: Any) -> Any:
+        if not self.started:
+            tracer.generators.append(self)
         depth = len(tracer.handled)
         tracer.handled += self.handled
         self.running = True
