@@ -32,7 +32,7 @@ from bytecap.registry import register
 from bytecap.resume.points import Resumption, Segment
 from bytecap.stage import Break, CaptureResult, capture, place
 from bytecap.stances import may_compile
-from stagewire.capture import Capture
+from stagewire.capture import Capture, Source
 from stagewire.errors import StageError
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
@@ -70,7 +70,7 @@ class Engine:
         self._resumptions: dict[CodeType, Resumption] = {}
         self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
         self._drivers: set[CodeType] = set()
-        self._changing: dict[CodeType, frozenset[str]] = {}
+        self._changing: dict[CodeType, frozenset[Source]] = {}
         self._pending: dict[CodeType, list[Entry]] = {}
         self._limited: set[CodeType] = set()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
@@ -149,7 +149,7 @@ class Engine:
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
         start = time.perf_counter()
         try:
-            result = capture(view, self.options, changing=self._changing_in(view))
+            result = capture(view, self.options, changing=self._changing.get(view.code, frozenset()))
             guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
         except (NoTensorWork, RaisedInCapture) as error:
             return self._refuse(view, error)
@@ -187,10 +187,6 @@ class Engine:
                     return function
         return None
 
-    def _changing_in(self, view: FrameView) -> frozenset[str]:
-        names = self._changing.get(view.code, frozenset())
-        return frozenset(name for name in names if type(view.locals.get(name)) in (int, float))
-
     # -- breaks
 
     def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
@@ -207,13 +203,14 @@ class Engine:
         self._adopt_segments(resumption)
         first = sum(1 for index in trail.indices if _is_head(index, resumption, segment))
         start = time.perf_counter()
+        changing = self._changing.get(view.code, frozenset())
         for count in trail.stops(first):
             index = trail.indices[count]
             own = index if indices is None else indices[index]
             if own is None or not resumption.can_enter(own):
                 continue
             try:
-                result = capture(view, self.options, Break(count, resumption, segment), self._changing_in(view))
+                result = capture(view, self.options, Break(count, resumption, segment), changing)
                 if not result.has_graph and not resumption.segments:
                     return None
                 guard = compile_guards(

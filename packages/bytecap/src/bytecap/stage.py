@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from bytecap.changing import as_unknown
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
@@ -100,23 +99,23 @@ def capture(
     view: Any,
     options: Options | None = None,
     until: Break | None = None,
-    changing: frozenset[str] = frozenset(),
+    changing: frozenset[Source] = frozenset(),
 ) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
-    until: end there, and hand over the frame's state. changing: arguments, numbers, that are not to be fixed.
+    until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
     """
     options = Options() if options is None else options
     refusal = frame_refusal(view.code)
     if refusal is not None:
         raise refusal
-    tracer = Tracer()
+    tracer = Tracer(changing)
     state = global_state()
     trail = Trail(None if until is None else until.count)
     with capture_environment():
         try:
-            frame = _first_frame(tracer, view, changing)
+            frame = _first_frame(tracer, view)
             frame.trail = trail
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
         except Exception as error:
@@ -209,7 +208,7 @@ def _raised(error: PythonRaise) -> str:
     return f"the captured code raises {value.python_type().__name__}: {text}"
 
 
-def _first_frame(tracer: Tracer, view: Any, changing: frozenset[str]) -> Frame:
+def _first_frame(tracer: Tracer, view: Any) -> Frame:
     closure = []
     for name in view.code.co_freevars:
         cell = tracer.cell(view.cells[name], Cell(name))
@@ -222,10 +221,6 @@ def _first_frame(tracer: Tracer, view: Any, changing: frozenset[str]) -> Frame:
         closure=tuple(closure),
     )
     bound: dict[str, Any] = {name: Lazy(value, Local(name)) for name, value in view.locals.items()}
-    for name in changing:
-        bound[name], guard = as_unknown(view.locals[name], name)
-        tracer.names.of(type(view.locals[name]))
-        tracer.guards.add(guard)
     return Frame(tracer, function, bound)
 
 

@@ -53,9 +53,13 @@ _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, typ
 
 
 class Tracer:
-    """Everything that one capture knows; abstract values take it as their first argument."""
+    """Everything that one capture knows; abstract values take it as their first argument.
 
-    def __init__(self) -> None:
+    changing: where numbers are that the capture must not fix.
+    """
+
+    def __init__(self, changing: frozenset[Source] = frozenset()) -> None:
+        self.changing = changing
         self.graph = GraphBuilder()
         self.names = Names()
         self.guards = GuardSet(self.names)

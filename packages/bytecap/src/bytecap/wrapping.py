@@ -13,6 +13,7 @@ import torch
 
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
+from bytecap.changing import is_number, unknown_number
 from bytecap.errors import UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.hook import Dispatcher
@@ -81,8 +82,12 @@ def _wrapper_of(real: Any) -> Wrapper:
 
 
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guard_literal(source, real)
+    if source is None:
+        return Constant(real)
+    if is_number(real) and source in tracer.changing:
+        tracer.guards.type_is(source, type(real), tracer.line())
+        return unknown_number(real, source)
+    tracer.guard_literal(source, real)
     return Constant(real, source)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bytecap import Broke, Captured, executor, optimize
+from bytecap import Broke, Captured, LimitReached, executor, optimize
 from bytecap.testing.programs import Programs
 
 PROGRAMS = Programs()
@@ -458,3 +458,27 @@ def test_nothing_is_captured_below_a_disabled_function():
     finally:
         hook.disable(secret.__code__, False)
     assert sum(sizes) >= 3
+
+
+def test_a_counter_does_not_use_up_the_limit():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            y = x.sin() + 1
+            self.calls += 1
+            return y * 2
+
+    events = []
+    module = Counting()
+    call = optimize(module, lambda capture, inputs: executor(capture), on_event=events.append)
+    for _ in range(20):
+        assert torch.equal(call(vector()), (vector().sin() + 1) * 2)
+    assert module.calls == 20
+    count = len(events)
+    assert not any(isinstance(event, LimitReached) for event in events)
+    for _ in range(20):
+        call(vector())
+    assert len(events) == count

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CodeType
 
 from bytecap.decode import Instruction, Program, decode
@@ -89,7 +88,6 @@ def accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
         yield "bind", str(instruction.argval)
 
 
-@lru_cache(maxsize=512)
 def flow_of(code: CodeType) -> Flow:
     """The flow of `code`.
 

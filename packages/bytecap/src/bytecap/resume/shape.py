@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dis
 import sys
-from functools import lru_cache
 from types import CodeType
 from typing import Literal
 
@@ -35,7 +34,6 @@ if sys.version_info < (3, 12):
     del _LOADS["LOAD_ATTR"]
 
 
-@lru_cache(maxsize=512)
 def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
     """The shape before each instruction of `code`; None for what cannot be reached."""
     program = decode(code)
