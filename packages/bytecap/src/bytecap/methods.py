@@ -372,6 +372,12 @@ def _object_delattr(tracer: Tracer, self: ObjectValue, name: Value) -> Value:
     return NONE
 
 
+def _leaves_init_to_object(cls: type) -> bool:
+    """Whether its own `__init__` is written in Python, and the only one in C is object's."""
+    found = [base.__dict__["__init__"] for base in cls.__mro__[:-1] if "__init__" in base.__dict__]
+    return bool(found) and all(isinstance(init, FunctionType) for init in found)
+
+
 def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Value) -> Value:
     if isinstance(self, ExceptionValue):
         self.initialise(tracer, list(args), kwargs)
@@ -379,7 +385,7 @@ def _object_init(tracer: Tracer, self: ObjectValue, *args: Value, **kwargs: Valu
         self.attributes.call_method(tracer, "update", list(args), kwargs)
     elif self.base is not None and not isinstance(self.base, (Constant, TupleValue)):
         _init_container(tracer, self.base, *args, **kwargs)
-    elif self.base is None and (args or kwargs) and isinstance(self.cls.__init__, FunctionType):
+    elif self.base is None and (args or kwargs) and _leaves_init_to_object(self.cls):
         raise tracer.raises(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
     return NONE
 

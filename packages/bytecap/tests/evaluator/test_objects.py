@@ -324,6 +324,17 @@ class Sealed:
         super().__init__(value)
 
 
+class Computed(property):
+    def __init__(self, getter):
+        super().__init__(getter)
+        property.__init__(self, getter)
+
+
+@PROGRAMS.add(matrix)
+def construction_in_c(x):
+    return x * 2, isinstance(Computed(len), property)
+
+
 @PROGRAMS.add(matrix)
 def wrong_construction(x):
     complaints = []
