@@ -119,3 +119,44 @@ def test_default_generator_by_name() -> None:
     expected = program(torch.ones(3))
     torch.manual_seed(3)
     torch.testing.assert_close(compiled(torch.ones(3)), expected)
+
+
+class Directions(torch.nn.Module):
+    """Power iteration as in many spectral norms: the data of buffers is assigned in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.weight = torch.nn.Parameter(torch.randn(5, 4))
+        self.u = torch.nn.Parameter(torch.randn(5), requires_grad=False)
+        self.v = torch.nn.Parameter(torch.randn(4), requires_grad=False)
+
+    def forward(self, x):
+        for _ in range(2):
+            self.v.data = F.normalize(self.weight.data.t() @ self.u.data, dim=0)
+            self.u.data = F.normalize(self.weight.data @ self.v.data, dim=0)
+        self.scaled = self.weight / (self.u @ (self.weight @ self.v))
+        return F.linear(x, self.scaled)
+
+
+def test_assigned_data() -> None:
+    outcomes = []
+    for compiled in (False, True):
+        module = Directions()
+        call = stagefold.compile(module, fullgraph=True) if compiled else module
+        for _ in range(3):
+            call(torch.ones(2, 4)).square().sum().backward()
+        outcomes.append((module.weight.grad, module.u.detach(), module.v.detach(), module.scaled.detach()))
+    for expected, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_data_that_is_written_later_is_refused() -> None:
+    def program(x):
+        y = torch.ones(3)
+        x.data = y
+        y.add_(1)
+        return x * 2
+
+    with pytest.raises(StageError, match="AG004"):
+        stagefold.compile(program, fullgraph=True)(torch.zeros(3))

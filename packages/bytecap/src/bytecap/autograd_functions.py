@@ -106,10 +106,7 @@ class _Application:
         self.apart = self.real.setup_context is not torch.autograd.Function.setup_context
         self.args = self._with_defaults(args) if self.apart else args
         self.outer = tracer.graph
-        operands = [arg for arg in self.args if isinstance(arg, TensorValue)]
-        self.operands = list({id(arg): arg for arg in operands}.values())
-        if len(self.operands) != len(operands):
-            raise UnsupportedCall(f"{self.real.__qualname__}.apply() with one tensor given twice")
+        self.operands = [arg for arg in self.args if isinstance(arg, TensorValue)]
         self.differentiable = torch.is_grad_enabled() and any(x.abstract.requires_grad for x in self.operands)
 
     def run(self) -> Value:
@@ -234,14 +231,19 @@ class _Application:
         kept: tuple[list[str], int],
         marked: dict[str, list[TensorValue]],
     ) -> CustomFunction:
+        # A tensor that is given twice has its name once, in the place of the first.
         operands = [operand.name for operand in self.operands]
+        operands = [self.outer.name(n) if n in operands[:at] else n for at, n in enumerate(operands)]
         outputs: list[Arg] = [Ref(name) for name in (*[result.name for result in results], *kept[0])]
         defined = forward.defined
         self.captured = [name for name in forward.free(outputs) if name not in operands]
         for result in results:
             if result.name not in defined and result.name not in operands:
                 raise UnsupportedCall(f"{self.real.__qualname__}.apply() that returns an outside tensor")
-        inputs = [self._wire(name) for name in (*operands, *self.captured)]
+        inputs = [
+            *[WireValue(name, tensor_type(x.abstract)) for name, x in zip(operands, self.operands, strict=True)],
+            *[self._wire(name) for name in self.captured],
+        ]
         types = {value.name: value for value in (*inputs, *defined.values())}
         back = None
         if backward is not None:

@@ -71,8 +71,10 @@ class GraphBuilder:
             raise UnsupportedValue("a tensor made inside a torch.autograd.Function that is used outside of it")
 
     def finish(self, outputs: list[str]) -> Graph:
-        """The frozen graph."""
+        """The frozen graph; inputs that it does not use are dropped (attributes that the program only overwrites)."""
         self._refuse_hidden(outputs)
+        used = {name for node in self.nodes for name in node_references(node)}.union(outputs)
+        self.inputs = [item for item in self.inputs if item.value.name in used]
         return Graph(
             tuple(item.value for item in self.inputs),
             tuple(self.nodes),

@@ -130,12 +130,13 @@ def capture(
 
 
 def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter) -> CaptureResult:
+    graph = tracer.graph.finish(list(emitter.outputs))
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
     document = Capture(
         code=Code(view.code.co_qualname, view.code.co_filename, view.code.co_firstlineno),
         inputs=inputs,
-        graph=tracer.graph.finish(list(emitter.outputs)),
+        graph=graph,
         guards=guards,
         state=state,
         portable=not tracer.places.held,

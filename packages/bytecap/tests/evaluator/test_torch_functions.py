@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
+from bytecap.testing.comparison import differences
 
 PROGRAMS = Programs()
 
@@ -201,3 +203,41 @@ def custom_op_without_fake(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+class Normalized(torch.nn.Module):
+    """Assigns the data of its parameter and buffer, and overwrites a tensor that it holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(tensor(5, 4))
+        self.register_buffer("direction", tensor(4))
+        self.scaled = None
+
+    def forward(self, x):
+        for _ in range(2):
+            self.direction.data = torch.nn.functional.normalize(self.weight.data.sum(0) + self.direction.data, dim=0)
+        self.weight.data = torch.nn.functional.normalize(self.weight.data)
+        self.scaled = self.weight * (self.direction @ self.direction)
+        return torch.nn.functional.linear(x, self.scaled)
+
+
+def test_data_is_assigned():
+    def run(module, call):
+        results = []
+        for _ in range(3):
+            result = call(matrix())
+            result.square().sum().backward()
+            results.append(result.detach())
+        return results, dict(module.named_parameters()), dict(module.named_buffers())
+
+    plain, captured = Normalized(), Normalized()
+    inputs = []
+
+    def backend(capture, examples):
+        inputs.append([item.value.name for item in capture.inputs])
+        return executor(capture)
+
+    found = run(captured, optimize(captured, backend, fullgraph=True))
+    assert differences(run(plain, plain), found) == []
+    assert all(len(names) == 3 for names in inputs), inputs  # not the tensor that is only overwritten

@@ -23,10 +23,10 @@ from aotgrad.errors import (
 )
 from aotgrad.joint import Joint
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
-from aotgrad.tracer.indexing import Row, refuse_lost_views, row_calls
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
+from aotgrad.tracer.stand_ins import Row, refuse_lost_views, row_calls
 from aotgrad.tracer.values import DATA, Memory, Traced
 from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent

@@ -61,7 +61,7 @@ def replay(
 def _call(
     node: Node, value_of: Callable[[Ref], Any], functions: Functions, instead: Mapping[str, Callable[..., Any]]
 ) -> Any:
-    if node.target in _OBJECT_CALLS:
+    if node.target in _OBJECT_CALLS and node.target not in instead:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))
     try:
         function = instead.get(node.target) or _FORMS.get(node.target) or function_of(node, functions)

@@ -107,7 +107,8 @@ class TensorValue(Value):
         if name == "requires_grad":
             call_torch(tracer, torch.Tensor.requires_grad_, [self, value], {})
             return
-        if name == "data" and isinstance(value, TensorValue) and self._shows_same_memory(value):
+        if name == "data" and isinstance(value, TensorValue):
+            self._set_data(tracer, value)
             return
         if name in TYPE_ATTRIBUTES or name in VIEW_ATTRIBUTES or name in ("grad", "grad_fn"):
             raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
@@ -115,9 +116,20 @@ class TensorValue(Value):
             raise UnsupportedMutation(f"cannot set attribute {name!r} of an outside tensor")
         self.attributes[name] = value
 
-    def _shows_same_memory(self, other: TensorValue) -> bool:
-        mine, given = self.abstract, other.abstract
-        return mine.storage_record is given.storage_record and mine.meta == given.meta
+    def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
+        """`self.data = value`: the same tensor object, on the memory of another of its type."""
+        from bytecap.torch_calls import record
+
+        mine, given = self.abstract, value.abstract
+        if mine.meta != given.meta:
+            raise UnsupportedMutation(f"tensor.data of {self.describe()} is assigned a tensor of another type")
+        if mine.storage_record is given.storage_record:
+            return
+        record(tracer, "torch.Tensor.data.__set__", (mine, given), {}, None)
+        # Both count as written: what stands on the one memory stands on the other from now on.
+        mine.storage_record.write()
+        given.storage_record.write()
+        mine._storage = given.storage_record
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from bytecap.handlers import handler_of

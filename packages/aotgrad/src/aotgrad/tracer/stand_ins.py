@@ -1,7 +1,8 @@
-"""`x[i]` and `x[i] = y` where `i` is a 0-dim integer tensor: a view at a place that only the run knows.
+"""Where eager has one memory and the trace has two: rows at places that only the run knows, and `x.data = y`.
 
-The trace reads a copy of the row instead, and writes a row back. That a copy stands for a view must not show: where it
-would, the program is refused.
+`x[i]` and `x[i] = y` with a 0-dim integer tensor `i`: the trace reads a copy of the row instead of a view, and writes a
+row back. `x.data = y`: the content is copied. That the memories are two must not show: where it would, the program is
+refused.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ from typing import Any, NamedTuple
 
 import torch
 
-from aotgrad.errors import NoInverse, UnsupportedOutput
+from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
+from aotgrad.tracer.masks import set_item
 from aotgrad.tracer.values import Memory, Traced
 
 __all__ = ["Row", "refuse_lost_views", "row_calls"]
 
+SET_DATA = "torch.Tensor.data.__set__"
+SET_DATA_OF = torch.Tensor.data.__set__
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64})
 
 
 class Row(NamedTuple):
-    """A copy that stands for a view of `source`, whose content then had this generation."""
+    """Two memories that eager has as one: a copy and its source, each with the generation of its content then."""
 
     copy: Memory
     source: Memory
     generation: int
+    copy_generation: int = 0
+    by_data: bool = False
 
 
 def row_calls(rows: list[Row]) -> dict[str, Callable[..., Any]]:
@@ -33,7 +39,22 @@ def row_calls(rows: list[Row]) -> dict[str, Callable[..., Any]]:
     return {
         "torch.Tensor.__getitem__": partial(_read, rows),
         "torch.Tensor.__setitem__": _write,
+        SET_DATA: partial(_set_data, rows),
     }
+
+
+def _set_data(rows: list[Row], x: Any, value: Any) -> None:
+    """`x.data = value` for tensors of one type: the content is copied, outside of what autograd sees."""
+    if not isinstance(x, Traced) or not isinstance(value, Traced):
+        SET_DATA_OF(x, value)
+        return
+    views = any(step.func is not None for step in (*value.steps, *x.steps))
+    if value.memory.input is not None or views or x.meta != value.meta:
+        raise NoGraphForm("tensor.data is assigned another input, a view or a tensor of another type")
+    rows[:] = [row for row in rows if row.source is not x.memory or not row.by_data]
+    with torch.no_grad():
+        x.data.copy_(value)
+    rows.append(Row(value.memory, x.memory, x.memory.generation, value.memory.generation, True))
 
 
 def _read(rows: list[Row], x: Any, index: Any) -> Any:
@@ -49,7 +70,7 @@ def _read(rows: list[Row], x: Any, index: Any) -> Any:
 def _write(x: Any, index: Any, value: Any) -> None:
     found = _selection(x, index)
     if found is None:
-        torch.Tensor.__setitem__(x, index, value)
+        set_item(x, index, value)
         return
     selected, rest = found
     selected.write(rest, value)
@@ -120,7 +141,7 @@ def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...]) -> None:
     """Refuse a program in which a row was written, its source was written after it, or both can be seen outside."""
     returned = {id(output.memory) for output in outputs if isinstance(output, Traced)}
     for row in rows:
-        if row.copy.generation or row.source.generation != row.generation:
-            raise NoInverse("a write into a tensor, or into a view of it by a 0-dim tensor as index")
+        if row.copy.generation != row.copy_generation or row.source.generation != row.generation:
+            raise NoInverse("a write into a tensor, or into a view of it by a 0-dim tensor as index or by .data = ...")
         if id(row.copy) in returned and (row.source.input is not None or id(row.source) in returned):
-            raise UnsupportedOutput("a view of an input or of another output by a 0-dim tensor as index")
+            raise UnsupportedOutput("a view of an input or of another output by a 0-dim tensor as index or .data = ...")
