@@ -38,7 +38,7 @@ def _uses_torch(code: types.CodeType, names: dict[str, Any]) -> bool:
 
 
 def _holds_tensors(value: Any, depth: int) -> bool:
-    if isinstance(value, _TENSOR_LIKE):
+    if issubclass(type(value), _TENSOR_LIKE):  # isinstance would ask the object for its class
         return True
     if depth == 0 or type(value) not in _CONTAINERS:
         return False

@@ -92,7 +92,7 @@ def call_torch(
 
 
 # What a tensor has besides its type, and what may change where the frame itself changes it.
-_UNTYPED = frozenset({"storage_offset", "is_shared", "is_pinned"})
+_UNTYPED = frozenset({"storage_offset"})
 _SCOPED = ("grad", "autocast", "inference")
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 FRAME_LIMIT = 200
 ITERATION_LIMIT = 50_000
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType)
 
@@ -213,9 +214,17 @@ class Tracer:
         elif static_lookup(type(cls).__mro__, name)[1] is None:
             self.guards.add(HasAttribute(place, name, False, self.line()))
 
+    def reading(self, function: Any, base: Source | None) -> Source | None:
+        """Where what a C function without side effects returns for the object at `base` is read."""
+        return None if base is None else Reading(self.names.of(function), base)
+
     def guard_reading(self, function: Any, arguments: tuple[Any, ...], value: Any, base: Source | None = None) -> None:
         """A C function without side effects returns `value` again (literals only)."""
-        if isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS)) and not isinstance(value, bytes):
+        if (
+            isinstance(function, _C_FUNCTIONS)
+            and isinstance(value, (*LITERALS, torch.device, *TORCH_CONSTANTS))
+            and not isinstance(value, bytes)
+        ):
             source = Reading(self.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
             self.guard_literal(source, value)
 

@@ -118,7 +118,8 @@ parse_fetch(PyObject *argument, Node *node)
         return PyTuple_Check(argument) &&
                        PyArg_ParseTuple(argument, "OO!", &node->object, &PyTuple_Type, &node->name) &&
                        (PyCFunction_Check(node->object) ||
-                        Py_TYPE(node->object) == &PyMethodDescr_Type)
+                        Py_TYPE(node->object) == &PyMethodDescr_Type ||
+                        Py_TYPE(node->object) == &PyWrapperDescr_Type)
                    ? 0 : -1;
     case FETCH_OBJECT:
         node->object = argument;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.backends import ContextProp
 
 from bytecap.attributes import static_lookup
+from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DICT_TYPES, DictValue
@@ -72,8 +73,12 @@ class ClassValue(Value):
         return fold_call(tracer, run(tracer, getattr, (self.real, name)), args, kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.attributes import bind
         from bytecap.fold import fold
 
+        raw, owner = static_lookup(self.real.__mro__, "__class_getitem__")
+        if isinstance(getattr(raw, "__func__", None), FunctionType) and not is_exempt(owner.__module__):  # type: ignore[union-attr]
+            return bind(tracer, raw, owner, None, self.real, "__class_getitem__").call(tracer, [key], {})  # type: ignore[arg-type]
         return fold(tracer, lambda: self.real[key.concrete()], ())  # type: ignore[index]
 
     def iterate(self, tracer: Tracer) -> Value:

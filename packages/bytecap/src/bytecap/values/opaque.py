@@ -40,11 +40,6 @@ def is_pure_method(real: Any, name: str) -> bool:
     return any(isinstance(real, cls) and (names is None or name in names) for cls, names in _PURE_METHODS)
 
 
-def _call_reference(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """weakref.ref: its referent, which the guard on the reference itself fixes."""
-    return tracer.wrap(real(), None)
-
-
 def _call_itemgetter(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     from bytecap.values.sequences import TupleValue
 
@@ -80,7 +75,6 @@ def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[st
 
 
 _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
-    (weakref.ref, _call_reference),
     (Dispatcher, _call_disabled),
     (operator.itemgetter, _call_itemgetter),
     (operator.attrgetter, _call_attrgetter),
@@ -129,10 +123,17 @@ class OpaqueValue(Value):
         return super().get_attribute(tracer, name)
 
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if type(self.real) is weakref.ref:
+            return tracer.wrap(self.real(), tracer.reading(weakref.ref.__call__, self.source))
         for cls, meaning in _CALLS:
             if isinstance(self.real, cls):
                 return meaning(tracer, self.real, args, kwargs)
         return super().call(tracer, args, kwargs)
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if isinstance(self.real, ContextVar) and name == "get" and not args:
+            return tracer.wrap(self.real.get(), tracer.reading(ContextVar.get, self.source))
+        return super().call_method(tracer, name, args, kwargs)
 
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
