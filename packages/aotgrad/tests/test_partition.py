@@ -81,6 +81,68 @@ def test_cut_of_random_programs_equals_networkx(capture: Capture) -> None:
     assert value < INFINITE
 
 
+def test_cut_of_a_deep_program_equals_networkx() -> None:
+    """Thousands of vertices, as a transformer of a dozen layers has."""
+
+    def program(x, w, v):
+        for _ in range(130):
+            x = x + F.gelu(F.layer_norm(x, (8,)) @ w, approximate="tanh").mul(2).sigmoid() @ v
+        return x.square().sum()
+
+    joint = joint_of(program, leaf(4, 8), leaf(8, 16), leaf(16, 8))
+    network = cut_network(joint, needs_of(joint), MinCut())
+    assert network.vertices > 2000
+    flow = FlowNetwork(network.vertices)
+    for edge in network.edges:
+        flow.add_edge(*edge)
+    assert flow.maximum_flow(SOURCE, SINK) == reference_flow(network.edges)
+
+
+# A memory budget.
+
+
+def residual(x, w, v):
+    for _ in range(6):
+        x = x + F.dropout(F.gelu(F.layer_norm(x, (8,)) @ w) @ v, 0.3)
+    return F.softmax(x, -1).square().sum()
+
+
+def test_a_smaller_budget_saves_less_and_means_the_same() -> None:
+    inputs = [leaf(16, 8), leaf(8, 32), leaf(32, 8)]
+    capture = capture_by_torch_function(residual, inputs)[0]
+    whole = AotGrad().run(capture).partition.saved_bytes
+    sizes = []
+    for budget in (1.0, 0.7, 0.4, 0.2, 0.0):
+        grad = check_against_eager(capture, inputs, Options(memory_budget=budget))
+        sizes.append(grad.partition.saved_bytes)
+        kept = [value for value in grad.forward.nodes if is_random(value.target)]
+        least = sum(16 * 8 for _ in kept)  # masks of one byte an element are never drawn again
+        assert sizes[-1] <= max(whole * budget, least)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 3
+    assert sizes[-1] == 6 * 16 * 8
+
+
+def test_without_any_budget_attention_is_computed_again() -> None:
+    def program(x):
+        return F.scaled_dot_product_attention(x, x, x).square().sum()
+
+    grad = grad_of(program, leaf(1, 2, 8, 16), memory_budget=0.0)
+    assert grad.partition.saved_bytes == 0
+    assert any("flash_attention" in name for name in grad.partition.recomputed)
+
+
+@pytest.mark.parametrize("budget", [-0.5, 1.5])
+def test_a_budget_is_a_part(budget: float) -> None:
+    with pytest.raises(BadPartitioner, match="memory budget"):
+        grad_of(lambda x: x.exp().sum(), leaf(3), memory_budget=budget)
+
+
+def test_only_the_minimum_cut_takes_a_budget() -> None:
+    with pytest.raises(BadPartitioner, match="save_everything"):
+        grad_of(lambda x: x.exp().sum(), leaf(3), partitioner="save_everything", memory_budget=0.5)
+
+
 # What is saved.
 
 
@@ -155,7 +217,15 @@ def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "partitioner", ["save_everything", MinCut(save_operands=False), MinCut(longest_life=0)], ids=repr
+    "partitioner",
+    [
+        "save_everything",
+        MinCut(save_operands=False),
+        MinCut(longest_life=0),
+        MinCut(memory_budget=0),
+        MinCut(memory_budget=0.5),
+    ],
+    ids=repr,
 )
 @settings(max_examples=25, deadline=None)
 @given(drawn=programs())

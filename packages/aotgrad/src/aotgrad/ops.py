@@ -11,6 +11,8 @@ __all__ = ["has_effect", "is_random", "is_repeatable", "is_view"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
+# By its schema it may: the kernel takes no dropout.
+_NEVER_DRAWS = frozenset(("aten._scaled_dot_product_flash_attention_for_cpu.default",))
 _ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg"))
 
 
@@ -23,6 +25,8 @@ def is_view(target: str) -> bool:
 @cache
 def is_random(target: str) -> bool:
     """Does it draw random numbers."""
+    if target in _NEVER_DRAWS:
+        return False
     return record_of(resolve(target)).is_random
 
 

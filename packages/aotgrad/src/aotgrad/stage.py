@@ -23,6 +23,8 @@ class Options:
     training: "auto" traces the backward where the capture asks for it; False never does.
     partitioner: decides what is saved for the backward: a name of `aotgrad.partition.PARTITIONERS`, or any callable
     from `Joint` to `Partition`.
+    memory_budget: which part of the bytes that "min_cut" would save for the backward it may save, from 0 to 1; the rest
+    is computed again there (`MinCut.memory_budget`).
     passes: run on the joint graph, in order, before the partitioner.
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
@@ -30,6 +32,7 @@ class Options:
 
     training: Literal["auto", False] = "auto"
     partitioner: str | Partitioner = "min_cut"
+    memory_budget: float = 1.0
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
 
@@ -50,7 +53,7 @@ class AotGrad:
         if not isinstance(document, Capture):
             raise BadCapture(f"aotgrad reads a capture document, not {type(document).__name__}")
         options = Options() if options is None else options
-        partitioner = partitioner_of(options.partitioner)
+        partitioner = partitioner_of(options.partitioner, options.memory_budget)
         joint = self.joint(document, options)
         return split(joint, partitioner(joint))
 

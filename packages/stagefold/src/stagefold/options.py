@@ -46,6 +46,8 @@ class Options:
     verify: check every document at every boundary (slower; for people who write stages).
     progress: one status line on stderr while compiling (default: when stderr is a terminal).
     recompile_limit: how many versions of one code object to keep before running it plain.
+    rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
+    through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw nothing.
     stage: the options object of each stage slot (None: the stage's defaults).
     """
 
@@ -55,6 +57,7 @@ class Options:
     verify: bool = False
     progress: bool | None = None
     recompile_limit: int = 8
+    rng: str = "default"
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
     @property
@@ -73,7 +76,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "verify": (bool,),
     "progress": (bool,),
     "recompile_limit": (int,),
+    "rng": (str,),
 }
+_CHOICES: dict[str, tuple[str, ...]] = {"rng": ("default", "eager")}
 
 
 def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -112,6 +117,8 @@ def _checked(key: str, value: Any) -> Any:
     if not isinstance(value, kinds) or wrong_bool:
         names = " or ".join(kind.__name__ for kind in kinds)
         raise BadOption(f"option {key!r} must be {names}, not {type(value).__name__}")
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise BadOption(f"option {key!r} must be one of {', '.join(_CHOICES[key])}, not {value!r}")
     return Path(value) if Path in kinds else value
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from aotgrad.errors import BadPartitioner
 from aotgrad.partition.min_cut import MinCut
 from aotgrad.partition.save_everything import save_everything
@@ -19,10 +21,20 @@ __all__ = ["PARTITIONERS", "MinCut", "Partition", "Partitioner", "partitioner_of
 PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType({"min_cut": MinCut(), "save_everything": save_everything})
 
 
-def partitioner_of(choice: str | Partitioner) -> Partitioner:
-    """The partitioner of a name, or the callable itself; anything else raises `BadPartitioner`."""
-    if callable(choice):
-        return choice
+def partitioner_of(choice: str | Partitioner, memory_budget: float = 1.0) -> Partitioner:
+    """The partitioner of a name, or the callable itself; anything else raises `BadPartitioner`.
+
+    memory_budget: for `MinCut`, which part of what it would save it may save; other partitioners take none.
+    """
     if isinstance(choice, str) and choice in PARTITIONERS:
-        return PARTITIONERS[choice]
-    raise BadPartitioner(f"{choice!r} is no partitioner; the names are {', '.join(PARTITIONERS)}")
+        choice = PARTITIONERS[choice]
+    if not callable(choice):
+        raise BadPartitioner(f"{choice!r} is no partitioner; the names are {', '.join(PARTITIONERS)}")
+    if memory_budget == 1:
+        return choice
+    if not isinstance(choice, MinCut) or not 0 <= memory_budget <= 1:
+        raise BadPartitioner(
+            f"a memory budget of {memory_budget!r} for {choice!r}",
+            fix="Give a budget from 0 to 1, with the partitioner min_cut or one of your own that knows budgets.",
+        )
+    return replace(choice, memory_budget=memory_budget)

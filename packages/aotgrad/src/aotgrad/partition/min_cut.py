@@ -5,6 +5,10 @@ what cannot be computed again, or what it costs to compute it again; the sink is
 sink side that is not cut is computed again there, so its operands stand on the sink side too (uncuttable edges). Views
 cost nothing and are never saved, their bases are. Inputs are at hand for nothing, except those that the program
 overwrites.
+
+Under a memory budget every op may be computed again, but for random ones, at what it costs; and a saved byte is made
+dearer until the cut keeps to the budget. Where values are few and far between (a residual stream) they are then what is
+saved, and what lies between them is computed again: checkpoints, found by the cut.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
+from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, Sizes, needs_of
 from aotgrad.partition.policy import Policy
 from aotgrad.partition.reach import held_back
 from aotgrad.partition.split import Partition
+from stagewire.graph import Node, definitions
+from stagewire.types import ValueType
 
 __all__ = ["CutNetwork", "MinCut", "cut_network"]
 
@@ -34,24 +41,56 @@ class MinCut(msgspec.Struct, frozen=True):
     written to memory there anyway.
     longest_life: save a value that, computed again, would have to be kept across more than so many ops that are not
     fused (a residual stream, rebuilt at the start of the backward and needed at its end).
+    memory_budget: which part of the bytes that would be saved without a budget may be saved, from 0 to 1. At 0 only
+    inputs are, and random numbers.
     """
 
     policy: Policy = Policy()
     save_operands: bool = True
     longest_life: int = 3
+    memory_budget: float = 1.0
 
     def __call__(self, joint: Joint) -> Partition:
         needs = needs_of(joint)
-        network = cut_network(joint, needs, self)
-        flow = FlowNetwork(network.vertices)
-        for tail, head, capacity in network.edges:
-            flow.add_edge(tail, head, capacity)
-        flow.maximum_flow(SOURCE, SINK)
-        near_sink = flow.sink_side(SINK)
-        saved = [
-            name for at, name in enumerate(network.names, 1) if near_sink[2 * at + 1] and not near_sink[2 * at]
-        ]  # fmt: skip
+        saved = _cheapest(cut_network(joint, needs, self))
+        if self.memory_budget < 1:
+            saved = self._within_budget(joint, needs, saved)
         return Partition((*saved, *_inputs(needs, saved, joint)))
+
+    def _within_budget(self, joint: Joint, needs: Needs, saved: list[str]) -> list[str]:
+        """The cheapest cut for the lowest price of a byte at which it keeps to the budget, or what comes nearest."""
+        sizes, values = Sizes.of(joint), definitions(joint.graph)
+
+        def size(names: list[str]) -> int:
+            return sum(sizes.bytes(values[name].type) for name in names)
+
+        limit = int(size(saved) * self.memory_budget)
+        if size(saved) <= limit:
+            return saved
+        network = cut_network(joint, needs, self, costs=Costs(values, sizes, self.policy))
+        low, high = 0, 2
+        while size(saved := _cheapest(network, 2**high)) > limit and high < _HIGHEST_PRICE:
+            low, high = high, high + 4
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = _cheapest(network, 2**middle)
+            low, high, saved = (low, middle, found) if size(found) <= limit else (middle, high, saved)
+        return saved
+
+
+# Sixteenfold this often: by then a byte is dearer than any computation.
+_HIGHEST_PRICE = 34
+
+
+def _cheapest(network: CutNetwork, price: int = 1) -> list[str]:
+    """The values that a minimum cut saves, when a saved byte is `price` times as dear."""
+    flow = FlowNetwork(network.vertices)
+    for tail, head, capacity in network.edges:
+        saves = tail ^ 1 == head and tail > SINK
+        flow.add_edge(tail, head, capacity * price if saves and capacity < INFINITE else capacity)
+    flow.maximum_flow(SOURCE, SINK)
+    near_sink = flow.sink_side(SINK)
+    return [name for at, name in enumerate(network.names, 1) if near_sink[2 * at + 1] and not near_sink[2 * at]]
 
 
 class CutNetwork(msgspec.Struct, frozen=True, eq=False):
@@ -66,11 +105,14 @@ class CutNetwork(msgspec.Struct, frozen=True, eq=False):
         return 2 * len(self.names) + 2
 
 
-def cut_network(joint: Joint, needs: Needs, options: MinCut) -> CutNetwork:
-    """The flow network over the forward values from which the backward may be computed."""
+def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None = None) -> CutNetwork:
+    """The flow network over the forward values from which the backward may be computed.
+
+    costs: what it costs to compute a value again that should not be; without them nothing is held to be that dear.
+    """
     policy, sizes = options.policy, Sizes.of(joint)
     inputs = {value.name: value.type for value in joint.primal_values}
-    kept = held_back(needs, policy, options.longest_life, options.save_operands)
+    kept = held_back(needs, policy, options.longest_life, options.save_operands) if costs is None else frozenset()
     index: dict[str, int] = {}
     edges: list[tuple[int, int, int]] = []
 
@@ -95,14 +137,21 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut) -> CutNetwork:
         kind = next(value.type for value in node.results if value.name == name)
         free = policy.is_free(node)
         edges.append((at, at + 1, INFINITE if free else sizes.bytes(kind) * _SAVED_BYTE))
-        cost = None if name in kept else policy.element_cost(node)
+        cost = _cost(node, kind, policy, sizes, costs) if name not in kept else None
         if cost is None:
             edges.append((SOURCE, at, INFINITE))
             continue
         if cost:
-            edges.append((SOURCE, at, cost * sizes.elements(kind)))
+            edges.append((SOURCE, at, cost))
         edges += [(vertex(operand) + 1, at, INFINITE) for operand in operands(node) if _takes_part(operand, needs)]
     return CutNetwork(tuple(index), edges)
+
+
+def _cost(node: Node, kind: ValueType, policy: Policy, sizes: Sizes, costs: Costs | None) -> int | None:
+    each = policy.element_cost(node)
+    if each is not None:
+        return each * sizes.elements(kind)
+    return None if costs is None else costs.of(node)
 
 
 def _takes_part(name: str, needs: Needs) -> bool:

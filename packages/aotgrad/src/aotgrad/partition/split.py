@@ -130,7 +130,9 @@ def _recompute(
         if missing:
             stack.extend(missing)
             continue
-        nodes.append(replace(node, phase="backward"))
+        # Of several results some may be saved: those are not made a second time under their names.
+        results = tuple(replace(v, name=f"{v.name}_again") if v.name in ready else v for v in node.results)
+        nodes.append(replace(node, results=results, phase="backward"))
         recomputed.append(node)
         ready.update(value.name for value in node.results)
         stack.pop()
