@@ -1,6 +1,6 @@
 """Peak memory of a training step of the demo's transformer: eager, stagefold, torch.compile, each in its own process.
 
-    python benchmarks/training_memory.py [--layers 6] [--batch 8] [--length 128] [--budgets 1 0.5 0] [--no-torch-compile]
+    python benchmarks/training_memory.py [--layers 6] [--batch 8] [--budgets 1 0.5 0] [--no-torch-compile]
 
 The method: a preloaded malloc (`live_bytes.c`) counts the bytes in live blocks of 16 KiB and more, whoever asks for
 them: torch's tensors, the arenas of compiled programs, which stay allocated between steps, buffers of libraries. The

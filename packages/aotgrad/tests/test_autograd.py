@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from absint.errors import RefusedWrite
-from aotgrad import AotGrad, Options, bind_capture, bind_interpreted
+from aotgrad import AotGrad, Options, bind, bind_capture, bind_interpreted, executor
 from aotgrad.errors import (
     AliasedMutation,
     BackwardFailed,
@@ -22,9 +22,11 @@ from aotgrad.errors import (
     ReplayFailed,
     UnsupportedOutput,
 )
+from aotgrad.function import visible_results
 from aotgrad.testing import Tolerance, capture_by_torch_function, check_against_eager
 from aotgrad.tracer.mode import TraceMode
 from stagewire.errors import StageError
+from stagewire.grad import SavedResult
 from stagewire.graph import Arg, Node, Ref
 
 Program = Callable[..., Any]
@@ -619,3 +621,34 @@ def test_a_constant_travels_row_major_and_keeps_its_strides_in_the_graph() -> No
     assert lifted.stride() == (1, 3)
     assert mode.recorder.metas["constant"].stride == (2, 1)
     assert mode.recorder.metas[mode.content(lifted).name].stride == (1, 3)
+
+
+def test_saved_tensors_are_let_go_while_the_backward_runs() -> None:
+    (x,) = leaves((4,))
+    capture, _ = capture_by_torch_function(lambda x: (x.exp().softmax(-1) * 2).sigmoid().softmax(-1), [x])
+    grad = AotGrad().run(capture, Options(partitioner="save_everything"))
+    owners: list[list[int]] = []
+
+    def backward(given: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        owners.append([tensor._use_count() for tensor in given[: len(grad.binding.saved)]])
+        return executor(grad.backward)(given)
+
+    def held_by_others(retain_graph: bool) -> list[bool]:
+        call = bind(grad.binding, executor(grad.forward), backward, takes_list=True)
+        torch.autograd.grad(call(x)[0].square().sum(), x, retain_graph=retain_graph)
+        own = [type(s) is SavedResult and s.result >= visible_results(grad.binding) for s in grad.binding.saved]
+        assert sum(own) >= 3
+        return [count > 1 for count, is_own in zip(owners.pop(), own, strict=True) if is_own]
+
+    assert not any(held_by_others(retain_graph=False))
+    assert all(held_by_others(retain_graph=True))
+
+
+def test_a_backward_that_keeps_its_graph_keeps_its_saved_tensors() -> None:
+    (x,) = leaves((4,))
+    (out,) = compiled(lambda x: x.softmax(-1).exp(), [x])(x)
+    first = torch.autograd.grad(out.sum(), x, retain_graph=True)
+    second = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(first, second)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(out.sum(), x)

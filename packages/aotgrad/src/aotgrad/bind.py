@@ -34,6 +34,7 @@ def bind(
     *,
     gradient: Callable[[], Program] | None = None,
     plain: Callable[..., tuple[Any, ...]] | None = None,
+    takes_list: bool = False,
 ) -> Callable[..., tuple[Any, ...]]:
     """The program as a callable over its inputs.
 
@@ -42,6 +43,7 @@ def bind(
     backward with create_graph=True; asked once, by the first such backward. Without it that is a `DoubleBackward`.
     plain: the captured calls, for inputs that the graphs were not made for: a mutated one shares memory with another,
     or an input that `as_strided` addresses starts elsewhere in its storage. Without it these are errors.
+    takes_list: `backward` also takes one list of its inputs, and lets go of each of them as soon as it can.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     names: dict[str, Any] = {
@@ -53,7 +55,9 @@ def bind(
     if backward is None:
         names["run"] = forward
     else:
-        names["run"] = make_function(binding, forward, backward, gradient and _once(gradient), constants)
+        names["run"] = make_function(
+            binding, forward, backward, gradient and _once(gradient), constants, takes_list=takes_list
+        )
     if binding.mutations and len(binding.inputs) > 1:
         names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
     names["plain"] = plain

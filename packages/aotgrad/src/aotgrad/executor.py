@@ -23,7 +23,8 @@ Read = Callable[[Environment], Any]
 def executor(graph: Graph) -> Executor:
     """A callable over the graph's inputs that returns its outputs as a tuple.
 
-    Values are dropped after their last use, so that no more memory is held than in eager.
+    Values are dropped after their last use, so that no more memory is held than in eager. Given one list of the inputs
+    instead, it empties the list, and drops those too.
     """
     slots = {value.name: index for index, value in enumerate(_values(graph))}
     steps = [_step(node, slots) for node in graph.nodes]
@@ -32,7 +33,11 @@ def executor(graph: Graph) -> Executor:
     count, width = len(slots), len(graph.inputs)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        environment: Environment = [*inputs, *([None] * (count - width))]
+        if len(inputs) == 1 and isinstance(inputs[0], list):
+            environment: Environment = [*inputs[0], *([None] * (count - width))]
+            inputs[0].clear()
+        else:
+            environment = [*inputs, *([None] * (count - width))]
         for step, dead in zip(steps, drops, strict=True):
             step.run(environment)
             for slot in dead:
@@ -106,7 +111,7 @@ def _leaves(result: Any) -> Iterator[Any]:
 
 
 def _last_uses(graph: Graph, slots: dict[str, int]) -> list[tuple[int, ...]]:
-    kept = {name for arg in graph.outputs for name in references(arg)} | {value.name for value in graph.inputs}
+    kept = {name for arg in graph.outputs for name in references(arg)}
     drops: list[tuple[int, ...]] = []
     for node in reversed(graph.nodes):
         names = [name for arg in (*node.args, *node.kwargs.values()) for name in references(arg)]

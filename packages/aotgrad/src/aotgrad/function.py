@@ -25,6 +25,8 @@ def make_function(
     backward: Executor,
     gradient: Callable[[], Program] | None,
     constants: tuple[torch.Tensor, ...],
+    *,
+    takes_list: bool = False,
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
     names: dict[str, Any] = {
@@ -39,7 +41,7 @@ def make_function(
     }
     kept = kept_inputs(binding) if gradient is not None else ()
     draws = gradient is not None and bool(binding.gradient_devices)
-    lines = [*_forward_lines(binding, kept, draws), *_backward_lines(binding, kept, draws, names)]
+    lines = [*_forward_lines(binding, kept, draws), *_backward_lines(binding, kept, draws, takes_list, names)]
     exec(compile("\n".join(lines), "<aotgrad.function>", "exec"), names)
     members = {"forward": staticmethod(names["forward"]), "backward": staticmethod(names["backward"])}
     function = type(torch.autograd.Function)("Compiled", (torch.autograd.Function,), members)
@@ -88,7 +90,9 @@ def _saved(slot: Any, inputs: int) -> str:
     return f"inputs[{slot.input}]" if slot.input < inputs else f"constants[{slot.input - inputs}]"
 
 
-def _backward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: dict[str, Any]) -> list[str]:
+def _backward_lines(
+    binding: Binding, kept: tuple[int, ...], draws: bool, takes_list: bool, names: dict[str, Any]
+) -> list[str]:
     visible = visible_results(binding)
     lines = [
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
@@ -108,8 +112,17 @@ def _backward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names:
         "    if is_grad_enabled():",
         f"        found = second_order(ctx, saved, ({''.join(f'{name}, ' for name in tangents)}))",
         "    else:",
-        f"        found = run_backward({', '.join(['*saved', *tangents])})",
     ]
+    if takes_list:
+        # With the saved tensors given up here, the list is what holds them: each goes once the backward has read it.
+        lines += [
+            f"        given = [{', '.join(['*saved', *tangents])}]",
+            "        saved = None",
+            "        ctx.maybe_clear_saved_tensors()",
+            "        found = run_backward(given)",
+        ]
+    else:
+        lines.append(f"        found = run_backward({', '.join(['*saved', *tangents])})")
     if kept or draws:
         lines += ["    if not keeps_graph():", f"        {'ctx.inputs = ' * bool(kept)}ctx.random = None"]
     if binding.gradient_tangents:

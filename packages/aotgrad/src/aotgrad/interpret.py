@@ -35,7 +35,7 @@ def bind_interpreted(
 ) -> Callable[..., tuple[Any, ...]]:
     """The program as a callable over its inputs, each graph run by `executor`; `gradient` and `plain` as for `bind`."""
     backward = None if grad.backward is None else executor(grad.backward)
-    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient, plain=plain)
+    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient, plain=plain, takes_list=True)
 
 
 def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:

@@ -24,9 +24,10 @@ def load(
 ) -> Loaded | tuple[Loaded, ...]:
     """Compile (or fetch from `cache_dir`) and bind; several units compile at the same time.
 
-    The callable takes the unit's inputs in order and returns its outputs as a tuple. Without `cache_dir`, machine code
-    lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one readable step
-    per instruction). This is the only part of codegen that imports torch.
+    The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead, it
+    empties the list, and lets go of what only the list held as soon as it has read it. Without `cache_dir`, machine
+    code lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one readable
+    step per instruction). This is the only part of codegen that imports torch.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
     targets = {one.target for one in units}

@@ -339,3 +339,56 @@ def test_inference_mode_may_come_and_go(directory):
         (found,) = run(x)
         assert not found.is_inference()
         found.add_(1)
+
+
+# Inputs that the caller gives up, as one list.
+
+
+def two_calls():
+    """exp(neg(x)) by two calls."""
+    kind = type_of(torch.ones(3))
+    buffers = (Buffer("x", kind, "input"), Buffer("y", kind, "extern"), Buffer("z", kind, "extern"))
+    steps = (
+        Extern("aten.neg.default", (Ref("x"),), {}, ("y",)),
+        Extern("aten.exp.default", (Ref("y"),), {}, ("z",)),
+    )
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=(Ref("z"),), steps=steps)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_list_of_inputs_is_emptied(executor, directory):
+    run = load(emit(two_calls(), Options()), directory, executor=executor)
+    x = torch.randn(3)
+    given = [x]
+    (z,) = run(given)
+    torch.testing.assert_close(z, x.neg().exp())
+    assert given in ([], [None])
+    torch.testing.assert_close(run(x)[0], z)
+
+
+def test_an_input_that_only_the_list_held_is_gone_after_its_last_use(directory):
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append((str(func), reference() is None))
+            return func(*args, **(kwargs or {}))
+
+    run = load(emit(two_calls(), Options()), directory)
+    seen: list = []
+    x = torch.randn(3)
+    expected = x.neg().exp()
+    reference = weakref.ref(x)
+    given = [x]
+    del x
+    with Watch():
+        (z,) = run(given)
+    torch.testing.assert_close(z, expected)
+    assert seen == [("aten.neg.default", False), ("aten.exp.default", True)]
+
+
+def test_a_wrong_list_is_refused_and_kept(directory):
+    run = load(emit(two_calls(), Options()), directory)
+    given = [torch.randn(4)]
+    with pytest.raises(WrongInput):
+        run(given)
+    assert len(given) == 1
+    assert given[0] is not None

@@ -85,7 +85,7 @@ class StagefoldBackend:
         loaded = load_unit(units, cache_dir=directory)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
-        return bind(program.binding, loaded[0], backward, gradient=gradient, plain=plain)
+        return bind(program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True)
 
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""

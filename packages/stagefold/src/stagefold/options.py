@@ -47,7 +47,7 @@ class Options:
     progress: one status line on stderr while compiling (default: when stderr is a terminal).
     recompile_limit: how many versions of one code object to keep before running it plain.
     rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
-    through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw nothing.
+    through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
     stage: the options object of each stage slot (None: the stage's defaults).
     """
 

@@ -67,7 +67,7 @@ class _Encoder:
         self.type_at: dict[TensorType, int] = {}
         self.calls: list[Callable[..., Any]] = []
         self.literals: list[Any] = []
-        self.owned: set[str] = set()
+        self.owned: set[str] = set(unit.inputs)  # where the caller gave them up; else dropping one does nothing
         self.distance: dict[str, int] = {}  # bytes from the first element of the root, where not 0
 
     def run(self) -> EncodedUnit:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.errors import SlowExecutor, WrongInput
+from codegen.errors import SlowExecutor, WrongInput, WrongResult
 from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
 from codegen.runtime.python_wrapper import PythonWrapper, settled
@@ -154,6 +154,8 @@ def _objects(encoded: EncodedUnit, slow: PythonWrapper) -> tuple[Any, ...]:
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
         raise_status(status)
+        if inputs == (None,) and len(slow.unit.inputs) != 1:
+            raise WrongResult("an operator failed, after the inputs of the run were given up")
         check_inputs(slow.unit, inputs)
         return slow(*inputs)
 

@@ -25,8 +25,9 @@ class PythonWrapper:
         self.stated = stated_offsets(unit)
         self.functions = {k.name: KERNEL(library.address(k.name)) for k in unit.kernels} if library else {}
 
-    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         unit = self.unit
+        inputs = taken(inputs)
         symbols = self.symbols_of(inputs)
         environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
         for instruction in unit.instructions:
@@ -42,6 +43,15 @@ class PythonWrapper:
                 case Release(buffer):
                     environment.pop(buffer, None)
         return tuple(resolve(output, environment, symbols) for output in unit.outputs)
+
+
+def taken(inputs: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+    """The inputs, given as they are or as one list, which is emptied."""
+    if len(inputs) != 1 or not isinstance(inputs[0], list):
+        return inputs
+    found = tuple(inputs[0])
+    inputs[0].clear()
+    return found
 
 
 def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = None) -> torch.Tensor:

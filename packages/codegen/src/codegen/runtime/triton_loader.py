@@ -19,7 +19,7 @@ import torch
 
 from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Environment, Symbols, resolve
-from codegen.runtime.python_wrapper import allocate, call, stated_offsets, view
+from codegen.runtime.python_wrapper import allocate, call, stated_offsets, taken, view
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
 
 
@@ -62,7 +62,7 @@ class TritonWrapper:
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         symbols: Symbols = {}
-        environment: Environment = dict(zip(self.unit.inputs, inputs, strict=True))
+        environment: Environment = dict(zip(self.unit.inputs, taken(inputs), strict=True))
         for instruction in self.unit.instructions:
             match instruction:
                 case Allocate(buffer, type, reuse):

@@ -17,6 +17,9 @@ Object *PyTuple_GetItem(Object *, long);
 long PyTuple_Size(Object *);
 Object *PySequence_Tuple(Object *);
 Object *PyObject_CallObject(Object *, Object *);
+Object *PyList_GetItem(Object *, long);
+int PyList_SetItem(Object *, long, Object *);
+long PyList_Size(Object *);
 Object *PyObject_Type(Object *);
 int PyObject_IsInstance(Object *, Object *);
 void Py_IncRef(Object *);
@@ -32,6 +35,7 @@ void *malloc(unsigned long);
 void *calloc(unsigned long, unsigned long);
 int posix_memalign(void **, unsigned long, unsigned long);
 void free(void *);
+extern Object _Py_NoneStruct, PyList_Type;
 }
 
 typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
@@ -430,8 +434,17 @@ static Object *recover(Unit *unit, i64 status, Object *const *args, long count) 
 
 extern "C" Object *PyErr_Occurred();
 
-static Object *run_unit(Object *self, Object *const *args, long count) {
-  Unit *unit = (Unit *)PyCapsule_GetPointer(self, "codegen.unit");
+// The frame holds the inputs, and lets go of each after its last use; the list that held them is left with Nones.
+static void take_inputs(Run *run, Object *list) {
+  for (i64 k = 0; k < run->unit->inputs; k++) {
+    Py_IncRef(run->frame->object[k]);
+    run->frame->owner[k] = PYTHON;
+    Py_IncRef(&_Py_NoneStruct);
+    PyList_SetItem(list, k, &_Py_NoneStruct);
+  }
+}
+
+static Object *run_on(Unit *unit, Object *const *args, long count, Object *list) {
   if (count != unit->inputs) return recover(unit, 0, args, count);
   Frame *frame = unit->frames;
   if (frame) unit->frames = frame->next;
@@ -439,10 +452,31 @@ static Object *run_unit(Object *self, Object *const *args, long count) {
   unsigned threads = 1;
   unit->torch->threads(&threads);
   Run run = {unit, frame, 0, threads, nullptr};
-  Object *result = read_inputs(&run, args) && execute(&run) ? outputs(&run) : nullptr;
+  bool good = read_inputs(&run, args);
+  if (good && list) take_inputs(&run, list);
+  Object *result = good && execute(&run) ? outputs(&run) : nullptr;
   finish(unit, frame);
   if (result || PyErr_Occurred()) return result;
-  return recover(unit, run.status, args, count);
+  if (!good || !list) return recover(unit, run.status, args, count);
+  Object *gone = &_Py_NoneStruct;
+  return recover(unit, run.status, &gone, 1);
+}
+
+static Object *run_list(Unit *unit, Object *list) {
+  long count = PyList_Size(list);
+  Object *few[64], **args = few;
+  if (count > 64 && !(args = (Object **)malloc((unsigned long)count * sizeof(Object *)))) return nullptr;
+  for (long k = 0; k < count; k++) args[k] = PyList_GetItem(list, k);
+  Object *result = run_on(unit, args, count, list);
+  if (args != few) free(args);
+  return result;
+}
+
+// The inputs as arguments, or as one list that is emptied.
+static Object *run_unit(Object *self, Object *const *args, long count) {
+  Unit *unit = (Unit *)PyCapsule_GetPointer(self, "codegen.unit");
+  if (count == 1 && PyObject_IsInstance(args[0], &PyList_Type) == 1) return run_list(unit, args[0]);
+  return run_on(unit, args, count, nullptr);
 }
 
 static void destroy_unit(Object *capsule) {
