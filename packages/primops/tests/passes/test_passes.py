@@ -110,6 +110,22 @@ def test_constants_move_and_become_literals() -> None:
     ]  # fmt: skip
 
 
+def test_a_constant_is_on_every_device() -> None:
+    assert after(FoldConstants(), """
+        input %x: f32[2]@cuda:0
+        %zero: f32[] = prims.full([], 0.0, dtype(float32))
+        %there: f32[]@cuda:0 = aten._to_copy.default(%zero, device=device(cuda:0))
+        %many: f32[2]{0}@cuda:0 = prims.broadcast_in_dim(%there, [2], [])
+        %y: f32[2]@cuda:0 = prims.add(%x, %many)
+        return %y, %there
+    """)[1:] == [
+        "%there = prims.full([], 0.0, dtype(float32))",
+        "%many = prims.full([2], 0.0, dtype(float32))",
+        "%y = prims.add(%x, 0.0)",
+        "return %y, %there",
+    ]  # fmt: skip
+
+
 def test_some_operand_stays_a_tensor() -> None:
     assert unchanged(FoldConstants(), """
         input %x: f32[2]

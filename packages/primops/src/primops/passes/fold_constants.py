@@ -17,7 +17,7 @@ Number = bool | int | float
 _MOVES = frozenset(
     f"prims.{name}"
     for name in ("broadcast_in_dim", "reshape", "permute", "slice", "flip", "clone", "convert_element_type")
-)
+) | {"aten._to_copy.default"}  # between devices: a number is on all of them
 _ELEMENTWISE = frozenset(
     f"prims.{r.name}" for r in RECORDS.values() if r.family == "elementwise" and len(r.parameters) > 1
 )
