@@ -47,6 +47,15 @@ def in_with(x):
     return y * 2, inside, torch.is_grad_enabled(), log
 
 
+@PROGRAMS.add(lambda: torch.tensor([1, 2, 3]), matrix, refusal="BC004")
+def in_containers_under_construction(sizes, x):
+    rows = [torch.nn.functional.pad(x, (0, 4 - size)) for size in sizes]
+    named = {int(size) + 1: x.view(size, -1) for size in sizes[::2]}
+    numbers = {torch.ones(2).expand(size, 2).numel() for size in sizes}
+    star = [*rows, x.sum().item(), *(x * size.item() for size in sizes)]
+    return rows, named, numbers, star
+
+
 @contextlib.contextmanager
 def noted(log):
     try:

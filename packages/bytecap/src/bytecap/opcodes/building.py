@@ -76,7 +76,9 @@ def _peeked(frame: Frame, instruction: Instruction) -> Any:
 
 def _list_append(frame: Frame, instruction: Instruction) -> None:
     item = frame.pop()
-    _peeked(frame, instruction).items.append(item)
+    target = _peeked(frame, instruction)
+    target.mutate(frame.tracer)  # behind a break, the list under construction comes from outside
+    target.items.append(item)
 
 
 def _set_add(frame: Frame, instruction: Instruction) -> None:
@@ -94,7 +96,10 @@ def _list_extend(frame: Frame, instruction: Instruction) -> None:
     if not is_iterable(items):
         kind = items.python_type().__name__
         raise frame.tracer.raises(TypeError, f"Value after * must be an iterable, not {kind}")
-    _peeked(frame, instruction).items.extend(collect(frame.tracer, items))
+    added = collect(frame.tracer, items)
+    target = _peeked(frame, instruction)
+    target.mutate(frame.tracer)
+    target.items.extend(added)
 
 
 def _set_update(frame: Frame, instruction: Instruction) -> None:
