@@ -30,7 +30,7 @@ def test_breaks_are_listed_once_with_their_counts(capsys):
     torch.testing.assert_close(explanation.result, model(x))
     # The second is the loop around the first: it goes on turn by turn.
     found, loop = explanation.breaks
-    assert (loop.code, found.count, loop.count) == ("BC003", 2, 1)
+    assert (loop.code, found.count, loop.count) == ("BC002", 2, 1)
     assert found.code == "BC004"
     assert found.where.startswith(f"{__file__}:{Model.forward.__code__.co_firstlineno + 3} in Model.forward")
     assert found.fix
