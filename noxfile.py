@@ -127,6 +127,13 @@ def sanitize(session: nox.Session) -> None:
     session.run("python", "tools/sanitize.py", *session.posargs)
 
 
+@nox.session(python=["3.11", "3.12", "3.13"])
+def hook(session: nox.Session) -> None:
+    """Run the tests of bytecap's frame hook, which need no torch, on each version of CPython at hand."""
+    session.install("-q", "-c", "constraints.txt", "pytest", "bytecode")
+    session.run("python", "tools/hook_alone.py", *session.posargs)
+
+
 @nox.session
 def models(session: nox.Session) -> None:
     """Run transformers models beside eager and torch.compile (`-- --quick`: without it); write docs/models.md."""
