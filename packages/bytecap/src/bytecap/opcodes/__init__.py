@@ -13,13 +13,17 @@ from bytecap.opcodes.building import BUILDING
 from bytecap.opcodes.calling import CALLING
 from bytecap.opcodes.control import CONTROL
 from bytecap.opcodes.exceptions import EXCEPTIONS
+from bytecap.opcodes.refused import REFUSALS
 from bytecap.opcodes.variables import VARIABLES
 from bytecap.opcodes.versions import V312, V313
 
-_COMMON = {**VARIABLES, **BUILDING, **CALLING, **CONTROL, **EXCEPTIONS}
+_COMMON = {**VARIABLES, **BUILDING, **CALLING, **CONTROL, **EXCEPTIONS, **REFUSALS}
 _ADDED = {(3, 11): {}, (3, 12): V312, (3, 13): {**V312, **V313}}
 
-HANDLERS: dict[str, Callable[[Any, Any], Any]] = {
-    **_COMMON,
-    **_ADDED.get(sys.version_info[:2], {}),
-}
+
+def handlers_of(version: tuple[int, int]) -> dict[str, Callable[[Any, Any], Any]]:
+    """The table of a version of CPython, such as (3, 11)."""
+    return {**_COMMON, **_ADDED.get(version, {})}
+
+
+HANDLERS = handlers_of(sys.version_info[:2])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bytecap.attributes import bind, static_lookup
-from bytecap.errors import UnsupportedInstruction
+from bytecap.opcodes.refused import refuse
 from bytecap.operations import is_none
 from bytecap.signals import Handled, PythonRaise
 from bytecap.values.base import Value
@@ -98,19 +98,12 @@ def _with_except_start(frame: Frame, instruction: Instruction) -> None:
     frame.push(leave.call(frame.tracer, [cls, raised, TracebackValue()], {}))
 
 
-def _refuse(what: str) -> Any:
-    def refuse(frame: Frame, instruction: Instruction) -> None:
-        raise UnsupportedInstruction(f"{what} ({instruction.opname})")
-
-    return refuse
-
-
 _ASYNC = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")
 
 EXCEPTIONS = {
     "PUSH_EXC_INFO": _push_exc_info, "POP_EXCEPT": _pop_except, "CHECK_EXC_MATCH": _check_exc_match,
     "RERAISE": _reraise, "RAISE_VARARGS": _raise_varargs, "BEFORE_WITH": _before_with,
-    "WITH_EXCEPT_START": _with_except_start, "LOAD_BUILD_CLASS": _refuse("a class statement"),
-    "CHECK_EG_MATCH": _refuse("except*"), "PREP_RERAISE_STAR": _refuse("except*"),
-    "IMPORT_STAR": _refuse("import *"), **{name: _refuse("await") for name in _ASYNC},
+    "WITH_EXCEPT_START": _with_except_start, "LOAD_BUILD_CLASS": refuse("a class statement"),
+    "CHECK_EG_MATCH": refuse("except*"), "PREP_RERAISE_STAR": refuse("except*"),
+    "IMPORT_STAR": refuse("import *"), **{name: refuse("await") for name in _ASYNC},
 }  # fmt: skip
