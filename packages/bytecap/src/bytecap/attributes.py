@@ -46,12 +46,12 @@ def static_lookup(classes: tuple[type, ...], name: str) -> tuple[Any, type | Non
 
 def is_python_class(cls: type) -> bool:
     """Whether instances are modelled attribute by attribute: classes made by a class statement, SimpleNamespace."""
-    return issubclass(cls, types.SimpleNamespace) or any(
-        base.__flags__ & _HEAP_TYPE
-        and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0)
-        and not _is_made_in_c(base)
-        for base in cls.__mro__
-    )
+    if issubclass(cls, types.SimpleNamespace):
+        return True
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
+            return not _is_made_in_c(base)
+    return False
 
 
 def _is_made_in_c(cls: type) -> bool:

@@ -101,7 +101,7 @@ native_length(PyObject *value)
     if (PyAnySet_Check(value)) {
         return PySet_GET_SIZE(value);
     }
-    if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+    if ((Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !guard_is_deque(value)) {
         return -1; /* its __len__ may be Python code */
     }
     Py_ssize_t length = PyObject_Size(value);

@@ -332,8 +332,8 @@ fetch_may_hide(PyObject *base, PyObject *name)
 /* ---- items ----------------------------------------------------------------------------- */
 
 /* A collections.deque itself, no subclass: its class is not part of CPython's C API. */
-static int
-is_deque(PyObject *value)
+int
+guard_is_deque(PyObject *value)
 {
     static PyObject *deque = NULL;
     if (deque == NULL) {
@@ -368,7 +368,7 @@ fetch_item(Node *node, PyObject *base, PyObject **value, int *owned)
                              value);
     }
     if (Py_TYPE(base) == &PyRange_Type || PyUnicode_CheckExact(base) ||
-        PyBytes_CheckExact(base) || is_deque(base)) {
+        PyBytes_CheckExact(base) || guard_is_deque(base)) {
         return take_new(PyObject_GetItem(base, node->name), value, owned);
     }
     return 0;

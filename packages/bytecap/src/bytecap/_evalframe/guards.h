@@ -75,6 +75,8 @@ int fetch_attribute_in_group(Node *node, Group *group, uint64_t run, PyObject *b
                              PyObject **value, int *owned);
 /* The value under a key, borrowed, or NULL; no error is left set. */
 PyObject *fetch_dict_item(PyObject *dict, PyObject *key);
+/* A collections.deque itself, no subclass. */
+int guard_is_deque(PyObject *value);
 /* Could user code give an attribute that fetch_attribute calls missing? */
 int fetch_may_hide(PyObject *base, PyObject *name);
 void fetch_set_module_type(PyObject *getattr_function);

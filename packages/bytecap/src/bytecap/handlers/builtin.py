@@ -105,7 +105,15 @@ def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
     return Constant(run(tracer, issubclass, (cls.concrete(), others)))
 
 
+def _check_name(tracer: Tracer, function: Any, name: Value) -> None:
+    """getattr() and its like want a text."""
+    if not issubclass(name.python_type(), str):
+        stand_in = type(name.python_type().__name__, (), {})()
+        run(tracer, function, (object(), stand_in, *([None] if function is setattr else [])))
+
+
 def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = None) -> Value:
+    _check_name(tracer, getattr, name)
     try:
         return value.get_attribute(tracer, name.concrete())
     except PythonRaise as error:
@@ -115,6 +123,7 @@ def _getattr(tracer: Tracer, value: Value, name: Value, default: Value | None = 
 
 
 def _hasattr(tracer: Tracer, value: Value, name: Value) -> Value:
+    _check_name(tracer, hasattr, name)
     try:
         value.get_attribute(tracer, name.concrete())
     except PythonRaise as error:
@@ -125,6 +134,7 @@ def _hasattr(tracer: Tracer, value: Value, name: Value) -> Value:
 
 
 def _setattr(tracer: Tracer, value: Value, name: Value, item: Value) -> Value:
+    _check_name(tracer, setattr, name)
     value.set_attribute(tracer, name.concrete(), item)
     return NONE
 

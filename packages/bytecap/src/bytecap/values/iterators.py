@@ -13,6 +13,7 @@ from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
 
 if TYPE_CHECKING:
+    from bytecap.decode import Program
     from bytecap.emit import Emitter
     from bytecap.frame import Frame
     from bytecap.tracer import Tracer
@@ -83,15 +84,15 @@ class GeneratorValue(IteratorValue):
         return self._run(tracer, lambda: self._throw_inside(tracer, error))
 
     def cleans_up(self) -> bool:
-        """Whether it is stopped where closing it would run more of its code: within a try or with statement."""
+        """Whether it is stopped where closing it would do anything: in a `with`, a `finally`, a wide `except`."""
         if self.finished or not self.started:
             return False
-        handler = self.frame.program.handler_at(self.frame.pc - 1)
-        if handler is None:
-            return False
-        # CPython 3.12 covers each generator with a handler of its own, for StopIteration.
-        first = self.frame.program.instructions[handler.target]
-        return first.opname != "CALL_INTRINSIC_1"
+        program, at = self.frame.program, self.frame.pc - 1
+        while (handler := program.handler_at(at)) is not None:
+            at = _end_of_refusal(program, handler.target)
+            if at < 0:
+                return True
+        return False
 
     def _check_idle(self, tracer: Tracer) -> None:
         if self.running:
@@ -230,3 +231,28 @@ def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:
     error.set_attribute(tracer, "__cause__", stop)
     error.set_attribute(tracer, "__context__", stop)
     return error
+
+
+# What an `except` clause that does not fit executes, and what names and removes its variable.
+_HARMLESS = frozenset(
+    {"PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR",
+     "LOAD_CONST", "BUILD_TUPLE", "CHECK_EXC_MATCH", "STORE_FAST", "DELETE_FAST", "NOP", "CALL_INTRINSIC_1", "CACHE"}
+)  # fmt: skip
+_CATCHES_EXIT = ("GeneratorExit", "BaseException")
+
+
+def _end_of_refusal(program: Program, at: int) -> int:
+    """Where a handler raises a GeneratorExit again without having done anything; -1 if it does something."""
+    while True:
+        instruction = program.instructions[at]
+        if instruction.opname == "RERAISE":
+            return at
+        if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith("IF_FALSE"):
+            if instruction.target <= at:
+                return -1
+            at = instruction.target
+            continue
+        is_wide = instruction.argval in _CATCHES_EXIT and instruction.opname == "LOAD_GLOBAL"
+        if instruction.opname not in _HARMLESS or is_wide:
+            return -1
+        at += 1
