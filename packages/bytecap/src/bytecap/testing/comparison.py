@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from types import FunctionType, MethodType
+from itertools import islice
+from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
 import torch
 
+# How many items of an iterator are compared: some have no end.
+_ENOUGH = 20
 _ATOMS = (int, float, complex, bool, str, bytes, type(None), type, range, slice, torch.dtype, torch.device)
 
 
@@ -69,9 +72,17 @@ class _Comparison:
             if left != right:
                 yield f"{where}: {left!r} is not {right!r}"
         elif isinstance(left, BaseException):
-            yield from self.walk(left.args, right.args, f"{where}.args")
-        if isinstance(getattr(left, "__dict__", None), dict) and not isinstance(left, BaseException):
+            for name in ("args", "__cause__", "__context__", "__suppress_context__"):
+                yield from self.walk(getattr(left, name), getattr(right, name), f"{where}.{name}")
+        elif isinstance(left, Iterator):
+            rest = [list(islice(side, _ENOUGH)) for side in (left, right)]
+            yield from self.walk(*rest, f"list({where})")
+        if isinstance(left, deque) and left.maxlen != right.maxlen:
+            yield f"{where}.maxlen: {left.maxlen} is not {right.maxlen}"
+        if isinstance(getattr(left, "__dict__", None), dict):
             yield from self.mapping(left.__dict__, right.__dict__, f"vars({where})")
+        for name in _slots(type(left)):
+            yield from self.walk(getattr(left, name, None), getattr(right, name, None), f"{where}.{name}")
 
     def mapping(self, left: dict[Any, Any], right: dict[Any, Any], where: str) -> Iterator[str]:
         keys = list(left), list(right)
@@ -81,6 +92,14 @@ class _Comparison:
             return
         for a, b in zip(*keys, strict=True):
             yield from self.walk(left[a], right[b], f"{where}[{a!r}]")
+
+
+def _slots(cls: type) -> list[str]:
+    """Names of the slots of classes written in Python."""
+    descriptors = [
+        (name, found) for base in cls.__mro__ for name, found in vars(base).items() if "__slots__" in vars(base)
+    ]
+    return [name for name, found in descriptors if isinstance(found, MemberDescriptorType)]
 
 
 def _atoms_equal(left: Any, right: Any) -> bool:

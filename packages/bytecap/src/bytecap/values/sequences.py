@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 
+# Py_TPFLAGS_HEAPTYPE: C calls other classes by their name with its module.
+_HEAP_TYPE = 1 << 9
+
+
 class Lazy:
     """An item that has not been looked at: no guard exists for it yet."""
 
@@ -112,7 +116,9 @@ def has_index(key: Value) -> bool:
 
 def _stranger(key: Value) -> Any:
     """An object of a class of the same name, for CPython's complaint about a subscript."""
-    return type(key.python_type().__name__, (), {})()
+    cls = key.python_type()
+    is_static = not cls.__flags__ & _HEAP_TYPE and cls.__module__ != "builtins"
+    return type(f"{cls.__module__}.{cls.__name__}" if is_static else cls.__name__, (), {})()
 
 
 def _concrete(item: Any) -> Any:

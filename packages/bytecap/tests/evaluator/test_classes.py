@@ -1,0 +1,210 @@
+"""Attributes and slots that are written, properties and descriptors, special methods, functions as objects."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+
+import pytest
+import torch
+
+from bytecap.testing import Programs
+
+PROGRAMS = Programs()
+
+
+def vector():
+    return torch.arange(3.0)
+
+
+class Counted:
+    made = 0
+    names = {}  # noqa: RUF012
+
+    def __init__(self):
+        type(self).made += 1
+        Counted.names[Counted.made] = self.__class__.__name__
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self):
+        self.a = 1
+
+
+class Managed:
+    def __init__(self):
+        self._value = 1
+
+    @property
+    def value(self):
+        return self._value
+
+    @value.setter
+    def value(self, new):
+        self._value = new * 2
+
+    @value.deleter
+    def value(self):
+        self._value = "deleted"
+
+    @property
+    def broken(self):
+        raise AttributeError("inner")
+
+    def __getattr__(self, name):
+        return f"lazy {name}"
+
+
+class Noted:
+    def __get__(self, instance, owner):
+        return self.texts, instance is None, owner.__name__
+
+    def __init__(self):
+        self.texts = ["note"]
+
+
+class WithNote:
+    note = Noted()
+
+
+class Missing(dict):
+    def __missing__(self, key):
+        return ("missing", key)
+
+
+class Number:
+    def __init__(self, value):
+        self.value = value
+
+    def __lt__(self, other):
+        return self.value < other.value
+
+    def __divmod__(self, other):
+        return "divmod", other
+
+    def __round__(self, digits=None):
+        return "round", digits
+
+    def __format__(self, spec):
+        return f"<{spec}>"
+
+    def __bool__(self):
+        return self.value
+
+
+@PROGRAMS.add(vector)
+def class_attributes_are_written(x):
+    Counted()
+    Counted()
+    Counted.extra = x
+    found = Counted.made, dict(Counted.names), Counted.extra, Counted().made
+    Counted.made = 0
+    Counted.names.clear()
+    del Counted.extra
+    return found, hasattr(Counted, "extra")
+
+
+@PROGRAMS.add(vector, Slotted)
+def slots_are_written(x, outside):
+    outside.b = x + 1
+    outside.a += 5
+    inside = Slotted()
+    del inside.a
+    try:
+        inside.c = 1
+    except AttributeError as error:
+        return outside.a, hasattr(inside, "a"), str(error), inside
+
+
+@PROGRAMS.add(vector)
+def properties_with_all_their_parts(x):
+    managed = Managed()
+    found = [managed.value]
+    managed.value = 5
+    found.append(managed.value)
+    del managed.value
+    found += [managed.value, managed.broken, managed.nothing, getattr(managed, "other", 1)]
+    try:
+        managed.broken = 1
+    except AttributeError as error:
+        found.append(str(error))
+    return found, x + 1
+
+
+@PROGRAMS.add(vector)
+def descriptors_are_themselves(x):
+    texts, from_class, name = WithNote.note
+    texts.append(1)
+    found = WithNote().note[0], from_class, name
+    texts.pop()
+    return found, x + 1
+
+
+@PROGRAMS.add(vector, lambda: Missing(a=1))
+def missing_keys(x, outside):
+    outside["b"] = x
+    return outside["zz"], outside.get("zz"), outside["a"], Missing()["q"], len(outside)
+
+
+@PROGRAMS.add(vector)
+def special_methods(x):
+    number = Number(True)
+    messages = []
+    for attempt in (lambda: number < 3, lambda: number <= number, lambda: bool(Number(5)), lambda: number + 1):
+        try:
+            attempt()
+        except (TypeError, AttributeError) as error:
+            messages.append(str(error))
+    return (
+        divmod(number, 2),
+        round(number),
+        round(number, 1),
+        f"{number:x}",
+        format(number),
+        number < Number(2),
+        messages,
+        x,
+    )
+
+
+@PROGRAMS.add(vector)
+def functions_as_objects(x):
+    def local(a: int, b=2, *, c=3):
+        "words"
+        return a + b + c
+
+    @functools.wraps(local)
+    def wrapper(*args):
+        return local(*args)
+
+    wrapper.calls = 1
+    partial = functools.partial(functools.partial(operator.sub, 5), 3)
+    return (
+        wrapper.__name__, wrapper.__doc__, wrapper.__qualname__, wrapper.__module__, wrapper.__annotations__,
+        wrapper.__wrapped__(1), local.__defaults__, local.__kwdefaults__, partial(), partial.args, wrapper, x + 1,
+    )  # fmt: skip
+
+
+@PROGRAMS.add(vector)
+def functions_that_call_themselves_leave_the_frame(x):
+    def factorial(n):
+        return 1 if n <= 1 else n * factorial(n - 1)
+
+    return factorial, factorial(4), x + 1
+
+
+@PROGRAMS.add(vector)
+def containers_are_changed_by_operator(x):
+    items, pairs = [1, 2, 3], {}
+    operator.setitem(items, 0, x)
+    operator.delitem(items, 1)
+    operator.setitem(pairs, "a", 1)
+    return items, pairs, items.append == items.append, types.MappingProxyType(pairs)["a"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()

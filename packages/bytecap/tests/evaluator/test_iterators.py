@@ -1,0 +1,154 @@
+"""Iterators: laziness, exceptions of callbacks, what is left of a started one when it leaves the frame."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import operator
+
+import pytest
+import torch
+
+from bytecap.testing import Programs
+
+PROGRAMS = Programs()
+
+
+def vector():
+    return torch.arange(3.0)
+
+
+@PROGRAMS.add(vector)
+def iterators_of_itertools(x):
+    return (
+        list(itertools.accumulate([1, 2, 3], operator.mul, initial=10)),
+        list(itertools.accumulate([x, x * 2])),
+        list(itertools.chain.from_iterable([[1], (x,), "ab"])),
+        list(itertools.combinations_with_replacement([1, 2], 2)),
+        list(itertools.product("ab", repeat=2)),
+        list(itertools.permutations([1, x], 2)),
+        list(itertools.zip_longest([1, 2, 3], [4, x], fillvalue=0)),
+        list(itertools.filterfalse(lambda v: v % 2, range(6))),
+        list(itertools.compress("abcdef", [1, 0, 1, 0, 1, 1])),
+        list(itertools.starmap(pow, [(2, 3)])),
+        list(itertools.islice(itertools.count(5, 3), 1, 7, 2)),
+        list(itertools.pairwise([1, 2, x])),
+        [(key, list(group)) for key, group in itertools.groupby([1, 1, 2, 3], key=lambda v: v // 2)],
+        [key for key, group in itertools.groupby("aabbbc")],
+    )
+
+
+@PROGRAMS.add(vector)
+def one_source_of_two_iterators(x):
+    first, second = itertools.tee(iter([1, 2, x]))
+    return next(first), list(second), list(first)
+
+
+@PROGRAMS.add(vector)
+def no_item_is_read_too_early(x):
+    log = []
+
+    def noted():
+        for value in range(4):
+            log.append(value)
+            yield value
+
+    cycle = itertools.cycle(noted())
+    longest = itertools.zip_longest(itertools.count(), [x, x])
+    taken = [next(cycle), next(longest), next(longest), next(longest)]
+    try:
+        log += (lambda a, b: [a, b])(*noted()) if x is None else [None for a, b in [noted()]]
+    except ValueError as error:
+        log.append(str(error))
+    return taken, log
+
+
+@PROGRAMS.add(vector)
+def a_callback_that_raises_leaves_the_iterator_usable(x):
+    def picky(value):
+        if value == 1:
+            raise ValueError(value)
+        return value
+
+    found = []
+    for iterator in (map(picky, range(4)), filter(picky, [3, 1, 2]), itertools.starmap(picky, [(0,), (1,), (2,)])):
+        while True:
+            try:
+                found.append(next(iterator))
+            except ValueError:
+                found.append("refused")
+            except StopIteration:
+                break
+    return found, x + 1
+
+
+@PROGRAMS.add(vector)
+def lengths_that_differ(x):
+    messages = []
+    for rows in (([1, 2], [3]), ([1], [3, 4]), ([1], [3], [5, 6])):
+        try:
+            list(zip(*rows, strict=True))
+        except ValueError as error:
+            messages.append(str(error))
+    return messages, x + 1
+
+
+@PROGRAMS.add(vector)
+def started_iterators_leave_the_frame(x):
+    items = [1, 2, 3]
+    pairs = {"a": 1, "b": 2}
+    started = (
+        iter(items), reversed([1, 2, x]), zip([1, 2], [3, x], strict=True), enumerate([1, 2, x], 5), map(abs, [-1, -2]),
+        filter(None, [1, 0, 2]), iter(range(5)), iter("abc"), iter(pairs), iter(pairs.items()), reversed(pairs),
+        itertools.chain([1, 2], [x]), itertools.islice([1, 2, 3, 4, 5], 1, 5, 2), itertools.cycle([1, 2, 3]),
+        itertools.repeat(x, 3), itertools.product([1, 2], [3, 4]), itertools.accumulate([1, 2, 3]),
+        itertools.takewhile(lambda v: v < 3, [1, 2, 3, 1]), itertools.dropwhile(lambda v: v < 2, [1, 2, 1]),
+        itertools.pairwise([1, 2, 3, 4]), itertools.zip_longest([1, 2], [3]), itertools.starmap(pow, [(1, 2), (2, 3)]),
+        iter(collections.deque([1, 2])), iter([5, 6].pop, 5), itertools.groupby([1, 2, 2]),
+    )  # fmt: skip
+    for iterator in started:
+        if not isinstance(iterator, itertools.groupby):
+            next(iterator)
+    items.append(4)
+    return [(type(iterator).__name__, iterator) for iterator in started], items, pairs
+
+
+@PROGRAMS.add(vector)
+def classes_of_iterators(x):
+    made = (iter([]), iter(()), iter({}), iter({}.items()), iter(set()), iter(""), iter(range(1)), reversed(()),
+            reversed({}), iter(int, 1), enumerate([]), zip([], strict=True), map(int, []))  # fmt: skip
+    return [type(iterator).__name__ for iterator in made], x + 1
+
+
+@PROGRAMS.add(vector)
+def changes_during_iteration(x):
+    messages = []
+    pairs, members, queue = {1: 2}, {1}, collections.deque([1, 2])
+    for container, change in ((pairs, pairs.popitem), (members, members.clear), (queue, queue.clear)):
+        try:
+            for _ in container:
+                change()
+        except RuntimeError as error:
+            messages.append(str(error))
+    return messages, x + 1
+
+
+@PROGRAMS.add(vector)
+def what_cannot_be_iterated(x):
+    messages = []
+    for attempt in (lambda: iter(5), lambda: next([1]), lambda: [*5], lambda: zip(5, strict=True), lambda: len(3)):
+        try:
+            attempt()
+        except TypeError as error:
+            messages.append(str(error))
+    return messages, x + 1
+
+
+@PROGRAMS.add(vector)
+def sums_are_those_of_python(x):
+    return sum([0.1] * 10), sum((x, x), start=x), sum(iter([(1,), (2,)]), start=()), sum(iter([True, 2.5]))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()

@@ -1,0 +1,126 @@
+"""Sets in CPython's order, views of dicts as sets, keys with `__eq__` and `__hash__` of their own, deques."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import torch
+
+from bytecap.testing import Programs
+
+PROGRAMS = Programs()
+
+
+def vector():
+    return torch.arange(3.0)
+
+
+class Key:
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return isinstance(other, Key) and self.value == other.value
+
+    def __hash__(self):
+        return hash(self.value)
+
+
+class Unhashable:
+    def __eq__(self, other):
+        return True
+
+
+@PROGRAMS.add(vector)
+def the_order_of_sets(x):
+    grown = set()
+    for value in (33, 1, 65, 0, 32):
+        grown.add(value)
+    grown.remove(1)
+    grown.add(97)
+    return (
+        list({3, 1, 2}), list({"b", "a", "c"}), list({10, -1, 5, 100}), list({3, 1} | {2, 0}), list(set("hello")),
+        list(grown), list(grown & {33, 0, 97}), list({(1, 2), (0, 1)}), {3, 1, 2}.pop(), list(frozenset([5, 3, 1])),
+        x + 1,
+    )  # fmt: skip
+
+
+@PROGRAMS.add(vector)
+def operations_of_sets(x):
+    some, other = {3, 1, 2}, {2, 5}
+    same = some
+    some |= {4}
+    some &= {1, 2, 4}
+    some ^= {2, 9}
+    return (
+        same is some, some, some | other, some - other, some <= other, some.isdisjoint(other), {1} < {1, 2},
+        {1}, frozenset([1]) | {2}, {1} | frozenset([2]), {frozenset([1]): 2}[frozenset([1])], x + 1,
+    )  # fmt: skip
+
+
+@PROGRAMS.add(vector, lambda: {1, 2}, lambda: frozenset(["a"]))
+def sets_from_outside(x, members, names):
+    members.add(3)
+    members.discard(1)
+    return sorted(members), names | {"b"}, x + 1
+
+
+@PROGRAMS.add(vector)
+def views_as_sets(x):
+    left, right = {"a": 1, "b": 2}, {"b": 2, "c": 3}
+    return (
+        left.keys() & right.keys(), left.keys() | right, left.keys() - {"a"}, {"a", "q"} - left.keys(),
+        left.items() & right.items(), ("a", 1) in left.items(), ("a", 2) in left.items(), left.keys() == {"a", "b"},
+        left.keys() <= {"a", "b", "q"}, left.keys().isdisjoint({"q"}), x + 1,
+    )  # fmt: skip
+
+
+@PROGRAMS.add(vector)
+def keys_with_equality_of_their_own(x):
+    found = {Key(1): "a", Key(2): "b"}
+    return found[Key(1)], Key(2) in found, Key(3) in found, len({Key(1), Key(1), Key(2)}), hash(Key(5)) == hash(5), x
+
+
+@PROGRAMS.add(vector)
+def keys_without_a_hash(x):
+    messages = []
+    for attempt in (lambda: {Unhashable(): 1}, lambda: {[]: 1}, lambda: {(1, []): 2}, lambda: {{}}):
+        try:
+            attempt()
+        except TypeError as error:
+            messages.append(str(error))
+    return messages, x + 1
+
+
+@PROGRAMS.add(vector)
+def bounded_deques(x):
+    queue = collections.deque([1, 2, 3], maxlen=4)
+    queue.append(4)
+    queue.append(5)
+    queue.appendleft(x)
+    queue.rotate(1)
+    copied = queue.copy()
+    copied.extendleft([7, 8])
+    return queue, queue.maxlen, copied, queue == copied, list(reversed(copied)), collections.deque("ab") + copied
+
+
+@PROGRAMS.add(vector, lambda: collections.deque([1, 2], maxlen=3), collections.deque)
+def deques_from_outside(x, bounded, free):
+    bounded.append(3)
+    bounded.append(x)
+    free.appendleft(bounded[0])
+    return len(bounded), free
+
+
+@PROGRAMS.add(vector)
+def counters(x):
+    counted = collections.Counter("abca")
+    counted.update("zz")
+    counted["q"] += 1
+    return counted["nope"], counted.most_common(2), counted + collections.Counter(a=1), counted.total(), x + 1
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()
