@@ -213,8 +213,9 @@ class Engine:
                 result = capture(view, self.options, Break(count, resumption, segment), changing)
                 if not result.has_graph and not resumption.segments:
                     return None
+                # What led to the break is guarded too: on another way the frame may be captured whole.
                 guard = compile_guards(
-                    (*result.guards, *error.guards),
+                    tuple(dict.fromkeys((*result.guards, *error.guards))),
                     view,
                     objects={**result.objects, **error.objects},
                     inputs=result.input_sources,
