@@ -60,6 +60,26 @@ class Clipped(torch.autograd.Function):
         return kept @ weight, kept.t() @ x
 
 
+class Flat(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.view(3, 4) * 5
+
+
+class Passed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + 1, y
+
+    @staticmethod
+    def backward(ctx, of_sum, of_y):
+        return of_sum * 2, of_y * 3
+
+
 def write_row(x, w):
     y = x * 2
     y[w[0].argmax() - 1] = w[1]
@@ -76,6 +96,9 @@ PROGRAMS = {
     "row": lambda x, w: (x * 2)[w[:3, 0].argmax()] * w[:, w[2].argmax() - 2],
     "write row": write_row,
     "checkpoint": lambda x, w: checkpoint(lambda a, b: (a @ b).sin(), x, w, use_reentrant=False),
+    "view": lambda x, w: Flat.apply(x * 1),
+    "view of a leaf": lambda x, w: Flat.apply(x) * 2,
+    "operand": lambda x, w: Passed.apply(x, w[:3])[1] * 2,
     "nested": lambda x, w: Square.apply(Rounded.apply(Square.apply(x), 8)),
 }
 
@@ -93,6 +116,32 @@ def test_gradients(name: str) -> None:
         assert (expected is None) == (found is None)
         if expected is not None:
             torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [Flat.apply, lambda x: Passed.apply(x * 1, x), lambda x: (lambda y: (y, Flat.apply(y)))(x * 1)],
+    ids=["leaf", "operand", "both"],
+)
+def test_view_with_its_own_gradient(program) -> None:
+    """It cannot be made again from what it is a view of: refused, and right where that is no error."""
+
+    def gradient(function):
+        x = torch.ones(3, 4, requires_grad=True)
+        results = function(x)
+        results = results if isinstance(results, tuple) else (results,)
+        return torch.autograd.grad(sum((result * result).sum() for result in results), x)
+
+    with pytest.raises(StageError, match="AG007"):
+        stagefold.compile(lambda x: program(x), fullgraph=True)(torch.ones(3, 4, requires_grad=True))
+    torch.testing.assert_close(gradient(stagefold.compile(lambda x: program(x))), gradient(program))
+
+
+def test_row_out_of_range() -> None:
+    compiled = stagefold.compile(lambda x, i: x[i] * 2, fullgraph=True)
+    torch.testing.assert_close(compiled(torch.arange(3.0), torch.tensor(-3)), torch.tensor(0.0))
+    with pytest.raises(IndexError):
+        compiled(torch.arange(3.0), torch.tensor(-4))
 
 
 def test_written_row_is_refused() -> None:

@@ -148,6 +148,7 @@ class _Application:
 
     def _backward(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body, list[Arg]]:
         tracer = self.tracer
+        self._refuse_missing_gradients(ctx, items)
         tangents = [self._tangent(item) if isinstance(item, TensorValue) else Constant(None) for item in items]
         self.tangents = [tangent for tangent in tangents if isinstance(tangent, TensorValue)]
         before = [_state(effect) for effect in tracer.effects]
@@ -159,6 +160,14 @@ class _Application:
         if len(gradients) < len(self.args) or any(not _is_none(extra) for extra in gradients[len(self.args) :]):
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} returns {len(gradients)} gradients")
         return body, [self._gradient(a, g) for a, g in zip(self.args, gradients, strict=False) if a in self.operands]
+
+    def _refuse_missing_gradients(self, ctx: ObjectValue, items: list[Value]) -> None:
+        """A backward that is told which gradients are missing may do something else then; it is evaluated with all."""
+        materialize = ctx.get_attribute(self.tracer, "materialize_grads")
+        constant = self._marked(ctx, "non_differentiable")
+        count = sum(isinstance(item, TensorValue) and item not in constant for item in items)
+        if count > 1 and not materialize.truth(self.tracer):
+            raise UnsupportedCall(f"{self.real.__qualname__}: set_materialize_grads(False) with {count} results")
 
     def _gradient(self, operand: Value, gradient: Value) -> Arg:
         assert isinstance(operand, TensorValue)

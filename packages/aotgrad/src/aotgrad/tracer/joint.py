@@ -13,6 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from absint import from_wire, to_wire
+from absint.functions import custom_functions
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
@@ -26,7 +27,7 @@ from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritt
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
-from aotgrad.tracer.stand_ins import Row, refuse_lost_views, row_calls
+from aotgrad.tracer.stand_ins import Row, noted_functions, refuse_lost_gradients, refuse_lost_views, row_calls
 from aotgrad.tracer.values import DATA, Memory, Traced
 from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
@@ -90,16 +91,19 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     inputs = [_placeholder(mode, capture, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
     rows: list[Row] = []
+    aliases: list[Memory] = []
 
     def on_line(line: Any) -> None:
         recorder.line = line
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        outputs = replay(
-            capture, tuple(given.tensor for given in inputs), on_line, {DATA: mode.data, **row_calls(rows)}
-        )
+        functions = noted_functions(custom_functions(capture.functions), aliases)
+        instead = {DATA: mode.data, **row_calls(rows), **functions}
+        given_tensors = tuple(given.tensor for given in inputs)
+        outputs = replay(capture, given_tensors, on_line, instead)
     recorder.line = None
     refuse_lost_views(rows, outputs)
+    refuse_lost_gradients(aliases, given_tensors, outputs)
     try:
         plan = plan_outputs(mode, inputs, outputs)
         _refuse_changes(capture, inputs, plan, training)

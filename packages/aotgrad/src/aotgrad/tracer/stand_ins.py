@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masks import set_item
 from aotgrad.tracer.values import Memory, Traced
 
-__all__ = ["Row", "refuse_lost_views", "row_calls"]
+__all__ = ["Row", "noted_functions", "refuse_lost_gradients", "refuse_lost_views", "row_calls"]
 
 SET_DATA = "torch.Tensor.data.__set__"
 SET_DATA_OF = torch.Tensor.data.__set__
@@ -112,29 +113,47 @@ class _Selection:
 
     def __init__(self, x: Traced, dims: list[int], places: list[Any]) -> None:
         self.x = x
-        self.dims = dims
-        self.places = [
-            torch.where(place < 0, place + x.shape[dim], place).to(torch.int64).reshape(1)
-            for dim, place in zip(dims, places, strict=True)
-        ]
+        self.indices = [(*[slice(None)] * dim, place.reshape(1)) for dim, place in zip(dims, places, strict=True)]
 
     def read(self) -> Any:
         """A copy of the rows."""
         result: Any = self.x
-        for dim, place in zip(self.dims, self.places, strict=True):
-            result = result.index_select(dim, place)
+        for index in self.indices:
+            result = result[index]
         return result
 
     def write(self, rest: tuple[Any, ...], value: Any) -> None:
         """Write `value` into the rows, at the index `rest` of them."""
         parts: list[Any] = [self.x]
-        for dim, place in zip(self.dims, self.places, strict=True):
-            parts.append(parts[-1].index_select(dim, place))
+        for index in self.indices:
+            parts.append(parts[-1][index])
         parts[-1][rest] = value
-        for dim, place, outer, inner in zip(
-            self.dims[::-1], self.places[::-1], parts[-2::-1], parts[:0:-1], strict=True
-        ):
-            outer.index_copy_(dim, place, inner)
+        for index, outer, inner in zip(self.indices[::-1], parts[-2::-1], parts[:0:-1], strict=True):
+            outer[index] = inner
+
+
+def noted_functions(functions: Functions, aliases: list[Memory]) -> dict[str, Callable[..., Any]]:
+    """The custom functions of a capture; memories of which they return a view with a gradient of its own are noted."""
+    return {target: partial(_note, function, aliases) for target, function in functions.items()}
+
+
+def _note(function: Callable[..., Any], aliases: list[Memory], *args: Any) -> Any:
+    *operands, _ = args
+    results = function(*args)
+    memories = [operand.memory for operand in operands]
+    aliases += [r.memory for r in results if r.memory in memories and not any(r is o for o in operands)]
+    return results
+
+
+def refuse_lost_gradients(aliases: list[Memory], inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
+    """Refuse a program that returns such a view beside what it is a view of: it would be made from that one."""
+    for memory in aliases:
+        seen = [o for o in outputs if isinstance(o, Traced) and o.memory is memory]
+        if memory.input is not None:
+            seen = [output for output in seen if not any(output is given for given in inputs)]
+            seen = seen * 2
+        if len(seen) > 1:
+            raise UnsupportedOutput("a view that a torch.autograd.Function returns of its operand")
 
 
 def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...]) -> None:
