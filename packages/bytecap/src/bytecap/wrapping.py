@@ -256,13 +256,21 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
     if is_method and source is not None and not is_torch_function(real) and type(owner) not in _BY_TYPE:
         raise UnsupportedValue(f"a method of a {type(owner).__name__} from outside the frame")
+    if is_method and not is_torch_function(real):
+        return _builtin_method(tracer, real, source)
     if source is not None:
         tracer.guards.identity(source, real, tracer.line())
-    if is_method and not is_torch_function(real):
-        return BuiltinMethod(tracer.wrap(owner, tracer.attribute_source(source, "__self__")), real.__name__)
     if isinstance(owner, type) and real.__name__ == "fromkeys":
         return BuiltinMethod(DictValue(cls=owner), "fromkeys")
     return BuiltinFunction(real, source)
+
+
+def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """`[].append`: every read of the attribute makes another object, which its owner and name tell apart."""
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+        tracer.guard_literal(Attribute(source, "__name__"), real.__name__)
+    return BuiltinMethod(tracer.wrap(real.__self__, tracer.attribute_source(source, "__self__")), real.__name__)
 
 
 def _dispatcher(tracer: Tracer, real: Dispatcher, source: Source | None) -> Value:

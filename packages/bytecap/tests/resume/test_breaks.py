@@ -491,3 +491,17 @@ def test_a_counter_does_not_use_up_the_limit():
     for _ in range(20):
         call(vector())
     assert len(events) == count
+
+
+def test_a_method_on_the_stack_is_told_apart_by_its_owner_and_name():
+    events = []
+
+    def program(x):
+        rows = []
+        rows.append((x * 2).sum().item())
+        return rows, x + 1
+
+    optimized = optimize(program, lambda capture, inputs: executor(capture), on_event=events.append)
+    for _ in range(4):
+        assert str(optimized(vector())) == str(program(vector()))
+    assert [event.reason for event in events if isinstance(event, Captured) and event.reason] == []
