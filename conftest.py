@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-TIMES = int(os.environ.get("FUZZ_TIMES", "20"))
+TIMES = int(os.environ.get("FUZZ_TIMES", "34"))
 """How many times the examples of an ordinary run."""
 
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
