@@ -44,7 +44,7 @@ def fold_method(tracer: Tracer, receiver: Value, name: str, args: list[Value], k
     from bytecap.values.constant import Constant
     from bytecap.values.opaque import OpaqueValue, is_pure_method
 
-    if isinstance(receiver, OpaqueValue) and not is_pure_method(receiver.real, name):
+    if isinstance(receiver, OpaqueValue) and (receiver.shows_changes() or not is_pure_method(receiver.real, name)):
         raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")
     if not isinstance(receiver, (Constant, OpaqueValue)):
         raise UnsupportedCall(f"method {name!r} of a {receiver.describe()}")

@@ -9,6 +9,7 @@ import types
 import pytest
 import torch
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -203,6 +204,17 @@ def containers_are_changed_by_operator(x):
     operator.delitem(items, 1)
     operator.setitem(pairs, "a", 1)
     return items, pairs, items.append == items.append, types.MappingProxyType(pairs)["a"]
+
+
+BEHIND = {"a": 1}
+PROXY = types.MappingProxyType(BEHIND)
+
+
+def test_a_dict_changes_behind_its_proxy():
+    captured = optimize(lambda x: x * PROXY["a"] + len(PROXY), lambda capture, inputs: executor(capture))
+    assert captured(torch.ones(1)).item() == 2
+    BEHIND["a"] = 3
+    assert captured(torch.ones(1)).item() == 4
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

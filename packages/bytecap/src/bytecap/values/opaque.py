@@ -107,6 +107,10 @@ class OpaqueValue(Value):
             self._pin = None
         return self._real
 
+    def shows_changes(self) -> bool:
+        """Whether it is a view of a dict from outside, which may change behind it."""
+        return isinstance(self._real, types.MappingProxyType) and self.source is not None
+
     def python_type(self) -> type:
         return type(self._real)
 
@@ -158,7 +162,8 @@ class OpaqueValue(Value):
 
     def _need_fixed(self) -> None:
         """The content of any other object may change, and no guard would see it."""
-        if not any(isinstance(self.real, cls) for cls, _ in _PURE_METHODS):
+        is_known = any(isinstance(self.real, cls) for cls, _ in _PURE_METHODS)
+        if not is_known or self.shows_changes():
             raise UnsupportedCall(f"the content of a {self.describe()}")
 
     def reconstruct(self, emitter: Emitter) -> None:
