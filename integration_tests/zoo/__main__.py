@@ -26,10 +26,11 @@ Made by `{command}` (torch {torch}, CPython {python}).
 
 Small random configurations; one training step with labels and one evaluation of each class. "Equal" means: outputs of
 the same class with the same keys, loss, gradients, buffers and random numbers as eager; bit for bit when captured
-(`backend="eager"`), within rounding (judged by float64) when compiled by all stages. Graphs, breaks (different places
-and causes) and capture times are of the first training step; the time is what the first step takes more than a later
-one, in seconds of processor time on one thread.
+(`backend="eager"`){stages}. Graphs, breaks (different places and
+causes) and capture times are of the first training step; the time is what the first step takes more than a later one,
+in seconds of processor time on one thread.
 """
+STAGES = ",\nand within rounding, judged by float64, when compiled by all stages"
 COLUMNS = ("family", "class", "graphs", "breaks", "capture", "torch: graphs", "breaks", "capture", "equal")
 
 
@@ -41,19 +42,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    options = [option for option in arguments if option not in ("--out", str(given.out))]
+    command = " ".join(["python -m integration_tests.zoo", *options])
+    stages = "" if given.no_stages else STAGES
     chosen = [case for case in cases() if not given.classes or case.class_name in given.classes]
-    rows = []
+    rows, text = [], ""
     for case in chosen:
         rows.append(measure(case, with_torch=not given.quick, with_stages=not given.no_stages))
         print(_line(rows[-1]), *rows[-1].differences, sep="\n  ", flush=True)
+        text = _table(rows, command, stages)
+        if given.out is not None:
+            given.out.write_text(text)  # after each class: a run that is stopped leaves what it has
         gc.collect()
-    command = " ".join(
-        ["python -m integration_tests.zoo", *(option for option in arguments if option != str(given.out))]
-    )
-    text = _table(rows, command.removesuffix(" --out"))
     print(text)
-    if given.out is not None:
-        given.out.write_text(text)
     return 1 if any(row.differences for row in rows) else 0
 
 
@@ -68,11 +69,11 @@ def _line(row: Row) -> str:
     return " | ".join(_cells(row))
 
 
-def _table(rows: list[Row], command: str) -> str:
+def _table(rows: list[Row], command: str, stages: str) -> str:
     whole = sum(row.captured.graphs == 1 and row.captured.breaks == 0 for row in rows)
     equal = sum(not row.differences for row in rows)
     lines = [
-        HEADING.format(command=command, torch=torch.__version__, python=sys.version.split()[0]),
+        HEADING.format(command=command, stages=stages, torch=torch.__version__, python=sys.version.split()[0]),
         f"{len(rows)} classes: {equal} equal to eager, {whole} in one graph{_peer_summary(rows)}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",

@@ -38,7 +38,7 @@ _SHRUNKEN = {
                            "OlmoeForCausalLM", "Qwen3MoeForCausalLM"),
     "encoder-decoder": ("M2M100ForConditionalGeneration", "MarianMTModel", "PegasusForConditionalGeneration",
                         "ProphetNetForConditionalGeneration"),
-    "vision": ("DPTModel", "FocalNetForImageClassification", "MobileNetV2ForImageClassification",
+    "vision": ("CvtModel", "DPTModel", "FocalNetForImageClassification",
                "PvtV2ForImageClassification", "SegformerForImageClassification", "VideoMAEForVideoClassification",
                "ViTMAEForPreTraining"),
     "audio and speech": ("ASTForAudioClassification", "HubertForCTC", "SEWForCTC", "SpeechT5ForSpeechToText"),
