@@ -87,12 +87,14 @@ def call_torch(
     result = _evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)
-        return tracer.fresh(result)
+        outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
+        is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
+        return tracer.fresh(function(outside) if is_own else result)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
 
 
 # What a tensor has besides its type, and what may change where the frame itself changes it.
-_UNTYPED = frozenset({"storage_offset"})
+_UNTYPED = frozenset({"storage_offset", "_is_view"})
 _SCOPED = ("grad", "autocast", "inference")
 
 

@@ -67,6 +67,8 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], Any], Callable[[], Any]]
     "a view": (describe, lambda: (ones(6),), lambda: (ones(6)[:],)),
     "offset": (describe, lambda: (ones(6),), lambda: (ones(7)[1:],)),
     "offset of a view": (lambda x: (x * 2, x[1:].storage_offset()), lambda: (ones(6),), lambda: (ones(7)[1:],)),
+    "a view, asked": (lambda x: (x * 2, x._is_view()), lambda: (ones(6),), lambda: (ones(6)[:],)),
+    "no view, asked": (lambda x: (x * 2, x._is_view()), lambda: (ones(6)[:],), lambda: (ones(6),)),
     "inference tensor": (describe, lambda: (ones(6),), lambda: (inference_tensor(),)),
     "channels last": (
         lambda x: (x * 2, x.is_contiguous(memory_format=torch.channels_last)),
