@@ -112,3 +112,22 @@ def test_second_order_programs_come_from_the_cache_of_the_next_process(tmp_path:
     torch.testing.assert_close(found[1], hessian(square))
     assert len(list(tmp_path.glob("programs/*/*.program"))) == 2  # the program, and its gradient's
     assert torch.equal(*found)
+
+
+def test_a_loss_alone_gets_a_backward_of_its_own() -> None:
+    """From the third time on; whichever outputs are differentiated in between, gradients are those of eager."""
+
+    def program(x: Tensor, w: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = F.layer_norm(x @ w, (7,))
+        return logits, F.cross_entropy(logits, targets)
+
+    call = stagefold.compile(program, fullgraph=True)
+    for used in ((1,), (1,), (1,), (1,), (0, 1), (0,), (0,), (0,), (1,), (0, 1)):
+        results = []
+        for run in (program, call):
+            torch.manual_seed(1)
+            x, w = torch.randn(5, 4, requires_grad=True), torch.randn(4, 7, requires_grad=True)
+            outputs = run(x, w, torch.arange(5))
+            sum(outputs[number].square().sum() for number in used).backward()
+            results.append((x.grad, w.grad))
+        torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)

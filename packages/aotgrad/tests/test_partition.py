@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted
+from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted, executor
+from aotgrad.bind import read_constant
 from aotgrad.errors import BackwardFailed, BadPartitioner, NoInverse, PartitionError, UnsupportedOutput
 from aotgrad.ops import is_random
+from aotgrad.partial import partial_backward
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.min_cut import SINK, SOURCE, cut_network
 from aotgrad.partition.needs import needs_of
@@ -278,3 +280,33 @@ def test_partitioners_by_name_train_alike() -> None:
         bind_interpreted(AotGrad().run(capture, Options(partitioner=name)))(*inputs)[0].backward()
         gradients.append((x.grad, w.grad))
     torch.testing.assert_close(*gradients)
+
+
+# The backward for some of the tangents.
+
+
+def test_a_loss_beside_its_logits_needs_no_gradient_of_the_logits() -> None:
+    def program(x, w):
+        logits = x @ w
+        return logits, F.cross_entropy(logits, torch.tensor([1, 0, 2]))
+
+    inputs = [leaf(3, 4), leaf(4, 5)]
+    grad = grad_of(program, *inputs)
+    whole, part = executor(grad.backward), partial_backward(grad, (False, True))
+    assert part is not None
+    assert len(part.forward.inputs) == len(grad.backward.inputs) - 1
+    assert not any(node.target.startswith(("aten.add", "aten.zeros", "aten.full")) for node in part.forward.nodes)
+    constants = [read_constant(constant.value) for constant in grad.binding.constants]
+    results = executor(grad.forward)(*inputs, *constants)
+    given = [*inputs, *constants]
+    saved = [results[s.result] if isinstance(s, SavedResult) else given[s.input] for s in grad.binding.saved]
+    expected = whole(*saved, torch.zeros(3, 5), torch.tensor(2.0))
+    torch.testing.assert_close(executor(part.forward)(*saved, torch.tensor(2.0)), expected)
+
+
+def test_gradients_that_depend_on_missing_tangents_alone_are_none() -> None:
+    grad = grad_of(lambda x, y: (x.exp(), y.sin()), leaf(3), leaf(3))
+    part = partial_backward(grad, (True, False))
+    assert part is not None
+    assert part.forward.outputs[1] is None
+    assert [node.target for node in part.forward.nodes] == ["aten.exp.default", "aten.mul.Tensor"]

@@ -18,7 +18,7 @@ from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor
-from aotgrad.function import make_function
+from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program, versions_of
 from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
@@ -35,6 +35,7 @@ def bind(
     gradient: Callable[[], Program] | None = None,
     plain: Callable[..., tuple[Any, ...]] | None = None,
     takes_list: bool = False,
+    partial: Partial | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """The program as a callable over its inputs.
 
@@ -44,6 +45,7 @@ def bind(
     plain: the captured calls, for inputs that the graphs were not made for: a mutated one shares memory with another,
     or an input that `as_strided` addresses starts elsewhere in its storage. Without it these are errors.
     takes_list: `backward` also takes one list of its inputs, and lets go of each of them as soon as it can.
+    partial: makes the backward for some of the tangents (`aotgrad.partial`), on such a list.
     """
     constants = tuple(read_constant(constant.value) for constant in binding.constants)
     names: dict[str, Any] = {
@@ -56,7 +58,7 @@ def bind(
         names["run"] = forward
     else:
         names["run"] = make_function(
-            binding, forward, backward, gradient and _once(gradient), constants, takes_list=takes_list
+            binding, forward, backward, gradient and _once(gradient), constants, takes_list=takes_list, partial=partial
         )
     if binding.mutations and len(binding.inputs) > 1:
         names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))

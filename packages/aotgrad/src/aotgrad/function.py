@@ -16,7 +16,10 @@ from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs,
 from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
 from stagewire.types import TensorType
 
-__all__ = ["make_function", "visible_results"]
+__all__ = ["Partial", "make_function", "visible_results"]
+
+Partial = Callable[[tuple[bool, ...]], Executor | None]
+"""From which tangents arrived to the backward for these, on one list; None where there is none, or none yet."""
 
 
 def make_function(
@@ -27,6 +30,7 @@ def make_function(
     constants: tuple[torch.Tensor, ...],
     *,
     takes_list: bool = False,
+    partial: Partial | None = None,
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
     names: dict[str, Any] = {
@@ -37,6 +41,7 @@ def make_function(
         "versions_of": versions_of,
         "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
         "second_order": differentiable_gradients(binding, gradient, backward),
+        "run_partial": partial,
         "random_states": random_states(binding.gradient_devices),
     }
     kept = kept_inputs(binding) if gradient is not None else ()
@@ -99,6 +104,8 @@ def _backward_lines(
         "    saved = ctx.saved_tensors",
     ]
     tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
+    if len(tangents) > 1 and names["run_partial"] is not None:
+        lines += _partial_lines(binding, tangents)
     if binding.gradient_tangents:
         lines.append(f"    arrived = ({', '.join(f'{name} is not None' for name in tangents)})")
     for tangent, name in zip(binding.tangents, tangents, strict=True):
@@ -133,6 +140,25 @@ def _backward_lines(
         ]
     order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
     return [*lines, f"    return ({''.join(f'{text}, ' for text in order)})"]
+
+
+def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:
+    """Where some tangents do not arrive, the backward for the others, if there is one by now."""
+    there = ", ".join(f"{name} is not None" for name in tangents)
+    readers = ", ".join(f"read_{name}" for name in tangents)
+    order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
+    lines = [
+        f"    if ({' or '.join(f'{name} is None' for name in tangents)}) and not is_grad_enabled():",
+        f"        found = run_partial(({there}))",
+        "        if found is not None:",
+        f"            pairs = zip(({readers}), ({', '.join(tangents)}))",
+        "            given = [*saved, *[read(grad) for read, grad in pairs if grad is not None]]",
+        "            saved = pairs = None",
+        "            ctx.maybe_clear_saved_tensors()",
+        "            found = found(given)",
+        f"            return ({''.join(f'{text}, ' for text in order)})",
+    ]
+    return lines
 
 
 def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None], torch.Tensor]:

@@ -25,7 +25,8 @@ def load(
     """Compile (or fetch from `cache_dir`) and bind; several units compile at the same time.
 
     The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead, it
-    empties the list, and lets go of what only the list held as soon as it has read it. Without `cache_dir`, machine
+    empties the list, and lets go of what only the list held as soon as it has read it; an empty list
+    runs nothing, and gives back the memory that is kept for the next run. Without `cache_dir`, machine
     code lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one readable
     step per instruction). This is the only part of codegen that imports torch.
     """

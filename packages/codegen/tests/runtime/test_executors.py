@@ -392,3 +392,12 @@ def test_a_wrong_list_is_refused_and_kept(directory):
         run(given)
     assert len(given) == 1
     assert given[0] is not None
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_empty_list_gives_back_what_is_kept_between_runs(executor, directory):
+    run = load(emit(two_calls(), Options()), directory, executor=executor)
+    x = torch.randn(3)
+    for _ in range(2):
+        torch.testing.assert_close(run(x)[0], x.neg().exp())
+        assert run([]) == ()

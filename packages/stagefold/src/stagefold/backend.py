@@ -9,12 +9,14 @@ import itertools
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import stagewire
 from aotgrad import bind, run_plain
+from aotgrad.partial import is_linear, partial_backward
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
 from stagefold.errors import RunsPlain
@@ -23,6 +25,7 @@ from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
+from stagewire.grad import Grad
 from stagewire.program import Program
 
 Callee = Callable[..., tuple[Any, ...]]
@@ -85,7 +88,21 @@ class StagefoldBackend:
         loaded = load_unit(units, cache_dir=directory)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
-        return bind(program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True)
+        partial = None if capture is None or not is_linear(capture) else _Partial(self, capture, program, backward)
+        return bind(
+            program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True, partial=partial
+        )
+
+    def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
+        """The backward for those tangents, compiled; None where it cannot be had for what `program` saves."""
+        _, stage, options = self.pipeline.stages[0]
+        grad = stage.run(capture, options)
+        if not isinstance(grad, Grad) or grad.binding.saved != program.binding.saved:
+            return None
+        document = partial_backward(grad, arrived)
+        if document is None:
+            return None
+        return load_unit(self.pipeline.run(document).forward, cache_dir=self._cache.code_directory())
 
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
@@ -114,6 +131,30 @@ class StagefoldBackend:
         if key is not None:
             self._cache.write(key, program)
         return program, False, key
+
+
+class _Partial:
+    """Backwards for some of the tangents, by which ones arrived; each is made when it was wanted for the third time.
+
+    Until then the missing tangents are zeros, so that a program that runs a few times is compiled once.
+    """
+
+    def __init__(self, backend: StagefoldBackend, capture: Capture, program: Program, whole: Callee | None) -> None:
+        self._backend, self._capture, self._program, self._whole = backend, capture, program, whole
+        self._wanted: Counter[tuple[bool, ...]] = Counter()
+        self._made: dict[tuple[bool, ...], Callee | None] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, arrived: tuple[bool, ...]) -> Callee | None:
+        if arrived in self._made:
+            return self._made[arrived]
+        with self._lock:
+            self._wanted[arrived] += 1
+            if self._wanted[arrived] == 3:
+                self._made[arrived] = self._backend.load_partial(self._capture, self._program, arrived)
+                if self._made[arrived] is not None and self._whole is not None:
+                    self._whole([])  # gives back its memory
+        return self._made.get(arrived)
 
 
 class _Plain:

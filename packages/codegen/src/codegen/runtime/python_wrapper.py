@@ -28,6 +28,8 @@ class PythonWrapper:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         unit = self.unit
         inputs = taken(inputs)
+        if not inputs and unit.inputs:
+            return ()
         symbols = self.symbols_of(inputs)
         environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
         for instruction in unit.instructions:

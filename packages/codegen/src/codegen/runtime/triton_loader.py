@@ -61,8 +61,11 @@ class TritonWrapper:
         self.kernels = {info.name: (getattr(module, info.name), info) for info in unit.kernels}
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        inputs = taken(inputs)
+        if not inputs and self.unit.inputs:
+            return ()
         symbols: Symbols = {}
-        environment: Environment = dict(zip(self.unit.inputs, taken(inputs), strict=True))
+        environment: Environment = dict(zip(self.unit.inputs, inputs, strict=True))
         for instruction in self.unit.instructions:
             match instruction:
                 case Allocate(buffer, type, reuse):

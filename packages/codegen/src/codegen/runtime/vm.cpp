@@ -464,6 +464,13 @@ static Object *run_on(Unit *unit, Object *const *args, long count, Object *list)
 
 static Object *run_list(Unit *unit, Object *list) {
   long count = PyList_Size(list);
+  if (count == 0 && unit->inputs) {  // nothing to run: give back what is kept for the next run
+    while (Frame *frame = unit->frames) {
+      unit->frames = frame->next;
+      free_frame(unit, frame);
+    }
+    return PyTuple_New(0);
+  }
   Object *few[64], **args = few;
   if (count > 64 && !(args = (Object **)malloc((unsigned long)count * sizeof(Object *)))) return nullptr;
   for (long k = 0; k < count; k++) args[k] = PyList_GetItem(list, k);
