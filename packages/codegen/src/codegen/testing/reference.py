@@ -213,14 +213,17 @@ def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str,
     """Flat memory of every output; inputs are flat and start at their offsets. Only views share memory."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     types = {name: buffer.type for name, buffer in buffers.items()}
-    memory: Memory = {name: tensor.clone() for name, tensor in inputs.items()}
+    memory: Memory = {name: _owned(tensor) for name, tensor in inputs.items()}
 
     def provide(name: str) -> torch.Tensor:
         buffer = buffers[name]
         if buffer.role == "view":
             assert buffer.base is not None
             start = buffer.type.storage_offset - types[buffer.base].storage_offset
-            return provide(buffer.base)[start:]  # type: ignore[misc]
+            base = provide(buffer.base)
+            if start < 0:  # an input that is addressed from the start of its storage
+                return base.as_strided((base.numel() - start,), (1,), base.storage_offset() + start)  # type: ignore
+            return base[start:]  # type: ignore[misc]
         if name not in memory:
             memory[name] = blank(buffer.type)
         return memory[name]
@@ -238,6 +241,12 @@ def run_graph(graph: LoopGraph, inputs: Mapping[str, torch.Tensor]) -> dict[str,
                 if name:
                     memory[name] = flattened(value, types[name])
     return {name: provide(name)[: span(types[name])] for arg in graph.outputs for name in references(arg)}
+
+
+def _owned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that stands in its storage where the tensor does in its own."""
+    storage = tensor.untyped_storage().clone()
+    return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore
 
 
 def windowed(flat: torch.Tensor, type_: TensorType) -> torch.Tensor:
