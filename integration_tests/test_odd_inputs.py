@@ -378,3 +378,13 @@ def test_random_numbers_follow_the_seed() -> None:
 def test_logsumexp_over_nothing_is_minus_infinity(keepdim: bool) -> None:
     compiled = stagefold.compile(lambda x: torch.logsumexp(x, 1, keepdim=keepdim) + 0, fullgraph=True)
     assert torch.equal(compiled(torch.empty(3, 0)), torch.logsumexp(torch.empty(3, 0), 1, keepdim=keepdim))
+
+
+def test_the_spread_of_great_numbers_does_not_overflow() -> None:
+    check(lambda x: (x.std(), x.var(0, unbiased=False)), torch.tensor([1e18, -3e18, 2e18]))
+    compiled = stagefold.compile(lambda x: x.std(), fullgraph=True)
+    torch.testing.assert_close(compiled(torch.tensor([1e20, -1e20, 3e19])), torch.tensor([1e20, -1e20, 3e19]).std())
+
+
+def test_variance_of_wide_float64_rows_compiles_and_agrees() -> None:
+    check(lambda x: x.var(-1), torch.randn(64, 4096, dtype=torch.float64))

@@ -86,7 +86,11 @@ def lower_arg(lowering: Lowering, call: Call) -> None:
 
 
 def lower_var_mean(lowering: Lowering, call: Call) -> None:
-    """Variance and mean by Welford's update; var = squared deviations / (count - correction), nan or inf at 0."""
+    """Variance and mean; var = squared deviations / (count - correction), nan or inf at 0.
+
+    float64 goes twice over the operand: Welford's update is a chain of dependent divisions, and nothing wider than
+    float64 could make up for one pass. Other dtypes leave the way to the code generator ("welford").
+    """
     buffer, type = call.tensor("x")
     dims = reduced_dims(call, type)
     correction = call.operand("correction") if call.arguments.get("correction") is not None else 1
@@ -99,7 +103,14 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
         count = 1
         for size in window.sizes:
             count = count * size  # type: ignore[assignment]
-        if window.loops:
+        if window.loops and dtype == "float64" and isinstance(count, int):
+            with ops.over(*window.loops) as loops:
+                total = ops.reduce("sum", ops.load(buffer, *window.point(outer, loops)), dtype)
+            average = ops.div(total, Typed(float(count), dtype))
+            with ops.over(*window.loops) as loops:
+                deviation = ops.sub(ops.load(buffer, *window.point(outer, loops)), average)
+                squares = ops.reduce("sum", ops.mul(deviation, deviation), dtype)
+        elif window.loops:
             with ops.over(*window.loops) as loops:
                 operand = ops.convert(ops.load(buffer, *window.point(outer, loops)), dtype)
                 average, squares, _ = ops.reduce("welford", operand, dtype)

@@ -60,8 +60,9 @@ def mean_all(p: Builder, x: Value, dtype: Any = None) -> Value:
 
 
 def _var_mean(p: Builder, x: Value, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
+    """Both in the dtype that ATen's kernel adds up in: float64 on the CPU, where squares of float32 do not overflow."""
     dims = wrap_all(dim, x.rank)
-    x = convert(p, x, opmath(x.dtype))
+    x = convert(p, x, "float64" if x.device == "cpu" else opmath(x.dtype))
     x, over = (x, dims) if x.rank else (reshape(p, x, (1,)), (0,))
     var, mean = p.var_mean(x, over, 1 if correction is None else correction)
     if keepdim and dims:
