@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bytecap import executor, optimize
+from bytecap.errors import UnsupportedCall
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -59,3 +61,14 @@ def vmap(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+def test_a_function_of_cython_is_refused_as_unknown():
+    numpy = pytest.importorskip("numpy")
+    draw = numpy.random.rand
+
+    def program(x):
+        return x * draw()
+
+    with pytest.raises(UnsupportedCall):
+        optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)(torch.ones(2))

@@ -70,6 +70,9 @@ class Value:
         from bytecap.attributes import static_lookup
 
         if static_lookup(self.python_type().__mro__, "__call__")[1] is None:
+            if callable(getattr(self, "real", None)):
+                # Cython's functions: their class has tp_call, and no `__call__` that a lookup finds.
+                raise UnsupportedCall(f"call of a {self.describe()}")
             raise tracer.raises(TypeError, f"'{self.python_type().__name__}' object is not callable")
         method = self.get_attribute(tracer, "__call__")
         return method.call(tracer, args, kwargs)
