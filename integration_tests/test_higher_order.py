@@ -128,6 +128,6 @@ def test_a_loss_alone_gets_a_backward_of_its_own() -> None:
             torch.manual_seed(1)
             x, w = torch.randn(5, 4, requires_grad=True), torch.randn(4, 7, requires_grad=True)
             outputs = run(x, w, torch.arange(5))
-            sum(outputs[number].square().sum() for number in used).backward()
+            sum(outputs[number].sin().sum() for number in used).backward()
             results.append((x.grad, w.grad))
-        torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
