@@ -53,7 +53,7 @@ def unit(session: nox.Session, package: str) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """Test all packages together."""
-    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers", "networkx")
+    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
     session.run("pytest", "integration_tests", "--durations=5", *session.posargs)
 
 

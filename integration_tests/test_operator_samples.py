@@ -67,4 +67,4 @@ def test_the_command_keeps_results_and_writes_the_report(tmp_path: Path) -> None
     assert main([*given, "--results", str(results), "--report", str(text)]) == 0
     (row,) = [json.loads(line) for line in results.read_text().splitlines()]
     assert (row["op"], row["dtype"], worst_status(row)) == ("neg", "int64", "passed")
-    assert "| int64 | 1 | 1 | 0 | 0 | 0 | 100.0 % | 100.0 % |" in report([row])
+    assert "| int64 | 1 | 1 | 0 | 0 | 0 | 0 | 100.0 % | 100.0 % |" in report([row])
