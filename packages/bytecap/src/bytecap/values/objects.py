@@ -75,7 +75,7 @@ class ObjectValue(Value):
     def call(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         method = self._special(tracer, "__call__")
         if method is None:
-            raise tracer.raises(TypeError, f"'{self.cls.__name__}' object is not callable")
+            return super().call(tracer, args, kwargs)
         return method.call(tracer, args, kwargs)
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
