@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen.cpp import compiler
 from codegen.cpp.compiler import code_key, compile_sources, find_compiler
 from codegen.errors import CompileFailed, CorruptCode, NoCompiler
 
@@ -21,8 +22,8 @@ def answer(path: Path) -> int:
 
 
 def test_the_compiler_says_what_it_is():
-    compiler = find_compiler()
-    assert Path(compiler.path).exists()
+    found = find_compiler()
+    assert Path(found.path).exists()
     assert compiler.version
     assert compiler.path in str(compiler)
 
@@ -108,3 +109,16 @@ def test_two_processes_compile_the_same_source_at_once(tmp_path):
     assert [process.returncode for process in running] == [0, 0, 0]
     assert names == {f"{code_key(SOURCE)}.so"}
     assert len(list(tmp_path.glob("*.so"))) == 1
+
+
+def test_half_precision_instructions_are_left_out_where_the_processor_has_them(monkeypatch, tmp_path):
+    """Assemblers refuse what compilers emit for them; a compiler that does not know the flag is not given it."""
+    path = find_compiler().path
+    asked = subprocess.run([path, "-mno-avx512fp16", "-fsyntax-only", "-x", "c++", os.devnull], capture_output=True)
+    known = ("-mno-avx512fp16",) if asked.returncode == 0 else ()
+    for flags, wanted in (("avx2 avx512_fp16", known), ("avx2", ())):
+        compiler._own_flags.cache_clear()
+        monkeypatch.setattr(compiler, "processor", lambda flags=flags: f"x86_64\nflags: {flags}")
+        assert compiler._own_flags(path) == wanted
+        assert answer(compile_sources([SOURCE], tmp_path / str(len(flags)))[0]) == 42
+    compiler._own_flags.cache_clear()

@@ -143,11 +143,25 @@ def _make(key: str, source: str, directory: Path, compiler: Compiler) -> None:
             record.replace(directory / f"{key}.json")
 
 
+@lru_cache(maxsize=8)
+def _own_flags(path: str) -> tuple[str, ...]:
+    """What this compiler needs on this processor.
+
+    Half precision is computed in float32, so that AVX512-FP16 is not needed; assemblers of binutils before 2.42 refuse
+    what compilers emit for it (masked `vmovsh`). Compilers that do not know the flag do not use the instructions.
+    """
+    flag = "-mno-avx512fp16"
+    if "avx512_fp16" not in processor():
+        return ()
+    done = subprocess.run([path, flag, "-fsyntax-only", "-x", "c++", os.devnull], capture_output=True, check=False)
+    return (flag,) if done.returncode == 0 else ()
+
+
 def run_compiler(compiler: Compiler, source: str, scratch: Path) -> Path:
     """Compile one source in `scratch`; the compiler's first messages are in the error if it refuses."""
     text, library = scratch / "unit.cpp", scratch / "unit.so"
     text.write_text(source)
-    command = [compiler.path, *FLAGS, str(text), "-o", str(library)]
+    command = [compiler.path, *FLAGS, *_own_flags(compiler.path), str(text), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = "\n".join(done.stderr.splitlines()[:20])
