@@ -24,8 +24,8 @@ def answer(path: Path) -> int:
 def test_the_compiler_says_what_it_is():
     found = find_compiler()
     assert Path(found.path).exists()
-    assert compiler.version
-    assert compiler.path in str(compiler)
+    assert found.version
+    assert found.path in str(found)
 
 
 def test_without_a_compiler_one_error_says_what_to_install(tmp_path, monkeypatch):
