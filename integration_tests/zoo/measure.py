@@ -55,7 +55,7 @@ def measure(case: Case, *, with_torch: bool, with_stages: bool) -> Row:
     for train in (False, True):
         eager = _run(model, train, inputs, _plain)
         ours = _run(model, train, inputs, _captured)
-        differences += [f"captured: {text}" for text in _differences(eager, ours, eager.seen, floor=0.0)]
+        differences += [f"captured: {text}" for text in _differences(eager, ours, eager.seen, floor=FLOOR)]
         captured = ours
         if with_stages:
             compiled = _run(model, train, inputs, _compiled)
