@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 Row = dict[str, Any]
 WAYS = {
     "decomposition": "decomposition against ATen",
@@ -36,6 +38,7 @@ def report(rows: Iterable[Row]) -> str:
         "",
         "Written by `nox -s opinfo`: every OpInfo of `torch.testing`, some samples of each, forward and (where torch",
         "has one) gradient, against eager: values, dtype, shape, strides. A case is one operator in one dtype.",
+        f"Made with torch {torch.__version__.partition('+')[0]}.",
         "",
         "* *decomposition against ATen*: each ATen call that eager makes is computed by its decomposition too.",
         "* *documents interpreted*: captured, differentiated, decomposed, lowered; the Loop document interpreted.",
