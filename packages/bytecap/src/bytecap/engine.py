@@ -287,10 +287,12 @@ class Engine:
         if not self._is_news(code, error):
             return
         self._tell(event)
-        if self.on_event is None and (code in self._roots or isinstance(error, RecompileLimit)):
+        # A fault in a callee ends graphs there alone: both sides of it are captured by themselves.
+        is_own = code in self._roots and str(error.where).endswith(f" in {code.co_qualname}")
+        if self.on_event is None and (is_own or isinstance(error, RecompileLimit)):
             warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
         else:
-            _log.info("runs plain: %s", error)
+            _log.info("%s: %s", "runs plain" if is_own else "graph break", error)
 
     def _is_news(self, code: CodeType, error: StageError) -> bool:
         key = (code, error.code, None if isinstance(error, RecompileLimit) else error.where)

@@ -241,6 +241,17 @@ def test_a_callable_that_runs_plain_warns_once():
     assert "BC007" in str(warning.message)
 
 
+def test_a_break_in_a_module_warns_nobody(caplog):
+    class Branching(nn.Module):
+        def forward(self, x):
+            return branch(x) * 2
+
+    with warnings.catch_warnings(), caplog.at_level(logging.INFO, "bytecap"):
+        warnings.simplefilter("error")
+        assert torch.equal(optimize(Branching(), Backend())(torch.ones(2)), branch(torch.ones(2)) * 2)
+    assert not any("runs plain" in record.getMessage() for record in caplog.records)
+
+
 def test_a_break_is_not_looked_into_again_while_its_guards_hold():
     events = []
     call = optimize(branch, Backend(), on_event=events.append)
