@@ -288,7 +288,8 @@ class Engine:
             return
         self._tell(event)
         # A fault in a callee ends graphs there alone: both sides of it are captured by themselves.
-        is_own = code in self._roots and str(error.where).endswith(f" in {code.co_qualname}")
+        in_callee = isinstance(error, CannotCapture) and not str(error.where).endswith(f" in {code.co_qualname}")
+        is_own = code in self._roots and not in_callee
         if self.on_event is None and (is_own or isinstance(error, RecompileLimit)):
             warnings.warn(f"runs plain: {error}", CaptureWarning, stacklevel=4)
         else:
