@@ -65,13 +65,15 @@ def sections() -> list[Section]:
 
 
 def codes(package: str) -> dict[str, type[StageError]]:
-    """The error classes that a package defines, by code, in the order of codes."""
+    """The error classes that a package's users can meet, by code, in the order of codes; not those of its test kit."""
     source = ROOT / "packages" / package / "src"
     for file in sorted(source.rglob("*.py")):
         if CODE.search(file.read_text()) is not None:
             importlib.import_module(".".join(file.relative_to(source).with_suffix("").parts))
     found: dict[str, type[StageError]] = {}
     for error in _subclasses(StageError):
+        if error.__module__.startswith(f"{package}.testing."):
+            continue
         if error.__module__.partition(".")[0] == package and found.setdefault(error.code, error) is not error:
             raise ValueError(f"{error.code} belongs to {error.__qualname__} and to {found[error.code].__qualname__}")
     return dict(sorted(found.items()))

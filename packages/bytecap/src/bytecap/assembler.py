@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, FreeVar, Instr, Label
+from bytecode import Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
 
 from bytecap.rebuild import HELPERS
 
@@ -53,7 +54,7 @@ class Assembler:
 
     def load_free_cell(self, name: str) -> None:
         """Push the cell of a free variable."""
-        self.emit("LOAD_FAST" if _V313 else "LOAD_CLOSURE", name if _V313 else FreeVar(name))
+        self.emit("LOAD_FAST" if _V313 else "LOAD_CLOSURE", FreeVar(name))
 
     def load_global(self, name: str) -> None:
         """Push a module-level name of the frame."""
@@ -150,6 +151,44 @@ class Assembler:
     def jump_forward_if(self, wanted: bool, label: Label) -> None:
         """Pop a bool; go on at a later label if it is `wanted`."""
         self.emit(f"POP_JUMP_{'' if _V312 else 'FORWARD_'}IF_{str(wanted).upper()}", label)
+
+    @contextlib.contextmanager
+    def catching(self, handle: Callable[[], None]) -> Iterator[None]:
+        """What is emitted inside has a handler; the stack is empty before.
+
+        handle: emits it; the exception is all of the stack. Where it ends, control goes on behind the block.
+        """
+        handler, after = Label(), Label()
+        begin = TryBegin(handler, push_lasti=False, stack_depth=0)
+        self.instructions.append(begin)
+        yield
+        self.instructions.append(TryEnd(begin))
+        self.jump_forward(after)
+        self.mark(handler)
+        handle()
+        self.mark(after)
+
+    def load_local_or(self, name: str, default: Any) -> None:
+        """Push a local variable, or `default` if it is unbound; the stack is empty before."""
+
+        def handle() -> None:
+            self.pop()
+            self.constant(default)
+
+        with self.catching(handle):
+            self.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
+
+    def unseen(self) -> contextlib.AbstractContextManager[None]:
+        """Exceptions of calls that are emitted inside do not name this frame in their tracebacks.
+
+        The stack is empty before.
+        """
+
+        def handle() -> None:
+            self.call_helper("without_first_entry", arguments=1)
+            self.emit("RERAISE", 0)
+
+        return self.catching(handle)
 
     def make_function(self, code: CodeType) -> None:
         """Push a function of the frame's module, closed over the free variables of `code`, which the frame has too."""

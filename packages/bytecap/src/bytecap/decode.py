@@ -12,10 +12,14 @@ from __future__ import annotations
 import dis
 import opcode
 import sys
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import wraps
 from types import CodeType
+from typing import TypeVar
 
+Result = TypeVar("Result")
 _EXTENDED_ARG = opcode.EXTENDED_ARG
 _HAS_CONST = frozenset(opcode.hasconst)
 _HAS_NAME = frozenset(opcode.hasname)
@@ -39,6 +43,21 @@ _CACHES = _cache_sizes()
 _NAME_SHIFT = {"LOAD_GLOBAL": 1}
 if sys.version_info >= (3, 12):
     _NAME_SHIFT |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
+
+
+def per_code(function: Callable[[CodeType], Result]) -> Callable[[CodeType], Result]:
+    """Remember the result as long as the code object lives; equal ones may be of other files, with other constants."""
+    known: dict[int, tuple[weakref.ref[CodeType], Result]] = {}
+
+    @wraps(function)
+    def result_of(code: CodeType) -> Result:
+        key = id(code)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = weakref.ref(code, lambda _: known.pop(key)), function(code)
+        return found[1]
+
+    return result_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +92,6 @@ class Handler:
 class Program:
     """A code object, ready to evaluate."""
 
-    code: CodeType
     instructions: tuple[Instruction, ...]
     handlers: tuple[Handler, ...]
     local_names: tuple[str, ...]
@@ -116,7 +134,7 @@ def _argval(code: CodeType, names: tuple[str, ...], op: int, arg: int) -> object
 _PAIRED = frozenset({"LOAD_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST"})
 
 
-@lru_cache(maxsize=4096)
+@per_code
 def decode(code: CodeType) -> Program:
     """The instruction table of `code`.
 
@@ -148,7 +166,7 @@ def decode(code: CodeType) -> Program:
         Instruction(name, arg, value, index_of.get(jump, -1), lines.get(offset, 0), offset)
         for name, arg, value, jump, offset in rows
     )
-    return Program(code, instructions, _handlers(code, index_of, raw), names)
+    return Program(instructions, _handlers(code, index_of, raw), names)
 
 
 def _handlers(code: CodeType, index_of: dict[int, int], raw: bytes) -> tuple[Handler, ...]:

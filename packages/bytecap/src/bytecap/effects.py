@@ -40,6 +40,16 @@ class CallEffect:
         self.kwargs = kwargs
 
 
+class RaiseEffect:
+    """An outside exception was raised at a line of the captured frame: its traceback grew."""
+
+    __slots__ = ("error", "line")
+
+    def __init__(self, error: Value, line: int) -> None:
+        self.error = error
+        self.line = line
+
+
 def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
     """Emit every side effect; what is needed afterwards, `results`, is made ready first if there is any."""
     stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
@@ -100,6 +110,16 @@ def _plan_call(emitter: Emitter, effect: CallEffect) -> list[Store]:
         emitter.build_map(len(effect.kwargs))
         emitter.call_helper("call_with", arguments=3)
         emitter.pop()
+
+    return [store]
+
+
+def _plan_raise(emitter: Emitter, effect: RaiseEffect) -> list[Store]:
+    emitter.prepare(effect.error)
+
+    def store() -> None:
+        emitter.load(effect.error)
+        emitter.raised_at(effect.line)
 
     return [store]
 
@@ -218,6 +238,7 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     CellValue: _plan_cell,
     DictValue: _plan_dict,
     CallEffect: _plan_call,
+    RaiseEffect: _plan_raise,
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,
 }

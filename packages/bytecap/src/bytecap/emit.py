@@ -11,6 +11,7 @@ from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
+from bytecap.resume.flow import argument_count
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
@@ -55,7 +56,10 @@ _LIMIT = 150
 
 
 class Emitter(Assembler):
-    """Emits the part of the replacement code that follows the graph call. names: the frame's globals."""
+    """Emits the part of the replacement code that follows the graph call.
+
+    names: the frame's globals. is_seen: whether an object that was made, a traceback, holds the frame.
+    """
 
     def __init__(self, tracer: Tracer, code: CodeType, names: dict[str, Any]) -> None:
         super().__init__(code.co_firstlineno)
@@ -63,6 +67,7 @@ class Emitter(Assembler):
         self.code = code
         self.names = names
         self.outputs: dict[str, TensorValue] = {}
+        self.is_seen = False
         self._locals: dict[int, str] = {}
         self._open: set[int] = set()
         self._alive: list[Value] = []
@@ -126,6 +131,19 @@ class Emitter(Assembler):
         self.outputs.setdefault(value.name, value)
         self.load_local(f".out_{value.name}")
 
+    def raised_at(self, line: int) -> None:
+        """Pop an exception: it was raised at this line of the frame."""
+        self.call_helper("raised_in_caller", line, arguments=1)
+        self.pop()
+        self.is_seen = True
+
+    def let_go(self) -> None:
+        """Forget all variables of the frame: what is needed of them is on the stack."""
+        arguments = self.code.co_varnames[: argument_count(self.code)]
+        for name in (*arguments, *self._locals.values(), *(f".out_{name}" for name in self.outputs)):
+            self.constant(None)
+            self.store_local(name)
+
     def build_tuple(self, count: int) -> None:
         """Pop `count` items, push a tuple."""
         self.build("TUPLE", count)
@@ -173,8 +191,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.load_attribute(name)
         case Item(prefix, key):
             inner(prefix)
-            emitter.constant(key)
-            emitter.subscript()
+            emitter.call_helper("stored_item", key, arguments=1)
         case ValueAt(prefix, index):
             inner(prefix)
             emitter.call_helper("dict_value", index, arguments=1)
@@ -191,6 +208,9 @@ def emit_epilogue(emitter: Emitter, result: Value) -> None:
     emit_effects(emitter, [result])
     emit_modes(emitter)
     emitter.load(result)
+    if emitter.is_seen:
+        # Else the traceback's exception would be held by the frame that the traceback holds.
+        emitter.let_go()
     emitter.return_top()
 
 

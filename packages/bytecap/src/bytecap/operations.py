@@ -15,6 +15,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
+from bytecap.values.cells import EMPTY_CELL, CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
@@ -265,6 +266,8 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
             return call_torch(tracer, function, [left, right], {})
         return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)
+    if isinstance(left, CellValue) and isinstance(right, CellValue) and left.real is EMPTY_CELL and symbol == "==":
+        return Constant(right.is_empty(tracer))
     done = _user_binary(tracer, left, right, method, reflected, ordering=True)
     if done is None and symbol == "!=":
         done = _user_binary(tracer, left, right, "__eq__", "__eq__", ordering=True)

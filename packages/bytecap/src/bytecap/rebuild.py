@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bytecap.rebuild_iterators import ITERATOR_HELPERS
+from bytecap.values.mappings import stored_items
 from bytecap.values.sequences import rebuild_tuple
 
 # Py_TPFLAGS_HEAPTYPE
@@ -158,7 +160,15 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 def dict_value(target: dict[Any, Any], index: int) -> Any:
     """The value under the index-th key."""
-    return list(target.values())[index]
+    return stored_items(target)[index][1]
+
+
+def stored_item(target: Any, key: Any) -> Any:
+    """An item, past the `__getitem__` of a subclass of a builtin container."""
+    for kind in (dict, list, tuple):
+        if isinstance(target, kind):
+            return kind.__getitem__(target, key)
+    return target[key]
 
 
 def free_variable(function: Any, name: str) -> Any:
@@ -167,11 +177,27 @@ def free_variable(function: Any, name: str) -> Any:
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
+def raised_in_caller(error: BaseException, line: int) -> None:
+    """Put a line of the calling frame in front of an exception's traceback."""
+    error.__traceback__ = types.TracebackType(error.__traceback__, sys._getframe(1), -1, line)
+
+
+def without_first_entry(error: BaseException) -> BaseException:
+    """The exception, its traceback without the frame that caught it first, if there are others.
+
+    CPython adds no entry when a handler raises it again with RERAISE.
+    """
+    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+    return error
+
+
 HELPERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
         set_item, delete_item, replace_items, replace_pairs, call_with, dict_value, free_variable,
+        stored_item, raised_in_caller, without_first_entry,
     )
 } | ITERATOR_HELPERS  # fmt: skip

@@ -26,6 +26,8 @@ def replacement_code(code: CodeType, emitter: Emitter, compiled: Callable[..., A
     if compiled is not None:
         head.push_callable(compiled)
         head.load_local(INPUTS)
+        head.constant(None)
+        head.store_local(INPUTS)
         head.call_with_tuple()
         if emitter.outputs:
             head.unpack(len(emitter.outputs))

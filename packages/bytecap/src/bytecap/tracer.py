@@ -73,6 +73,7 @@ class Tracer:
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
+        self.regions: list[Value] = []
         self.class_writes: dict[type, ClassWrites] = {}
         self.generators: list[GeneratorValue] = []
         self.tensors: dict[int, TensorValue] = {}
@@ -484,10 +485,14 @@ class Tracer:
     def raising(self, value: Value) -> PythonRaise:
         """The raise of an exception instance: what is being handled becomes its context."""
         if isinstance(value, ExceptionValue):
-            value.traceback = TracebackValue()
+            value.note_raise(self)
             if self.handled:
                 value.follow(self.handled[-1])
         return PythonRaise(value)
+
+    def traceback(self) -> TracebackValue:
+        """The traceback of what is raised now."""
+        return TracebackValue(_line_of(self.frames[0]).line)
 
     def raises_real(self, error: Exception) -> PythonRaise:
         """The exception that a host call raised, in the evaluated program."""
@@ -516,7 +521,11 @@ def _hash_number(tracer: Tracer, value: Value) -> int:
         return 0
     if not isinstance(value.value, int):
         raise tracer.raises(TypeError, "__hash__ method should return an integer")
-    return hash(value.value)
+    number = int(value.value)
+    if abs(number) > sys.maxsize:
+        return hash(number)
+    # CPython keeps -1 for errors.
+    return -2 if number == -1 else number
 
 
 def run_hash(tracer: Tracer, real: Any) -> Hashable:

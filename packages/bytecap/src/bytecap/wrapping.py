@@ -21,7 +21,6 @@ from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.deques import DequeValue
-from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import (
     BuiltinFunction,
     BuiltinMethod,
@@ -33,6 +32,7 @@ from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnknownValue
+from bytecap.values.outside_exceptions import OutsideException
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue
 from stagewire.capture import Attribute, Cell, Item, Source
@@ -316,8 +316,6 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None:
         tracer.guards.type_is(source, cls, tracer.line())
     kind = NNModuleValue if isinstance(real, torch.nn.Module) else ObjectValue
-    if isinstance(real, BaseException):
-        return _exception(tracer, real)
     return kind(
         cls,
         attributes=_attributes(tracer, real, source),
@@ -327,13 +325,10 @@ def _object(tracer: Tracer, real: Any, source: Source | None) -> Value:
     )
 
 
-def _exception(tracer: Tracer, real: BaseException) -> Value:
-    made = ExceptionValue(type(real), [tracer.wrap(item, None) for item in real.args], real=real)
-    made.attributes = DictValue(real=real.__dict__)
-    made.attributes.owner = made
-    made.cause, made.context = tracer.wrap(real.__cause__, None), tracer.wrap(real.__context__, None)
-    made.suppress = Constant(real.__suppress_context__)
-    return made
+def _exception(tracer: Tracer, real: BaseException, source: Source | None) -> Value:
+    if source is not None:
+        tracer.guards.type_is(source, type(real), tracer.line())
+    return OutsideException(tracer, real, source, _attributes(tracer, real, source))
 
 
 def _attributes(tracer: Tracer, real: Any, source: Source | None) -> DictValue:
@@ -433,6 +428,7 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (lambda real: isinstance(real, torch.Tensor), _tensor),
     (lambda real: isinstance(real, _BUILTIN_CALLABLES), _builtin),
     (_is_plain_tuple, _tuple),
+    (lambda real: isinstance(real, BaseException), _exception),
     (_has_python_attributes, _object),
     (lambda real: True, _opaque),
 )

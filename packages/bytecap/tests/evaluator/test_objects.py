@@ -205,6 +205,7 @@ def dataclass_kinds(x):
         q,
         dataclasses.astuple(FD(1, 2)),
         dataclasses.asdict(FD(1, 2)),
+        hash(FD(1, 2)),
         hash(FD(1, 2)) == hash(FD(1, 2)),
         FD(1, 2) == FD(1, 2),
         repr(FD(1, 2)),

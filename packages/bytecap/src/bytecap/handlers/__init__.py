@@ -16,10 +16,11 @@ from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
 from bytecap.handlers.pure import PURE, PURE_MODULES
+from bytecap.handlers.regions import REGIONS
 from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 
-TABLES = (BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, TORCH_STATE, TORCH_FUNCTIONS)
+TABLES = (BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, REGIONS, TORCH_STATE, TORCH_FUNCTIONS)
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 
 

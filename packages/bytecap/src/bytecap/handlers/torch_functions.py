@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
-from torch.autograd.profiler import record_function
 
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.operations import is_none, truth
@@ -72,14 +71,6 @@ def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Va
         return function.call(tracer, args, {})
     finally:
         switch.call(tracer, [Constant(enabled)], {})
-
-
-def _nothing(tracer: Tracer, self: Value, *args: Value) -> Value:
-    return NONE
-
-
-def _itself(tracer: Tracer, self: Value) -> Value:
-    return self
 
 
 def _null_context(tracer: Tracer, *args: Value) -> Value:
@@ -158,8 +149,6 @@ def _typename(tracer: Tracer, value: Value) -> Value:
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
-    record_function.__enter__: _itself,
-    record_function.__exit__: _nothing,
     torch._C.DisableTorchFunctionSubclass: _null_context,
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),

@@ -11,7 +11,6 @@ from bytecap.signals import Handled, PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
-from bytecap.values.exceptions import TracebackValue
 from bytecap.values.sequences import TupleValue
 
 if TYPE_CHECKING:
@@ -95,7 +94,8 @@ def _with_except_start(frame: Frame, instruction: Instruction) -> None:
     raised = frame.stack[-1]
     leave = frame.stack[-4]
     cls = frame.tracer.wrap(raised.python_type(), None)
-    frame.push(leave.call(frame.tracer, [cls, raised, TracebackValue()], {}))
+    traceback = raised.get_attribute(frame.tracer, "__traceback__")
+    frame.push(leave.call(frame.tracer, [cls, raised, traceback], {}))
 
 
 _ASYNC = ("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")

@@ -16,7 +16,10 @@ from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
+from bytecap.assembler import Assembler
 from bytecap.decode import Program
+from bytecap.resume.flow import flow_of
+from bytecap.values.cells import IS_EMPTY
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
@@ -51,6 +54,7 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
         indices.append(index)
 
     source = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
+    empty = flow_of(code).empty
     bare_super = set() if _V312 else _bare_super_calls(source)
     index = -1
     for item in source:
@@ -64,6 +68,9 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
             add(Instr("JUMP_FORWARD", exits[index], location=item.location), index)
         if index in entries:
             items.append(entries[index])
+        if item.name == "LOAD_DEREF" and isinstance(item.arg, CellVar) and item.arg.name in empty[index]:
+            for made in _check_bound(item.arg.name, item.lineno or code.co_firstlineno):
+                items.append(made) if isinstance(made, Label) else add(made, index)
         for made in _normal(code, item, index in bare_super):
             add(made, index)
     return Body(tuple(items), tuple(indices))
@@ -78,12 +85,28 @@ def _normal(code: CodeType, item: Instr, is_bare_super: bool) -> list[Instr]:
         return [Instr("LOAD_ATTR", item.arg, location=where), *_null_beside(where)]
     if _V312 and item.name == "LOAD_ATTR" and item.arg[0]:  # type: ignore[index]
         return [Instr("LOAD_ATTR", (False, item.arg[1]), location=where), *_null_beside(where)]  # type: ignore[index]
-    if _V312 and item.name == "LOAD_SUPER_ATTR" and item.arg[0]:  # type: ignore[index]
-        return [Instr("LOAD_SUPER_ATTR", (False, *item.arg[1:]), location=where), *_null_beside(where)]  # type: ignore[misc]
+    if _V312 and item.name == "LOAD_SUPER_ATTR":
+        is_method, _, name = item.arg  # type: ignore[misc]
+        # Without the second flag `super` looks for the frame's first argument itself.
+        loaded = Instr("LOAD_SUPER_ATTR", (False, True, name), location=where)
+        return [loaded, *_null_beside(where)] if is_method else [loaded]
     if is_bare_super:
         arguments = _super_arguments(code, where) if item.name == "PRECALL" else []
         return [*arguments, Instr(item.name, 2, location=where)]
     return [item.copy()]
+
+
+def _check_bound(name: str, line: int) -> list[Instr | Label]:
+    """Raise UnboundLocalError if an own cell is empty: for a free variable, CPython raises another class."""
+    out, bound = Assembler(line), Label()
+    out.push_callable(IS_EMPTY)
+    out.load_free_cell(name)
+    out.call(1)
+    out.jump_forward_if(False, bound)
+    out.emit("LOAD_FAST_CHECK" if _V312 else "LOAD_FAST", name)
+    out.pop()
+    out.mark(bound)
+    return out.instructions
 
 
 def _null_beside(where: Any) -> list[Instr]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
-from bytecap.decode import Instruction, Program, decode
+from bytecap.decode import Instruction, Program, decode, per_code
 
 _ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
 _ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
@@ -32,13 +32,15 @@ _WORK = frozenset(
 class Flow:
     """What the analysis found, per instruction.
 
-    live: the locals that may be read from here on. unbound: those that may have no value here.
+    live: the locals that may be read from here on. unbound: those that may have no value here. empty: the function's
+    own cells that may have none.
     """
 
     program: Program
     successors: tuple[tuple[int, ...], ...]
     live: tuple[frozenset[str], ...]
     unbound: tuple[frozenset[str], ...]
+    empty: tuple[frozenset[str], ...]
 
     def works(self, start: int) -> bool:
         """Whether an instruction that may do tensor work can be reached from `start`."""
@@ -88,6 +90,23 @@ def accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
         yield "bind", str(instruction.argval)
 
 
+_CELLS = {"STORE_DEREF": "bind", "DELETE_DEREF": "drop"}
+
+
+def _cell_accesses(instruction: Instruction) -> Iterator[tuple[str, str]]:
+    """(kind, name) of what it does to a cell."""
+    if instruction.opname in _CELLS:
+        yield _CELLS[instruction.opname], str(instruction.argval)
+
+
+def _deleted_inside(code: CodeType) -> frozenset[str]:
+    """Variables that functions within this one delete."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    deleted = {str(i.argval) for made in inner for i in decode(made).instructions if i.opname == "DELETE_DEREF"}
+    return frozenset(deleted).union(*map(_deleted_inside, inner))
+
+
+@per_code
 def flow_of(code: CodeType) -> Flow:
     """The flow of `code`.
 
@@ -102,7 +121,10 @@ def flow_of(code: CodeType) -> Flow:
     direct = tuple(successors_of(program, index) for index in range(count))
     full = tuple(_with_handler(program, index, direct[index]) for index in range(count))
     live = _backwards(full, [_live_before(instruction) for instruction in program.instructions])
-    return Flow(program, full, live, _maybe_unbound(code, program, direct))
+    unbound = _maybe_unbound(code, program, direct, frozenset(code.co_varnames), accesses)
+    empty = _maybe_unbound(code, program, direct, frozenset(code.co_cellvars), _cell_accesses)
+    forgotten = _deleted_inside(code).intersection(code.co_cellvars)
+    return Flow(program, full, live, unbound, tuple(names | forgotten for names in empty))
 
 
 def _with_handler(program: Program, index: int, direct: tuple[int, ...]) -> tuple[int, ...]:
@@ -142,19 +164,24 @@ def _backwards(successors: tuple[tuple[int, ...], ...], transfers: list[Transfer
     return tuple(live)
 
 
-def _maybe_unbound(code: CodeType, program: Program, direct: tuple[tuple[int, ...], ...]) -> tuple[frozenset[str], ...]:
+def _maybe_unbound(
+    code: CodeType,
+    program: Program,
+    direct: tuple[tuple[int, ...], ...],
+    names: frozenset[str],
+    steps: Callable[[Instruction], Iterator[tuple[str, str]]],
+) -> tuple[frozenset[str], ...]:
     """Forwards: a variable is unbound at first unless it is an argument; a handler sees what held at any point."""
     count = len(program.instructions)
-    arguments = code.co_varnames[: argument_count(code)]
     states: list[frozenset[str] | None] = [None] * count
     waiting = [0]
-    states[0] = frozenset(code.co_varnames) - set(arguments)
+    states[0] = names - set(code.co_varnames[: argument_count(code)])
     while waiting:
         index = waiting.pop()
         before = states[index]
         assert before is not None
         after = before
-        for kind, name in accesses(program.instructions[index]):
+        for kind, name in steps(program.instructions[index]):
             after = after | {name} if kind == "drop" else after - {name}
         handler = program.handler_at(index)
         edges = [(target, after) for target in direct[index]]
@@ -166,10 +193,9 @@ def _maybe_unbound(code: CodeType, program: Program, direct: tuple[tuple[int, ..
             if merged != known:
                 states[target] = merged
                 waiting.append(target)
-    everything = frozenset(code.co_varnames)
     # An inlined comprehension puts a variable back as it was, which may be without a value.
     put_back = frozenset(str(i.argval) for i in program.instructions if i.opname == "LOAD_FAST_AND_CLEAR")
-    return tuple(everything if state is None else state | put_back for state in states)
+    return tuple(names if state is None else state | put_back for state in states)
 
 
 def argument_count(code: CodeType) -> int:

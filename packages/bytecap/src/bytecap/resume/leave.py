@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from bytecap.effects import emit_effects
 from bytecap.emit import Emitter, emit_modes
 from bytecap.errors import CannotRebuild
+from bytecap.handlers.regions import enter_open_regions
 from bytecap.resume.points import Continue, Point, Resumption, Unbound, make_driver
+from bytecap.resume.stack import HELD
 from bytecap.signals import NULL, Handled, Saved
 from bytecap.values.base import Value
 from bytecap.values.sequences import Lazy
@@ -26,6 +28,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
 
     driver_of: where the driver comes from, for the function's own frame; None for a segment.
     """
+    enter_open_regions(emitter.tracer)
     entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
     values = [entry for entry in entries if isinstance(entry, Value)]
@@ -40,10 +43,13 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         emitter.build_tuple(len(entries))
         emitter.build_tuple(2)
         emitter.call(1)
+        emitter.let_go()
 
     if driver_of is None:
         load_state()
-    else:
+        emitter.return_top()
+        return
+    with emitter.unseen():
         emitter.constant(driver_of)
         emitter.constant(emitter.names)
         for cell in cells:
@@ -58,7 +64,7 @@ def _stack_entries(stack: Sequence[Any], point: Point) -> list[Any]:
     """What a state holds of the stack."""
     if len(stack) != len(point.shape):
         raise CannotRebuild("a stack that is not as the compiler makes it")
-    return [_held(value, kind) for value, kind in zip(stack, point.shape, strict=True) if kind != "null"]
+    return [_held(value, kind) for value, kind in zip(stack, point.shape, strict=True) if kind in HELD]
 
 
 def _held(value: Any, kind: str) -> Any:

@@ -21,6 +21,8 @@ from bytecap.resume.stack import drop_if, put_together, slots, take_apart
 _STORES = frozenset(
     {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "POP_TOP", "UNPACK_SEQUENCE", "NOP", "STORE_FAST_STORE_FAST"}
 )
+# What a stack cannot hold where a function is entered or left.
+_CLOSED = frozenset({"saved", "stale"})
 # Instructions that are one with the CALL behind them.
 _CALL_PARTS = frozenset({"KW_NAMES", "PRECALL"})
 
@@ -93,7 +95,7 @@ class Resumption:
     def can_enter(self, index: int) -> bool:
         """Whether the frame can be made what it is at an instruction."""
         shape = self._shapes[index]
-        return shape is not None and "saved" not in shape
+        return shape is not None and not _CLOSED.intersection(shape)
 
     def target(self, index: int) -> Point:
         """The point at which the driver takes over."""
@@ -203,26 +205,29 @@ class Resumption:
             out.jump_forward(entries[index])
             out.mark(other)
         # Weakly: the garbage collector does not look into code objects, and this one is the resumption's.
-        out.constant(weakref.ref(self))
-        out.load_closure(self.closure_names)
-        out.call_function(newest_driver, arguments=2)
-        out.call_top_with(lambda: out.load_local(".state"))
+        with out.unseen():
+            out.constant(weakref.ref(self))
+            out.load_closure(self.closure_names)
+            out.call_function(newest_driver, arguments=2)
+            out.call_top_with(lambda: out.load_local(".state"))
         out.return_top()
 
     def _emit_call(self, out: Assembler, segment: Segment) -> None:
         """Call a segment with the frame's variables and stack, which are let go."""
         point = segment.point
         take_apart(out, point.shape)
-        out.push_made(lambda: out.make_function(segment.code))
-        for name in point.names:
+        for name in point.variables:
             if name in point.doubtful:
-                out.call_function(variable_or_unbound, name)
-            else:
+                out.load_local_or(name, Unbound)
+                out.store_local(name)
+        with out.unseen():
+            out.push_made(lambda: out.make_function(segment.code))
+            for name in point.names:
                 out.load_local(name)
-        for name in (*self._plain_variables(), *slots(point.shape)):
-            out.constant(None)
-            out.store_local(name)
-        out.call(len(point.names))
+            for name in (*self._plain_variables(), *slots(point.shape)):
+                out.constant(None)
+                out.store_local(name)
+            out.call(len(point.names))
 
     def _plain_variables(self) -> tuple[str, ...]:
         return tuple(name for name in self.code.co_varnames if name not in self.code.co_cellvars)
@@ -264,8 +269,3 @@ def newest_driver(reference: weakref.ref[Resumption], closure: tuple[CellType, .
     resumption = reference()
     assert resumption is not None
     return make_driver(resumption, sys._getframe(1).f_globals, closure)
-
-
-def variable_or_unbound(name: str) -> Any:
-    """A variable of the calling frame, or `Unbound`."""
-    return sys._getframe(1).f_locals.get(name, Unbound)

@@ -4,7 +4,9 @@
     entry ::= value                        a Python object
             | raised                       the exception that a handler starts with
             | null                         the NULL beside a callable
+            | lasti                        where an exception was raised, which matters to nobody
             | handled                      what PUSH_EXC_INFO saved: an exception is being handled above it
+            | stale                        a copy of that, or that when the handling has ended: no place for a break
             | saved                        a variable that an inlined comprehension put aside (3.12 and later)
 
 The compiler gives every instruction one shape, however it is reached, if LOAD_METHOD and its kin push NULL always
@@ -18,12 +20,14 @@ import sys
 from types import CodeType
 from typing import Literal
 
-from bytecap.decode import Handler, Program, decode
+from bytecap.decode import Handler, Program, decode, per_code
 from bytecap.resume.flow import loop_exit, successors_of
 
-Entry = Literal["value", "raised", "null", "handled", "saved"]
+Entry = Literal["value", "raised", "null", "lasti", "handled", "stale", "saved"]
 Shape = tuple[Entry, ...]
 
+# What a handler covers without need: the stack is not yet, or no longer, as the handler wants it.
+_NEVER_RAISES = frozenset({"PUSH_EXC_INFO", "POP_EXCEPT", "NOP", "POP_TOP", "COPY", "SWAP"})
 # What calls take beside their arguments.
 _CALLS = {"CALL": 2, "CALL_KW": 3}
 _NULL_FIRST = sys.version_info < (3, 13)
@@ -34,6 +38,7 @@ if sys.version_info < (3, 12):
     del _LOADS["LOAD_ATTR"]
 
 
+@per_code
 def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
     """The shape before each instruction of `code`; None for what cannot be reached."""
     program = decode(code)
@@ -46,7 +51,7 @@ def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
         assert before is not None
         following = [(target, _after(program, index, before, target)) for target in successors_of(program, index)]
         handler = program.handler_at(index)
-        if handler is not None:
+        if handler is not None and program.instructions[index].opname not in _NEVER_RAISES:
             following.append((handler.target, _in_handler(handler, before)))
         for target, shape in following:
             if shapes[target] is None:
@@ -57,7 +62,7 @@ def shapes_of(code: CodeType) -> tuple[Shape | None, ...]:
 
 def _in_handler(handler: Handler, shape: Shape) -> Shape:
     """What is left of the stack, where the exception was raised if that is wanted, the exception."""
-    return (*shape[: handler.depth], *(["value"] if handler.lasti else []), "raised")  # type: ignore[return-value]
+    return (*shape[: handler.depth], *(["lasti"] if handler.lasti else []), "raised")  # type: ignore[return-value]
 
 
 def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
@@ -79,10 +84,12 @@ def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
             return (*shape, "null")
         case "PUSH_EXC_INFO":
             return (*shape[:-1], "handled", "value")
+        case "POP_EXCEPT":
+            return shape[:-1] if shape[-1] == "handled" else _without_handling(shape[:-1])
         case "LOAD_FAST_AND_CLEAR":
             return (*shape, "saved")
         case "COPY":
-            return (*shape, shape[-arg])
+            return (*shape, "stale" if shape[-arg] == "handled" else shape[-arg])
         case "SWAP":
             return (*shape[:-arg], shape[-1], *shape[len(shape) - arg + 1 : -1], shape[-arg])
         case "FOR_ITER" if target != index + 1:
@@ -91,6 +98,12 @@ def _after(program: Program, index: int, shape: Shape, target: int) -> Shape:
     operand = arg if instruction.number >= dis.HAVE_ARGUMENT else None
     effect = dis.stack_effect(instruction.number, operand, jump=target != index + 1)
     return shape[:effect] if effect < 0 else (*shape, *["value"] * effect)  # type: ignore[return-value]
+
+
+def _without_handling(shape: Shape) -> Shape:
+    """The shape after the innermost handling ended, with what PUSH_EXC_INFO saved still there."""
+    last = max(index for index, entry in enumerate(shape) if entry == "handled")
+    return (*shape[:last], "stale", *shape[last + 1 :])
 
 
 def comprehension_end(program: Program, index: int) -> int | None:

@@ -32,6 +32,8 @@ def take_apart(out: Assembler, shape: Shape) -> None:
             case "null":
                 # CPython lets NULL be stored: it makes the variable unbound.
                 out.store_local(".null")
+            case "lasti":
+                out.pop()
             case "handled":
                 out.call_function(sys.exception)
                 out.store_local(slot(index))
@@ -43,6 +45,9 @@ def put_together(out: Assembler, shape: Shape) -> None:
     for index, entry in enumerate(shape):
         if entry == "null":
             out.emit("PUSH_NULL")
+            continue
+        if entry == "lasti":
+            out.constant(0)
             continue
         out.load_local(slot(index))
         out.delete_local(slot(index))

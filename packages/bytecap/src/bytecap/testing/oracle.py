@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bytecap.environment import TorchModes, torch_modes
 from bytecap.events import Broke, Captured, Event, Refused
 from bytecap.executor import executor
 from bytecap.optimize import optimize
@@ -25,13 +28,20 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call did: its result or exception, its arguments as it left them, what it printed and warned."""
+    """What one call did: its result or exception, its arguments as it left them, what it printed and warned.
+
+    lines: the traceback of the exception, as (function, line). modes: torch's. handled: an exception that is still
+    being handled after the call.
+    """
 
     result: Any
     error: BaseException | None
+    lines: tuple[tuple[str, int], ...]
     arguments: Arguments
     printed: str
     warned: tuple[str, ...]
+    modes: TorchModes
+    handled: BaseException | None
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,15 @@ def observe(function: Callable[..., Any], arguments: Arguments) -> Outcome:
             result = function(*args, **kwargs)
         except Exception as error:
             failure = error
-    return Outcome(result, failure, arguments, text.getvalue(), tuple(str(item.message) for item in caught))
+    modes, handled = torch_modes(), sys.exception()
+    warned = tuple(str(item.message) for item in caught)
+    return Outcome(result, failure, _lines(failure), arguments, text.getvalue(), warned, modes, handled)
+
+
+def _lines(error: BaseException | None) -> tuple[tuple[str, int], ...]:
+    """Where an exception went through, without the call that caught it."""
+    rows = traceback.extract_tb(None if error is None else error.__traceback__)
+    return tuple((row.name, row.lineno or 0) for row in rows[1:])
 
 
 def check(
@@ -107,7 +125,7 @@ def check(
 def _compare(expected: Outcome, got: Outcome, where: str) -> None:
     if got.error is not None and expected.error is None:
         raise AssertionError(f"{where}: the captured run raised") from got.error
-    for name in ("error", "printed", "warned"):
+    for name in ("error", "lines", "printed", "warned", "modes", "handled"):
         found = differences(getattr(expected, name), getattr(got, name))
         assert not found, f"{where}, {name}: {found}"
     found = differences((expected.arguments, expected.result), (got.arguments, got.result))

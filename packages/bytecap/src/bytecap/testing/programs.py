@@ -11,8 +11,11 @@ def test_same_as_plain(program): program.check()
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bytecap.testing.oracle import Arguments, Report, check
@@ -70,3 +73,23 @@ class Programs(Collection[Program]):
 
     def __contains__(self, program: object) -> bool:
         return program in self.programs
+
+
+def programs_below(directory: Path) -> tuple[Program, ...]:
+    """The programs in the `PROGRAMS` of all test files below a directory."""
+    found: list[Program] = []
+    for path in sorted(directory.rglob("test_*.py")):
+        if "PROGRAMS = Programs()" in path.read_text():
+            found.extend(_load(path).PROGRAMS)
+    return tuple(found)
+
+
+def _load(path: Path) -> Any:
+    """A test file as a module of another name than pytest gives it."""
+    name = f"programs_of_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from types import CellType
 from typing import TYPE_CHECKING
 
+from bytecap.errors import UnsupportedValue
 from bytecap.values.base import Value
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
     from bytecap.tracer import Tracer
+
+EMPTY_CELL = CellType()
+IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
+"""Whether a cell is empty: all empty cells are equal."""
 
 
 class CellValue(Value):
@@ -35,20 +42,26 @@ class CellValue(Value):
 
     def get(self, tracer: Tracer, name: str, *, own: bool = False) -> Value:
         """The content; an empty cell raises NameError in the evaluated program (`own`: of the running function)."""
-        if not self.loaded:
-            assert self.real is not None
-            self.loaded = True
-            try:
-                self.content = tracer.wrap(self.real.cell_contents, self.content_source)
-            except ValueError:
-                self.content = None
-        if self.content is None:
+        if self.is_empty(tracer):
             if own:
                 message = f"cannot access local variable '{name}' where it is not associated with a value"
                 raise tracer.raises(UnboundLocalError, message)
             message = f"cannot access free variable '{name}' where it is not associated with a value in enclosing scope"
             raise tracer.raises(NameError, message)
+        assert self.content is not None
         return self.content
+
+    def is_empty(self, tracer: Tracer) -> bool:
+        """Whether it holds nothing."""
+        if not self.loaded:
+            assert self.real is not None
+            try:
+                real = self.real.cell_contents
+            except ValueError:
+                raise UnsupportedValue("a variable of an outer function that has no value yet") from None
+            self.loaded = True
+            self.content = tracer.wrap(real, self.content_source)
+        return self.content is None
 
     def set(self, tracer: Tracer, value: Value | None) -> None:
         self.loaded = True

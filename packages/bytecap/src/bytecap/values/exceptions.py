@@ -5,12 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from bytecap.effects import RaiseEffect
 from bytecap.errors import StageError, UnsupportedMutation
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import TupleValue
+from stagewire.capture import Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -41,9 +43,16 @@ class UnknownText(Value):
 
 
 class TracebackValue(Value):
-    """The traceback of an exception of the evaluated program: it is there, and nothing more is known of it."""
+    """The traceback of an exception of the evaluated program: it is there, and begins in the captured frame.
 
-    __slots__ = ()
+    line: where that frame was; no other frame of it is known.
+    """
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: int, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.line = line
 
     def python_type(self) -> type:
         return TracebackType
@@ -57,11 +66,10 @@ def builtin_base(cls: type) -> type:
 class ExceptionValue(ObjectValue):
     """An exception instance.
 
-    arguments: `args`. given: positional and keyword arguments of the C `__init__`, None before it ran. raised:
-    whether it has a traceback.
+    arguments: `args`. given: positional and keyword arguments of the C `__init__`. traceback: as it was raised last.
     """
 
-    __slots__ = ("arguments", "cause", "context", "given", "raised", "suppress", "traceback")
+    __slots__ = ("arguments", "cause", "context", "given", "suppress", "traceback")
 
     def __init__(self, cls: type, arguments: list[Value], *, real: Any = None) -> None:
         super().__init__(cls, real=real)
@@ -76,8 +84,6 @@ class ExceptionValue(ObjectValue):
 
     def initialise(self, tracer: Tracer, args: list[Value], kwargs: dict[str, Value]) -> None:
         """`__init__` of the builtin class."""
-        if self.real is not None:
-            raise UnsupportedMutation(f"__init__ of an outside {self.describe()}")
         base = builtin_base(self.cls)
         if kwargs and not issubclass(base, (AttributeError, NameError, ImportError)):
             raise tracer.raises(TypeError, f"{self.cls.__name__}() takes no keyword arguments")
@@ -129,9 +135,6 @@ class ExceptionValue(ObjectValue):
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
         from bytecap.operations import collect
 
-        is_field = name == "args" or (name.startswith("__") and name != "__traceback__")
-        if self.real is not None and is_field:
-            raise UnsupportedMutation(f"cannot set {name} of an outside exception")
         match name:
             case "__traceback__":
                 self.traceback = value
@@ -159,14 +162,18 @@ class ExceptionValue(ObjectValue):
         notes.call_method(tracer, "append", [note], {})
         return NONE
 
+    def note_raise(self, tracer: Tracer) -> None:
+        """Raised now: by the program, or on its behalf by what it calls."""
+        traceback = self.traceback = tracer.traceback()
+        if self.real is not None:
+            tracer.effects.append(RaiseEffect(self, traceback.line))
+
     def follow(self, current: Value) -> None:
         """Raised while `current` is handled, which becomes the context (cycles are cut, as CPython does)."""
         if current is self:
             return
-        if self.real is not None:
-            raise UnsupportedMutation("raising an outside exception while another one is handled")
         link = current
-        while isinstance(link, ExceptionValue):
+        while isinstance(link, ExceptionValue) and link.real is None:
             if link.context is self:
                 link.context = NONE
             link = link.context
@@ -211,4 +218,9 @@ class ExceptionValue(ObjectValue):
         for name, value in links.items():
             if not isinstance(value, Constant) or value.value:
                 self._store(emitter, name, value)
+        if self.traceback.source is not None:
+            self._store(emitter, "__traceback__", self.traceback)
+        elif isinstance(self.traceback, TracebackValue):
+            emitter.load(self)
+            emitter.raised_at(self.traceback.line)
         emitter.load(self)

@@ -102,11 +102,19 @@ class SetValue(Value):
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        members = self.in_order()
-        for member in members:
-            emitter.load(member)
-        emitter.build_tuple(len(members))
+        keys = self._insertions()
+        for key in keys:
+            emitter.load(self.members[key])
+        emitter.build_tuple(len(keys))
         emitter.call_helper("new_set", self.cls, arguments=1)
+
+    def _insertions(self) -> list[Hashable]:
+        """The members' keys in an order of insertion that ends in this set's order of iteration."""
+        wanted = list(self.order)
+        for keys in (wanted, list(self.members)):
+            if list(self.cls(keys)) == wanted:
+                return keys
+        raise CannotRebuild("a set whose order of iteration depends on how it grew and shrank")
 
 
 class SetIterator(IteratorValue):

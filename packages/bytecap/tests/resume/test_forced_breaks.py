@@ -1,0 +1,58 @@
+"""Property: a break at any instruction of any program changes nothing that a user can see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from bytecap import Broke, Refused, optimize
+from bytecap.testing import check
+from bytecap.testing.breaking import ForcedBreak, each, forced_breaks, once
+from bytecap.testing.programs import programs_below
+from bytecap.testing.strategies import arguments, define, sources
+
+CORPUS = programs_below(Path(__file__).parent.parent)
+RULES = st.one_of(st.integers(0, 80).map(once), st.integers(0, 20).map(each))
+
+
+def check_broken(make, rule):
+    """Assert that the program is as plain with these breaks."""
+    with forced_breaks(rule) as forced:
+        report = check(make, whole=False)
+    assert "BC014" not in report.codes, report.events
+    refused = [event for event in report.events if isinstance(event, Refused) and isinstance(event.error, ForcedBreak)]
+    event(f"{min(forced.breaks, 10)} breaks, {len(refused)} refused")
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],  # a program does not shrink
+)
+@given(program=st.sampled_from(CORPUS), rule=RULES)
+def test_corpus(program, rule):
+    check_broken(program.make, rule)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(source=sources(), make_arguments=arguments(), rule=RULES)
+def test_generated(source, make_arguments, rule):
+    function = define(source)
+    check_broken(lambda: (function, make_arguments(function)), rule)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 9])
+def test_breaks_are_forced(count):
+    def program(x):
+        y = x + 1
+        return y * 2
+
+    with forced_breaks(each(count)) as forced:
+        report = check(lambda: (program, ((1,), {})), whole=False)
+    assert (forced.breaks > 0) == (count < 9)
+    assert [type(event) for event in report.events if isinstance(event, Broke)] == [Broke] * forced.breaks
+    assert optimize(program, lambda capture, inputs: None)(1) == 4
