@@ -60,9 +60,27 @@ def new_defaultdict(items: dict[Any, Any], factory: Any) -> defaultdict[Any, Any
     return defaultdict(factory, items)
 
 
-def new_set(items: tuple[Any, ...], cls: type) -> Any:
-    """A set or frozenset."""
-    return cls(items)
+class _Filler:
+    """Takes the place in a set that a member with this hash would take."""
+
+    __slots__ = ("hash",)
+
+    def __init__(self, hash_: int) -> None:
+        self.hash = hash_
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
+def new_set(items: tuple[Any, ...], cls: type, holes: tuple[int, ...] = ()) -> Any:
+    """A set or frozenset; holes: hashes of members that were there while it grew, and went."""
+    if not holes:
+        return cls(items)
+    fillers = [_Filler(hole) for hole in holes]
+    made: set[Any] = set(fillers)
+    made.update(items)
+    made.difference_update(fillers)
+    return made
 
 
 def new_deque(items: list[Any]) -> deque[Any]:

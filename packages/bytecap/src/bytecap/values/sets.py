@@ -6,10 +6,13 @@ The order in which a set is iterated depends on its history. `order` is a host s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import itertools
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
+from bytecap.keys import is_lasting_key
+from bytecap.rebuild import new_set
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.mappings import DictValue
@@ -102,19 +105,34 @@ class SetValue(Value):
         return call_table_method(tracer, self, name, args, kwargs)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        keys = self._insertions()
+        keys, holes = _growth(self.cls, list(self.order), list(self.members))
         for key in keys:
             emitter.load(self.members[key])
         emitter.build_tuple(len(keys))
-        emitter.call_helper("new_set", self.cls, arguments=1)
+        emitter.call_helper("new_set", self.cls, *([holes] if holes else []), arguments=1)
 
-    def _insertions(self) -> list[Hashable]:
-        """The members' keys in an order of insertion that ends in this set's order of iteration."""
-        wanted = list(self.order)
-        for keys in (wanted, list(self.members)):
-            if list(self.cls(keys)) == wanted:
-                return keys
-        raise CannotRebuild("a set whose order of iteration depends on how it grew and shrank")
+
+def _growth(cls: type, wanted: list[Hashable], inserted: list[Hashable]) -> tuple[list[Hashable], tuple[int, ...]]:
+    """(order of insertion, holes) for `new_set` such that the set is iterated in the wanted order."""
+    if not all(map(is_lasting_key, wanted)):
+        return wanted, ()  # nobody knows the order of objects in the order of their addresses
+    for keys in (wanted, inserted, *map(list, itertools.islice(itertools.permutations(reversed(wanted)), 5040))):
+        if list(cls(keys)) == wanted:
+            return keys, ()
+    if cls is set:
+        for holes in _holes(len(wanted)):
+            if list(new_set(tuple(wanted), set, holes)) == wanted:
+                return wanted, holes
+    raise CannotRebuild("a set whose order of iteration depends on how it grew and shrank")
+
+
+def _holes(size: int) -> Iterator[tuple[int, ...]]:
+    """One member that went from any place of the table, or several of its first."""
+    places = max(8, 8 * size)
+    for place in range(places):
+        yield (place,)
+    for count in range(2, places):
+        yield tuple(range(count))
 
 
 class SetIterator(IteratorValue):
