@@ -14,7 +14,7 @@ from bytecap.testing.breaking import ForcedBreak, each, forced_breaks, once
 from bytecap.testing.programs import programs_below
 from bytecap.testing.strategies import arguments, define, sources
 
-# A set that is rebuilt is iterated in the same order, but where a later member goes depends on what was taken out before.
+# A rebuilt set is iterated in the same order, but where a later member goes depends on what was taken out before.
 OF_HISTORY = {"the_order_of_sets"}
 CORPUS = [program for program in programs_below(Path(__file__).parent.parent) if str(program) not in OF_HISTORY]
 RULES = st.one_of(st.integers(0, 80).map(once), st.integers(0, 20).map(each))
