@@ -29,8 +29,8 @@ from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove
 from bytecap.options import Options
 from bytecap.raising import raising_code
 from bytecap.registry import register
-from bytecap.resume.points import Resumption, Segment
-from bytecap.stage import Break, CaptureResult, capture, place
+from bytecap.resume.breaks import Breaks
+from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
 from stagewire.capture import Capture, Source
 from stagewire.errors import StageError
@@ -67,9 +67,7 @@ class Engine:
         self._lock = threading.RLock()
         register(self)
         self._roots: set[CodeType] = set()
-        self._resumptions: dict[CodeType, Resumption] = {}
-        self._segments: dict[CodeType, tuple[Resumption, Segment]] = {}
-        self._drivers: set[CodeType] = set()
+        self._breaks = Breaks(lambda driver: skip(driver, self.owner))
         self._changing: dict[CodeType, frozenset[Source]] = {}
         self._pending: dict[CodeType, list[Entry]] = {}
         self._limited: set[CodeType] = set()
@@ -119,9 +117,9 @@ class Engine:
 
     def _is_wanted(self, view: FrameView) -> bool:
         code = view.code
-        if code in self._drivers:
+        if self._breaks.is_driver(code):
             return False
-        return code in self._roots or code in self._segments or is_wanted(view)
+        return code in self._roots or self._breaks.is_segment(code) or is_wanted(view)
 
     def reset(self) -> None:
         """Drop all versions, refusals, and what was reported."""
@@ -191,27 +189,14 @@ class Engine:
 
     def _broken(self, view: FrameView, error: CannotCapture, reason: str | None) -> Entry | None:
         """The entry of a frame whose graph ends at an instruction; None where nothing is won by that."""
-        trail = error.trail
-        if self.fullgraph or trail is None or not trail.indices:
+        if self.fullgraph or error.trail is None:
             return None
-        resumption, segment = self._resumption(view.code)
-        indices = None if segment is None else segment.indices
-        last = trail.indices[-1] if indices is None else indices[trail.indices[-1]]
-        if last is None or not resumption.is_possible:
-            return None
-        resumption.add_break(last)
-        self._adopt_segments(resumption)
-        first = sum(1 for index in trail.indices if _is_head(index, resumption, segment))
         start = time.perf_counter()
         changing = self._changing.get(view.code, frozenset())
-        for count in trail.stops(first):
-            index = trail.indices[count]
-            own = index if indices is None else indices[index]
-            if own is None or not resumption.can_enter(own):
-                continue
+        for until in self._breaks.places(view.code, error.trail):
             try:
-                result = capture(view, self.options, Break(count, resumption, segment), changing)
-                if not result.has_graph and not resumption.segments:
+                result = capture(view, self.options, until, changing)
+                if not result.has_graph and not until.resumption.segments:
                     return None
                 # What led to the break is guarded too: on another way the frame may be captured whole.
                 guard = compile_guards(
@@ -221,26 +206,10 @@ class Engine:
                     inputs=result.input_sources,
                 )
             except (CannotRebuild, CannotCapture, GuardError):
-                continue
+                continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
             return self._entry(view, result, guard, reason, start, whole=False)
         return None
-
-    def _resumption(self, code: CodeType) -> tuple[Resumption, Segment | None]:
-        if code in self._segments:
-            return self._segments[code]
-        known = self._resumptions.get(code)
-        if known is None:
-            known = self._resumptions[code] = Resumption(code, self._adopt_driver)
-        return known, None
-
-    def _adopt_driver(self, code: CodeType) -> None:
-        self._drivers.add(code)
-        skip(code, self.owner)
-
-    def _adopt_segments(self, resumption: Resumption) -> None:
-        for segment in resumption.segments.values():
-            self._segments.setdefault(segment.code, (resumption, segment))
 
     def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
         error.__context__ = None
@@ -305,12 +274,6 @@ class Engine:
     def _tell(self, event: Event) -> None:
         if self.on_event is not None:
             self.on_event(event)
-
-
-def _is_head(index: int, resumption: Resumption, segment: Segment | None) -> bool:
-    if segment is None:
-        return index < resumption.start
-    return segment.indices[index] is None
 
 
 def _same_work(old: Capture, new: Capture) -> bool:

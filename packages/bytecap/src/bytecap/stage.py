@@ -17,7 +17,6 @@ from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
     CannotCapture,
-    CannotRebuild,
     EvaluatorFault,
     NoTensorWork,
     RaisedInCapture,
@@ -29,8 +28,8 @@ from bytecap.guarding import global_state
 from bytecap.modes import guard_modes
 from bytecap.options import Options
 from bytecap.replacement import replacement_code
+from bytecap.resume.breaks import Break
 from bytecap.resume.leave import emit_leave
-from bytecap.resume.points import Resumption, Segment
 from bytecap.signals import NotConcrete, PythonRaise
 from bytecap.tracer import Tracer
 from bytecap.trail import Trail
@@ -73,26 +72,6 @@ class CaptureResult:
     def input_sources(self) -> tuple[Source, ...]:
         """Where the graph's inputs are read; none when the graph is not called."""
         return tuple(item.source for item in self.capture.inputs) if self.has_graph else ()
-
-
-@dataclass(frozen=True)
-class Break:
-    """Where a capture is to end before its frame does.
-
-    count: how many instructions the frame executes in the capture. resumption: of the frame's code, or of the code
-    that it is a segment of.
-    """
-
-    count: int
-    resumption: Resumption
-    segment: Segment | None = None
-
-    def index_of(self, pc: int) -> int:
-        """The instruction of the resumption's code that the frame's instruction `pc` is."""
-        index = pc if self.segment is None else self.segment.indices[pc]
-        if index is None:
-            raise CannotRebuild("a segment that broke before its first instruction")
-        return index
 
 
 def capture(
