@@ -41,6 +41,16 @@ def test_breaks_are_listed_once_with_their_counts(capsys):
     assert "holds while" in text
 
 
+def test_checks_of_data_are_shown():
+    def program(x):
+        assert (x > 0).all()
+        return x.log()
+
+    explanation = stagefold.explain(program, torch.ones(2))
+    assert explanation.breaks == ()
+    assert f"runs plain if these raise (1): {__file__}:{program.__code__.co_firstlineno + 1}" in str(explanation)
+
+
 def test_a_whole_graph_has_no_breaks():
     explanation = stagefold.explain(lambda x, scale: x.sin() * scale, torch.ones(2), 3)
     assert len(explanation.graphs) == 1

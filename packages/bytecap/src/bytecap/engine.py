@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
@@ -22,6 +23,8 @@ from typing import Any
 from bytecap import marks
 from bytecap.callees import is_wanted
 from bytecap.changing import changed_number
+from bytecap.checked import Checked
+from bytecap.checks import CannotUndo, Distrust
 from bytecap.errors import CannotCapture, CannotRebuild, NoTensorWork, RaisedInCapture, RecompileLimit, UnsupportedFrame
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.guards import GuardError, compile_guards, explain
@@ -29,10 +32,10 @@ from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove
 from bytecap.options import Options
 from bytecap.raising import raising_code
 from bytecap.registry import register
-from bytecap.resume.breaks import Breaks
+from bytecap.resume.breaks import Break, Breaks
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
-from stagewire.capture import Capture, Source
+from stagewire.capture import Capture, Check, Source
 from stagewire.errors import StageError
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
@@ -69,6 +72,7 @@ class Engine:
         self._roots: set[CodeType] = set()
         self._breaks = Breaks(lambda driver: skip(driver, self.owner))
         self._changing: dict[CodeType, frozenset[Source]] = {}
+        self._distrust = Distrust()
         self._pending: dict[CodeType, list[Entry]] = {}
         self._limited: set[CodeType] = set()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
@@ -130,6 +134,7 @@ class Engine:
             self._limited.clear()
             self._reported.clear()
             self._changing.clear()
+            self._distrust.clear()
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
         """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
@@ -147,15 +152,22 @@ class Engine:
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
         start = time.perf_counter()
         try:
-            result = capture(view, self.options, changing=self._changing.get(view.code, frozenset()))
+            result = self._evaluate(view)
             guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
         except (NoTensorWork, RaisedInCapture) as error:
             return self._refuse(view, error)
+        except CannotUndo:
+            self._distrust.add(view.code)
+            return self._capture(view, reason)
         except CannotCapture as error:
             return self._broken(view, error, reason) or self._refuse(view, error)
         except GuardError as error:
             return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
         return self._entry(view, result, guard, reason, start, whole=True)
+
+    def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
+        changing = self._changing.get(view.code, frozenset())
+        return capture(view, self.options, until, changing, assumes=view.code not in self._distrust)
 
     def _entry(
         self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, start: float, *, whole: bool
@@ -166,13 +178,40 @@ class Engine:
             self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
         if compiled is None and result.has_graph:
             try:
-                compiled = plain(self.backend(result.capture, result.example_inputs))
+                compiled = plain(self._checked(view.code, result, self.backend(result.capture, result.example_inputs)))
             except StageError as error:
                 if self.fullgraph or not error.refuses_program:
                     raise
                 self.report(view.code, error, Refused(error))
                 return Entry(guard, view.code, error.with_traceback(None))
         return Entry(guard, result.replacement(compiled), _Compiled(result.capture, compiled), closed=whole)
+
+    def _checked(self, code: CodeType, result: CaptureResult, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The backend's callable, which looks at the checks of the capture if there are any."""
+        checks = result.capture.checks
+        if not checks:
+            return compiled
+        weakly = weakref.ref(self)
+
+        def on_failure() -> None:
+            engine = weakly()
+            if engine is not None:
+                engine.on_failed_check(code, checks)
+
+        return Checked(compiled, len(checks), result.written, on_failure)
+
+    def on_failed_check(self, code: CodeType, checks: tuple[Check, ...]) -> None:
+        """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
+        lines = ", ".join(str(line) for check in checks for line in check.lines)
+        _log.info("%s: a runtime check does not hold, the frame runs plain (%s)", code.co_qualname, lines)
+        with self._lock:
+            if not self._distrust.count(code) or self.fullgraph:
+                return
+            self._distrust.add(code)
+            self._pending.pop(code, None)
+            for entry in entries(code, self.owner):
+                if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
+                    remove_entry(code, entry)
 
     def _compiled_before(self, code: CodeType, new: Capture) -> Callable[..., Any] | None:
         """The callable of an earlier capture that differs in its guards alone.
@@ -192,10 +231,9 @@ class Engine:
         if self.fullgraph or error.trail is None:
             return None
         start = time.perf_counter()
-        changing = self._changing.get(view.code, frozenset())
         for until in self._breaks.places(view.code, error.trail):
             try:
-                result = capture(view, self.options, until, changing)
+                result = self._evaluate(view, until)
                 if not result.has_graph and not until.resumption.segments:
                     return None
                 # What led to the break is guarded too: on another way the frame may be captured whole.
@@ -205,6 +243,9 @@ class Engine:
                     objects={**result.objects, **error.objects},
                     inputs=result.input_sources,
                 )
+            except CannotUndo:
+                self._distrust.add(view.code)
+                return self._capture(view, reason)
             except (CannotRebuild, CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
@@ -277,4 +318,10 @@ class Engine:
 
 
 def _same_work(old: Capture, new: Capture) -> bool:
-    return (old.graph, old.functions, old.inputs, old.state) == (new.graph, new.functions, new.inputs, new.state)
+    return (old.graph, old.functions, old.inputs, old.state, len(old.checks)) == (
+        new.graph,
+        new.functions,
+        new.inputs,
+        new.state,
+        len(new.checks),
+    )

@@ -28,6 +28,7 @@ class GraphBuilder:
         self.inputs: list[Input] = [] if outer is None else outer.inputs
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
         self.hidden: set[str] = set()
+        self.is_body = outer is not None
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 
     def name(self, hint: str) -> str:

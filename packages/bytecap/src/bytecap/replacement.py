@@ -1,6 +1,7 @@
 """The code that runs in a frame's place while its guards hold.
 
     replacement ::= call of the compiled graph, rebuilt result, side effects, return
+                  | call of the compiled graph, whose checks fail: call of the function itself, return
 
 The graph's inputs were read by the guard program already, in C: it hands them over as the tuple
 in the local `hook.INPUTS`.
@@ -13,14 +14,18 @@ from types import CodeType
 from typing import Any
 
 from bytecap.assembler import Assembler, assemble
+from bytecap.checked import emit_plain_run
 from bytecap.emit import Emitter
 from bytecap.hook import INPUTS
 
 
-def replacement_code(code: CodeType, emitter: Emitter, compiled: Callable[..., Any] | None) -> CodeType:
+def replacement_code(
+    code: CodeType, emitter: Emitter, compiled: Callable[..., Any] | None, *, checked: bool = False
+) -> CodeType:
     """Code with the arguments and free variables of `code`.
 
     emitter: what follows the graph call. compiled: `compiled(*inputs) -> tuple of outputs`, or None for no call.
+    checked: it gives None where the function is to run plain.
     """
     head = Assembler(code.co_firstlineno)
     if compiled is not None:
@@ -29,6 +34,8 @@ def replacement_code(code: CodeType, emitter: Emitter, compiled: Callable[..., A
         head.constant(None)
         head.store_local(INPUTS)
         head.call_with_tuple()
+        if checked:
+            emit_plain_run(head, code, emitter.names)
         if emitter.outputs:
             head.unpack(len(emitter.outputs))
             for name in emitter.outputs:

@@ -47,6 +47,7 @@ class CaptureResult:
 
     capture: the document. guards: its conditions, the torch state first. objects: the live objects that
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
+    written: positions of the inputs that are put back where a check fails.
     """
 
     capture: Capture
@@ -55,6 +56,7 @@ class CaptureResult:
     example_inputs: tuple[torch.Tensor, ...]
     emitter: Emitter
     code: CodeType
+    written: tuple[int, ...] = ()
 
     @property
     def has_graph(self) -> bool:
@@ -64,9 +66,13 @@ class CaptureResult:
     def replacement(self, compiled: Callable[..., Any] | None) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
 
+        With checks, `compiled` is a `Checked`: None makes the function run plain.
+
         The guard program that stands before it must hand over the values at `input_sources`.
         """
-        return replacement_code(self.code, self.emitter, compiled if self.has_graph else None)
+        return replacement_code(
+            self.code, self.emitter, compiled if self.has_graph else None, checked=bool(self.capture.checks)
+        )
 
     @property
     def input_sources(self) -> tuple[Source, ...]:
@@ -79,17 +85,20 @@ def capture(
     options: Options | None = None,
     until: Break | None = None,
     changing: frozenset[Source] = frozenset(),
+    *,
+    assumes: bool = True,
 ) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
+    assumes: whether branches on data may be taken to raise nothing (see `checks`).
     """
     options = Options() if options is None else options
     refusal = frame_refusal(view.code)
     if refusal is not None:
         raise refusal
-    tracer = Tracer(changing)
+    tracer = Tracer(changing, assumes=assumes)
     state = global_state()
     trail = Trail(None if until is None else until.count)
     with capture_environment():
@@ -97,6 +106,7 @@ def capture(
             frame = _first_frame(tracer, view)
             frame.trail = trail
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
+            written = tracer.checks.written_inputs(tracer)
         except Exception as error:
             refused = _as_refusal(error)
             refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
@@ -105,11 +115,11 @@ def capture(
                 known = tracer.fault is not None and tracer.fault[0] is error
                 refused.where = str(tracer.fault[1]) if known else place(view.code)  # type: ignore[index]
             raise refused from refused.__cause__
-    return _result(tracer, view, state, emitter)
+    return _result(tracer, view, state, emitter, written)
 
 
-def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter) -> CaptureResult:
-    graph = tracer.graph.finish(list(emitter.outputs))
+def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: tuple[str, ...]) -> CaptureResult:
+    graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)
     guards = (state, *tracer.guards.all())
     document = Capture(
@@ -120,6 +130,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter) -> 
         state=state,
         portable=not tracer.places.held,
         functions=tuple(tracer.graph.functions),
+        checks=tracer.checks.documents(len(emitter.outputs)),
     )
     examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
     return CaptureResult(
@@ -129,6 +140,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter) -> 
         tuple(examples[item.value.name] for item in inputs),  # type: ignore[misc]
         emitter,
         view.code,
+        tuple(number for number, item in enumerate(inputs) if item.value.name in written),
     )
 
 

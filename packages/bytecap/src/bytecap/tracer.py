@@ -17,6 +17,7 @@ from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
+from bytecap.checks import Checks
 from bytecap.environment import torch_modes
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
@@ -56,11 +57,12 @@ _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, typ
 class Tracer:
     """Everything that one capture knows; abstract values take it as their first argument.
 
-    changing: where numbers are that the capture must not fix.
+    changing: where numbers are that the capture must not fix. assumes: whether it may assume that data raises nothing.
     """
 
-    def __init__(self, changing: frozenset[Source] = frozenset()) -> None:
+    def __init__(self, changing: frozenset[Source] = frozenset(), *, assumes: bool = True) -> None:
         self.changing = changing
+        self.checks = Checks(assumes)
         self.graph = GraphBuilder()
         self.names = Names()
         self.guards = GuardSet(self.names)

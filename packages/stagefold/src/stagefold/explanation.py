@@ -119,6 +119,9 @@ def _graph_lines(number: int, graph: Capture) -> Iterator[str]:
         results = ", ".join(value.name for value in node.results)
         line = "" if node.line is None else f"    # {node.line.file}:{node.line.line}"
         yield f"  {results} = {node.target}{line}" if results else f"  {node.target}{line}"
+    lines = [f"{line.file}:{line.line}" for check in graph.checks for line in check.lines]
+    if lines:
+        yield f"  runs plain if these raise ({len(lines)}): {', '.join(lines)}"
     yield f"  holds while ({len(graph.guards)}):"
     for guard in graph.guards:
         if not isinstance(guard, GlobalState):

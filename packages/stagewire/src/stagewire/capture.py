@@ -1,10 +1,11 @@
 """`Capture`: what bytecap saw of one Python frame.
 
-capture ::= code input* symbol* guard* graph function*
+capture ::= code input* symbol* guard* graph function* check*
 input   ::= value source role
 source  ::= local | global | cell | constant | attribute | item | ...       (a path to a Python value)
 guard   ::= kind source payload                                             (a condition on that value)
 function::= name forward:graph backward:graph?                              (a gradient that the program defines)
+check   ::= output line*                                                (a condition on data that the graph computes)
 """
 
 from __future__ import annotations
@@ -255,6 +256,16 @@ class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     once: bool = False
 
 
+class Check(msgspec.Struct, frozen=True):
+    """What the capture took for true of the data: the graph's output number `output`, a bool without dimensions.
+
+    Where it is false, the call is undone and the program runs plain. lines: the branches that it stands for.
+    """
+
+    output: int
+    lines: tuple[SourceLine, ...] = ()
+
+
 CUSTOM = "custom."
 """What the target of a node begins with that applies one of the capture's functions."""
 
@@ -274,3 +285,4 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     state: GlobalState = GlobalState(grad_enabled=True)
     portable: bool = True
     functions: tuple[CustomFunction, ...] = ()
+    checks: tuple[Check, ...] = ()

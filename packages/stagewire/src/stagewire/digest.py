@@ -24,6 +24,7 @@ from stagewire.notation import fields_of
 
 _DROPPED: dict[type[msgspec.Struct], frozenset[str]] = {
     capture.Capture: frozenset({"code"}),
+    capture.Check: frozenset({"lines"}),
     grad.Grad: frozenset({"partition"}),
     loop.LoopGraph: frozenset({"decisions"}),
     loop.Kernel: frozenset({"name", "origins"}),

@@ -92,6 +92,9 @@ REFUSALS = (
     ),
     Refusal("C8", "capture_with_function", "return %d", "return %d, %d", "takes 2 values and gives 2, not 2 and 1"),
     Refusal("C8", "capture_with_function", "saved = 1", "saved = 1\n      written = (1,)", "there is no result 1"),
+    Refusal("C10", "capture_with_check", "output=1", "output=2", "output 2 is no computed bool without dimensions"),
+    Refusal("C10", "capture_with_check", "output=1", "output=0", "output 0 is no computed bool without dimensions"),
+    Refusal("C10", "capture_with_check", "%a: b8[] =", "%a: b8[1] =", "output 1 is no computed bool"),
     Refusal(
         "C9", "capture_with_function", "custom.scale(", "custom.other(", "custom.other is no function of this document"
     ),

@@ -10,6 +10,7 @@ C7 a document that names a handle is not portable
 C8 a custom function has a name of its own, and graphs with as many inputs and outputs as it says; the operands are the
    forward's first inputs
 C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
+C10 a check names an output of the graph that is a bool tensor without dimensions
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from stagewire import capture
 from stagewire.capture import Capture, Guard, Source, Symbol
 from stagewire.expr import Dim
-from stagewire.graph import Arg, HandleRef, leaves, references
+from stagewire.graph import Arg, HandleRef, Ref, leaves, references
 from stagewire.types import ScalarType, TensorType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.functions import all_graphs, check_functions
@@ -35,12 +36,23 @@ def check_capture(document: Capture) -> Faults:
     yield from _check_inputs(document)
     yield from check_symbols(document.symbols, ("symbols",))
     yield from check_functions(document, symbols)
+    yield from _check_checks(document)
     for position, symbol in enumerate(document.symbols):
         yield from _check_source(symbol.source, ("symbols", position))
     for position, guard in enumerate(document.guards):
         yield from _check_guard(guard, symbols, ("guards", position))
     if document.portable:
         yield from _check_portable(document)
+
+
+def _check_checks(document: Capture) -> Faults:
+    types = {value.name: value.type for node in document.graph.nodes for value in node.results}
+    outputs = document.graph.outputs
+    for position, check in enumerate(document.checks):
+        output = outputs[check.output] if 0 <= check.output < len(outputs) else None
+        type_ = types.get(output.name) if isinstance(output, Ref) else None
+        if not isinstance(type_, TensorType) or type_.dtype != "bool" or type_.shape:
+            yield Fault("C10", f"output {check.output} is no computed bool without dimensions", ("checks", position))
 
 
 def declared_symbols(symbols: tuple[Symbol, ...]) -> Symbols:
