@@ -255,7 +255,7 @@ def test_broken_constraints_are_refused(refusal: Refusal) -> None:
     assert any(refusal.says in fault.message for fault in found), list(faults(document))
     with pytest.raises(VerifyError) as error:
         verify(document)
-    assert re.search(r"^SW003: \[[A-Z]\d\] ", str(error.value))
+    assert re.search(r"^SW003: \[[A-Z]\d+\] ", str(error.value))
     assert re.search(r"^> +\d+ \|.*\S", str(error.value), re.MULTILINE), "no window of printed lines"
 
 
@@ -276,7 +276,7 @@ def test_every_label_is_in_the_readme() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("kind", ["capture_with_function", "grad", "prim", "loop", "program"])
+@pytest.mark.parametrize("kind", ["capture_with_function", "capture_with_check", "grad", "prim", "loop", "program"])
 def test_the_documents_that_the_examples_change_verify(kind: str) -> None:
     verify(parse_document((DOCUMENTS / f"{kind}.txt").read_text()))
 
