@@ -60,6 +60,9 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "laguerre_polynomial_l": _row("x y", "special_laguerre_polynomial_l.default"),
     "legendre_polynomial_p": _row("x y", "special_legendre_polynomial_p.default"),
     "polygamma": _row("n x", "polygamma.default"),
+    "gcd": _row("x y", "gcd.default"),
+    "lcm": _row("x y", "lcm.default"),
+    "frexp": _row("x", "frexp.Tensor"),
     # random
     "rand": _row("shape dtype", "rand.default", "dtype", draws=True),
     "randn": _row("shape dtype", "randn.default", "dtype", draws=True),
@@ -78,6 +81,7 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "binomial": _row("count prob", "binomial.default", draws=True),
     "standard_gamma": _row("shape", "_standard_gamma.default", draws=True),
     "multinomial": _row("weights count replacement", "multinomial.default", draws=True),
+    "rrelu": _row("x noise low high training", "rrelu_with_noise_functional.default", draws=True),
     # scan
     "cummax": _row("x dim", "cummax.default"),
     "cummin": _row("x dim", "cummin.default"),
@@ -90,10 +94,12 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "nanmedian": _row("x dim", "nanmedian.dim"),
     "mode": _row("x dim", "mode.default"),
     "searchsorted": _row("boundaries values out_int32 right", "searchsorted.Tensor", "out_int32 right"),
+    "histc": _row("x bins low high", "histc.default"),
     # indexing
     "scatter_reduce": _row("x dim index src reduce include_self", "scatter_reduce.two", "include_self"),
     "index_reduce": _row("x dim index src reduce include_self", "index_reduce.default", "include_self"),
     "put": _row("x index source accumulate", "put.default"),
+    "nonzero_static": _row("x size fill_value", "nonzero_static.default", "size fill_value"),
     # windows
     "max_pool2d": _row("x kernel stride padding dilation ceil_mode", "max_pool2d_with_indices.default"),
     "max_pool2d_backward": _row(
@@ -125,6 +131,7 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "fractional_max_pool3d_backward": _row("grad x kernel size indices", "fractional_max_pool3d_backward.default"),
     "max_unpool2d": _row("x indices size", "max_unpool2d.default"),
     "max_unpool3d": _row("x indices size stride padding", "max_unpool3d.default"),
+    "col2im": _row("x size kernel dilation padding stride", "col2im.default"),
     # resampling
     "upsample_nearest_backward1d": _row("grad out size scale", "upsample_nearest1d_backward.default"),
     "upsample_nearest_backward2d": _row("grad out size scale_h scale_w", "upsample_nearest2d_backward.default"),
@@ -150,6 +157,18 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "upsample_cubic_aa2d": _row("x out align_corners scale_h scale_w", "_upsample_bicubic2d_aa.default"),
     "grid_sample2d": _row("x grid interpolation padding align_corners", "grid_sampler_2d.default"),
     "grid_sample3d": _row("x grid interpolation padding align_corners", "grid_sampler_3d.default"),
+    "upsample_linear_aa_backward2d": _row(
+        "grad out size align_corners scale_h scale_w", "_upsample_bilinear2d_aa_backward.default"
+    ),
+    "upsample_cubic_aa_backward2d": _row(
+        "grad out size align_corners scale_h scale_w", "_upsample_bicubic2d_aa_backward.default"
+    ),
+    "grid_sample2d_backward": _row(
+        "grad x grid interpolation padding align_corners wanted", "grid_sampler_2d_backward.default"
+    ),
+    "grid_sample3d_backward": _row(
+        "grad x grid interpolation padding align_corners wanted", "grid_sampler_3d_backward.default"
+    ),
     # spectra
     "complex": _row("real imag", "complex.default"),
     "view_as_real": _row("z", "view_as_real.default"),
@@ -158,4 +177,56 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "fft_r2c": _row("x dims normalization onesided", "_fft_r2c.default"),
     "fft_c2r": _row("z dims normalization last_dim_size", "_fft_c2r.default"),
     "fft_c2c": _row("z dims normalization forward", "_fft_c2c.default"),
+    # linalg
+    "cholesky": _row("x upper", "linalg_cholesky_ex.default", "upper"),
+    "cholesky_solve": _row("b factor upper", "cholesky_solve.default"),
+    "cholesky_inverse": _row("factor upper", "cholesky_inverse.default"),
+    "inverse": _row("x", "linalg_inv_ex.default"),
+    "solve": _row("a b left", "_linalg_solve_ex.default", "left"),
+    "solve_triangular": _row(
+        "a b upper left unitriangular", "linalg_solve_triangular.default", "upper left unitriangular"
+    ),
+    "lu_factor": _row("x pivot", "linalg_lu_factor_ex.default", "pivot"),
+    "lu_unpack": _row("lu pivots data order", "lu_unpack.default"),
+    "lu": _row("x pivot", "linalg_lu.default", "pivot"),
+    "lu_solve": _row("lu pivots b left adjoint", "linalg_lu_solve.default", "left adjoint"),
+    "eigh": _row("x triangle vectors", "_linalg_eigh.default"),
+    "svd": _row("x full vectors", "_linalg_svd.default"),
+    "qr": _row("x mode", "linalg_qr.default"),
+    "matrix_exp": _row("x", "linalg_matrix_exp.default"),
+    "householder_product": _row("x tau", "linalg_householder_product.default"),
+    "det": _row("x", "_linalg_det.default"),
+    "slogdet": _row("x", "_linalg_slogdet.default"),
+    # bags
+    "embedding_bag": _row(
+        "weight indices offsets scale_grad_by_freq mode sparse weights include_last_offset padding",
+        "_embedding_bag.default",
+    ),
+    "embedding_bag_backward": _row(
+        "grad indices offsets bag size largest count scale_grad_by_freq mode sparse weights padding",
+        "_embedding_bag_backward.default",
+    ),
+    "embedding_bag_weights_backward": _row(
+        "grad weight indices offsets bag mode padding", "_embedding_bag_per_sample_weights_backward.default"
+    ),
+    "segment_reduce": _row(
+        "x reduce lengths axis unsafe initial", "segment_reduce.default", "lengths axis unsafe initial"
+    ),
+    "segment_reduce_backward": _row(
+        "grad out x reduce lengths axis initial", "_segment_reduce_backward.default", "lengths axis initial"
+    ),
+    # metrics
+    "cdist": _row("x y p mode", "_cdist_forward.default"),
+    "cdist_backward": _row("grad x y p distances", "_cdist_backward.default"),
+    "euclidean_dist": _row("x y", "_euclidean_dist.default"),
+    "pdist": _row("x p", "_pdist_forward.default"),
+    "pdist_backward": _row("grad x p distances", "_pdist_backward.default"),
+    "ctc_loss": _row("logs targets inputs lengths blank zero_infinity", "_ctc_loss.default"),
+    "ctc_loss_backward": _row(
+        "grad logs targets inputs lengths loss alpha blank zero_infinity", "_ctc_loss_backward.default"
+    ),
+    "multilabel_margin_loss": _row("x target reduction", "multilabel_margin_loss_forward.default"),
+    "multilabel_margin_loss_backward": _row(
+        "grad x target reduction is_target", "multilabel_margin_loss_backward.default"
+    ),
 }

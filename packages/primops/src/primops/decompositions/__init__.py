@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from primops.decompositions import (
     activations,
+    bags,
     compositions,
     creation,
     elementwise,
     indexing,
+    linalg,
     losses,
+    metrics,
     normalisation,
     ordering,
     padding,
@@ -31,7 +34,7 @@ from primops.decompositions.operands import Function, Table
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
     pooling, compositions, ordering, special, spectra,
-    windows,
+    windows, linalg, bags, metrics,
 )  # fmt: skip
 
 

@@ -206,6 +206,20 @@ def masked_scatter(p: Builder, x: Value, mask: Value, source: Value) -> Value:
     return p.where(mask, reshape(p, convert(p, chosen, p.out.dtype), shape), broadcast(p, x, shape))
 
 
+def masked_scatter_backward(p: Builder, grad: Value, mask: Value, sizes: Sequence[Any]) -> Value:
+    """The gradients where the mask holds, one after the other, then zeros."""
+    if not all(isinstance(n, int) for n in (*grad.shape, *mask.shape, *sizes)):
+        raise Decline("symbolic sizes")
+    mask = broadcast(p, mask, grad.shape)
+    count, kept = math.prod(grad.shape), math.prod(sizes)  # type: ignore[arg-type]
+    flags = reshape(p, mask, (count,))
+    number = p.sub(p.cumsum(convert(p, flags, "int64"), 0), 1)
+    place = p.where(flags, p.minimum(number, kept), kept)  # one place more takes what nobody asks for
+    zeros = p.full((kept + 1,), 0.0, grad.dtype)
+    found = p.scatter(zeros, 0, place, reshape(p, grad, (count,)))
+    return reshape(p, p.slice(found, (0,), (kept,), (1,)), p.out.shape)
+
+
 def diag_embed(p: Builder, x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
     zeros = p.full(p.out.shape, literal(0, x.dtype), x.dtype)
     return diagonal_scatter(p, zeros, x, offset, dim1, dim2)
@@ -290,6 +304,7 @@ TABLE: Table = {
     "aten._weight_norm_interface_backward.default": weight_norm_backward,
     "aten.isin.Tensor_Tensor": isin,
     "aten.masked_scatter.default": masked_scatter,
+    "aten.masked_scatter_backward.default": masked_scatter_backward,
     "aten.diag_embed.default": diag_embed,
     "aten.block_diag.default": block_diag,
     "aten.narrow_copy.default": narrow_copy,

@@ -7,6 +7,7 @@ from typing import Any
 from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table, reshape, wrap
 from primops.errors import Decline
+from primops.prims.layouts import FLOATS
 
 Pair = tuple[Value, Value]
 
@@ -77,7 +78,14 @@ def bucketize(p: Builder, values: Any, boundaries: Value, *, out_int32: bool = F
     return _search(p, boundaries, values, right)
 
 
+def histc(p: Builder, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    if x.dtype not in FLOATS:
+        raise Decline("counts of integers")
+    return p.histc(x, bins, min, max)
+
+
 TABLE: Table = {
+    "aten.histc.default": histc,
     "aten.sort.default": sort,
     "aten.sort.stable": sort_stable,
     "aten.topk.default": topk,

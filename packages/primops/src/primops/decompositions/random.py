@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from primops.builder import Builder, Value
+from primops.decompositions.activations import leaky_relu_backward
 from primops.decompositions.elementwise import pointwise
 from primops.decompositions.operands import Function, Table, convert, opmath, permute
 from primops.errors import Decline
@@ -104,7 +105,26 @@ def multinomial(
     return p.multinomial(weights, num_samples, replacement)
 
 
+def rrelu(
+    p: Builder, x: Value, noise: Value, lower: float = 0.125, upper: float = 1 / 3, training: bool = False,
+    generator: Any = None,
+) -> Any:  # fmt: skip
+    _no_generator(generator)
+    return p.rrelu(x, noise, lower, upper, training)
+
+
+def rrelu_backward(
+    p: Builder, grad: Value, x: Value, noise: Value, lower: float, upper: float, training: bool, self_is_result: bool
+) -> Value:
+    """The slopes drawn while training; else, or where they are all alike, their middle."""
+    if training and upper - lower > 1e-6:
+        return p.mul(noise, grad)
+    return leaky_relu_backward(p, grad, x, (lower + upper) / 2, self_is_result)
+
+
 TABLE: Table = {
+    "aten.rrelu_with_noise_functional.default": rrelu,
+    "aten.rrelu_with_noise_backward.default": rrelu_backward,
     "aten.rand.default": _made("rand"),
     "aten.randn.default": _made("randn"),
     "aten.rand_like.default": _made_like("rand"),

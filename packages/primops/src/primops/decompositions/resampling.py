@@ -162,6 +162,20 @@ def _linear(rank: int) -> Function:
     return decomposition
 
 
+def _grid_backward(rank: int) -> Function:
+    def decomposition(
+        p: Builder, grad: Value, x: Value, grid: Value, mode: int, padding: int, align_corners: bool,
+        output_mask: Sequence[bool],
+    ) -> Any:  # fmt: skip
+        if not all(output_mask):
+            raise Decline("one gradient of the two")
+        return getattr(p, f"grid_sample{rank}d_backward")(
+            grad, x, grid, mode, padding, bool(align_corners), (True, True)
+        )
+
+    return decomposition
+
+
 def _placed(p: Builder, vector: Value, shape: Sequence[Dim], dim: int) -> Value:
     return p.broadcast_in_dim(vector, tuple(shape), (dim,))
 
@@ -221,7 +235,10 @@ TABLE: Table = {
     "aten.upsample_bicubic2d_backward.default": _as_prim("upsample_cubic_backward2d", aligned=True),
     "aten._upsample_bilinear2d_aa.default": _antialiased("upsample_linear_aa2d"),
     "aten._upsample_bicubic2d_aa.default": _antialiased("upsample_cubic_aa2d"),
+    "aten._upsample_bilinear2d_aa_backward.default": _as_prim("upsample_linear_aa_backward2d", aligned=True),
+    "aten._upsample_bicubic2d_aa_backward.default": _as_prim("upsample_cubic_aa_backward2d", aligned=True),
     **{f"aten.grid_sampler_{n}d.default": _grid(n) for n in (2, 3)},
+    **{f"aten.grid_sampler_{n}d_backward.default": _grid_backward(n) for n in (2, 3)},
     "aten.upsample_linear1d.default": _linear(1),
     "aten.upsample_bilinear2d.default": _linear(2),
     "aten.upsample_trilinear3d.default": _linear(3),

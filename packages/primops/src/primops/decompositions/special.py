@@ -36,6 +36,8 @@ def mvlgamma(p: Builder, x: Value, order: int) -> Value:
 
 TABLE: Table = {
     **{target_of(name): _function(name) for name in (*UNARY, *BINARY)},
+    **{f"aten.{name}.default": _function(name) for name in ("gcd", "lcm")},
+    "aten.frexp.Tensor": lambda p, x: p.frexp(x),
     "aten.polygamma.default": polygamma,
     "aten.mvlgamma.default": mvlgamma,
     **{

@@ -1,4 +1,4 @@
-"""Pooling as the prims of the family "windows": arguments of the ATen ops made complete."""
+"""Windows: pooling and its like as the prims of that family: arguments of the ATen ops made complete."""
 
 from __future__ import annotations
 
@@ -108,7 +108,16 @@ def fractional_max_pool(rank: int) -> Function:
     return decomposition
 
 
+def col2im(
+    p: Builder, x: Value, output_size: Sizes, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+) -> Value:
+    _known(x, 2)
+    windows = (_each(v, 2) for v in (kernel_size, dilation, padding, stride))
+    return p.col2im(x, _each(output_size, 2), *windows)
+
+
 TABLE: Table = {
+    "aten.col2im.default": col2im,
     **{f"aten.max_pool{n}d_with_indices.default": max_pool(n) for n in (2, 3)},
     **{f"aten.max_pool{n}d_with_indices_backward.default": max_pool_backward(n) for n in (2, 3)},
     "aten.avg_pool3d.default": avg_pool(3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from primops.prims.layouts import dense_stride, tensor
 from primops.prims.record import Call, Constraint, Record, parameters
 from primops.prims.shapes import Sizes, sliced_size
+from stagewire.expr import Dim
 from stagewire.types import TensorType
 
 Indices = tuple[TensorType | None, ...]
@@ -35,6 +36,10 @@ def _index(x: TensorType, indices: Indices) -> tuple[TensorType, ...]:
 
 def _like(x: TensorType, *_: object) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
+
+
+def _places_found(x: TensorType, size: Dim, fill_value: int) -> tuple[TensorType, ...]:
+    return (tensor("int64", (size, len(x.shape)), x.device),)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
@@ -109,6 +114,10 @@ def _places(x: TensorType, index: TensorType, source: TensorType, accumulate: bo
     return None
 
 
+def _count(x: TensorType, size: Dim, fill_value: int) -> str | None:
+    return f"{size} places" if type(size) is int and size < 0 else None
+
+
 I1 = Constraint(
     "I1",
     "The index is int64 or int32, of the operand's rank; dim is a dimension.",
@@ -171,6 +180,8 @@ I10 = Constraint(
     ("put", (_X, _J, _X, False)),
 )
 
+I11 = Constraint("I11", "The size is not negative.", _count, ("nonzero_static", (_X, -1, 0)))
+
 _FAMILY = "indexing"
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -229,5 +240,11 @@ RECORDS: tuple[Record, ...] = (
         "x with source[i] at the row-major place index[i] (or added there).",
         _like, (I10,), "put(x: f32[2, 3], index: i64[4], source: f32[4], false) -> f32[2, 3]",
         call=Call("aten.put.default"),
+    ),
+    Record(
+        "nonzero_static", _FAMILY, parameters("x: tensor, size: size, fill_value: int"),
+        "The places of the first so many elements that are not zero, one a row, in row-major order; fill_value where "
+        "there are fewer.", _places_found, (I11,), "nonzero_static(x: f32[2, 3], 4, -1) -> i64[4, 2]",
+        call=Call("aten.nonzero_static.default", ("size", "fill_value")),
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primops.prims.layouts import dense_stride, tensor
+from primops.prims.layouts import FLOATS, dense_stride, tensor
 from primops.prims.record import Call, Constraint, Record, parameters
 from primops.prims.scans import is_dimension
 from stagewire.expr import Dim
@@ -44,6 +44,10 @@ def _searchsorted(boundaries: TensorType, values: TensorType, out_int32: bool, r
     return (tensor("int32" if out_int32 else "int64", values.shape, values.device),)
 
 
+def _counts(x: TensorType, bins: int, *_: object) -> tuple[TensorType, ...]:
+    return (tensor(x.dtype, (bins,), x.device),)
+
+
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
@@ -76,6 +80,10 @@ def _one_dtype(boundaries: TensorType, values: TensorType, *_: object) -> str | 
     return None if boundaries.dtype == values.dtype else f"{boundaries.dtype} and {values.dtype}"
 
 
+def _bins(x: TensorType, bins: int, *_: object) -> str | None:
+    return None if bins > 0 and x.dtype in FLOATS else f"{bins} bins for {x.dtype}"
+
+
 O1 = Constraint("O1", "dim is a dimension of the operand, 0 for a scalar.", _sort_dim, ("sort", (_X, True, 2, False)))
 O2 = Constraint("O2", "dim is a dimension of the operand, 0 for a scalar.", _rank_dim, ("topk", (_X, 1, 2, True, True)))
 O3 = Constraint("O3", "k is between 0 and the size of dim.", _available, ("topk", (_X, 4, 1, True, True)))
@@ -89,6 +97,8 @@ O7 = Constraint(
     "O7", "Boundaries and values have one dtype.", _one_dtype,
     ("searchsorted", (tensor("float32", (3,)), _J, False, False)),
 )  # fmt: skip
+
+O8 = Constraint("O8", "There are bins, and the operand is a float.", _bins, ("histc", (_X, 0, 0.0, 1.0)))
 
 _FAMILY = "ordering"
 _BOTH = ("values", "indices")
@@ -129,5 +139,11 @@ RECORDS: tuple[Record, ...] = (
         "Boundaries are sorted along their last dimension; one row for all values, or a row for each of theirs.",
         _searchsorted, (O6, O7), "searchsorted(boundaries: f32[5], values: f32[2, 3], false, true) -> i64[2, 3]",
         call=Call("aten.searchsorted.Tensor", ("out_int32", "right")),
+    ),
+    Record(
+        "histc", _FAMILY, parameters("x: tensor, bins: int, low: number, high: number"),
+        "How many elements fall into each of so many equal bins from low to high (from the least to the greatest "
+        "element if both are 0); what lies outside does not count.", _counts, (O8,),
+        "histc(x: f32[2, 3], 4, 0.0, 1.0) -> f32[4]", call=Call("aten.histc.default"),
     ),
 )  # fmt: skip

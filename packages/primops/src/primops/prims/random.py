@@ -35,6 +35,10 @@ def _multinomial(weights: TensorType, count: Dim, replacement: bool) -> tuple[Te
     return (tensor("int64", (*weights.shape[:-1], count), weights.device),)
 
 
+def _with_noise(x: TensorType, noise: TensorType, *_: object) -> tuple[TensorType, ...]:
+    return (*_like(x), *_like(noise))
+
+
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
@@ -71,8 +75,12 @@ def _rows(weights: TensorType, count: Dim, replacement: bool) -> str | None:
     return None if len(weights.shape) in (1, 2) else f"weights of rank {len(weights.shape)}"
 
 
-def _together(x: TensorType, y: TensorType) -> str | None:
+def _together(x: TensorType, y: TensorType, *_: object) -> str | None:
     return None if x.shape == y.shape and x.dtype == y.dtype else f"{list(x.shape)} and {list(y.shape)}"
+
+
+def _slopes(x: TensorType, noise: TensorType, low: float, high: float, training: bool) -> str | None:
+    return None if low <= high else f"from {low} to {high}"
 
 
 D1 = Constraint("D1", "The operand is a float.", _float_operand, ("bernoulli", (_I,)), FLOATS)
@@ -88,6 +96,9 @@ D8 = Constraint(
 D9 = Constraint(
     "D9", "The operand is of a supported dtype.", _number_operand, ("bernoulli_p", (tensor("complex64", (2,)), 0.5))
 )  # fmt: skip
+
+
+D10 = Constraint("D10", "The least slope is not above the greatest.", _slopes, ("rrelu", (_X, _X, 0.5, 0.1, True)))
 
 
 def _draw(
@@ -133,4 +144,11 @@ RECORDS: tuple[Record, ...] = (
     _draw("multinomial", "weights: tensor, count: size, replacement: bool",
           "Positions along the last dimension, drawn with the weights' probabilities.", _multinomial, (D1, D7),
           "weights: f32[2, 5], 3, false) -> i64[2, 3]", Call("aten.multinomial.default")),
+    Record(
+        "rrelu", "random", parameters("x: tensor, noise: tensor, low: number, high: number, training: bool"),
+        "x where it is positive, elsewhere times a slope: drawn in low <= slope < high while training, else their "
+        "middle; and the noise, which while training holds 1 or the slope.", _with_noise, (D1, D8, D10),
+        "rrelu(x: f32[2, 3], noise: f32[2, 3], 0.1, 0.3, true) -> f32[2, 3], f32[2, 3]", ("out", "noise"),
+        Call("aten.rrelu_with_noise_functional.default"), draws=True,
+    ),
 )  # fmt: skip

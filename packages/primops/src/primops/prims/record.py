@@ -2,8 +2,8 @@
 
     record     ::= name family parameter* result* rule constraint* doc example
     parameter  ::= name kind
-    kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number | number? | bool
-                 | dtype | word
+    kind       ::= tensor | tensor? | operand | tensors | indices | dims | sizes | size | int | int? | number
+                 | number? | bool | flags | dtype | word
     call       ::= target keyword*        the ATen call that computes a prim which no stage turns into loops
 
 In a graph a prim takes all its arguments by position, in the order of its parameters, and no keyword arguments.
@@ -21,6 +21,7 @@ from stagewire.types import TensorType
 
 Kind = Literal[
     "tensor",  # a value
+    "tensor?",  # a value or None
     "operand",  # a value, or a Python number that takes the dtype of the values beside it
     "tensors",  # a list of one or more values
     "indices",  # a list of integer values or None
@@ -32,6 +33,7 @@ Kind = Literal[
     "number",  # a bool, int or float literal (NonFinite for inf and nan)
     "number?",  # a number literal or None
     "bool",
+    "flags",  # a list of bools
     "dtype",
     "word",  # a string out of a few that the prim knows
 ]
@@ -96,7 +98,7 @@ class Record:
     @property
     def creates(self) -> bool:
         """Whether it has no tensor operand: the device is then the one that the result type states."""
-        return not any(p.kind in ("tensor", "operand", "tensors", "indices") for p in self.parameters)
+        return not any(p.kind in ("tensor", "tensor?", "operand", "tensors", "indices") for p in self.parameters)
 
 
 def parameters(text: str) -> tuple[Parameter, ...]:

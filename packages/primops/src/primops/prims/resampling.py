@@ -30,6 +30,10 @@ def _like(x: TensorType) -> TensorType:
     return TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device)
 
 
+def _sampled_gradients(grad: TensorType, x: TensorType, grid: TensorType, *_: object) -> tuple[TensorType, ...]:
+    return tensor(x.dtype, x.shape, x.device), tensor(grid.dtype, grid.shape, grid.device)
+
+
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
@@ -58,6 +62,16 @@ def _floats(x: TensorType, *_: object) -> str | None:
     return None if x.dtype in FLOATS else f"{x.dtype} is no float"
 
 
+def _sampled_at(grad: TensorType, x: TensorType, grid: TensorType, *_: object) -> str | None:
+    if grad.shape == (*x.shape[:2], *grid.shape[1:-1]) and grad.dtype == x.dtype:
+        return None
+    return f"a gradient {grad.dtype}{list(grad.shape)} of {list(x.shape)} at {list(grid.shape)}"
+
+
+def _both(*arguments: object) -> str | None:
+    return None if arguments[-1] == (True, True) else f"the gradients {arguments[-1]}"
+
+
 U1 = Constraint(
     "U1", "The gradient has the size after, the result the size before resizing.", _sizes,
     ("upsample_linear_backward2d", (_X, (4, 5), (1, 2, 2, 2), False, None, None)),
@@ -77,6 +91,16 @@ U4 = Constraint(
 U5 = Constraint(
     "U5", "The operand is a float.", _floats,
     ("grid_sample2d", (tensor("int64", (1, 2, 4, 4)), tensor("int64", (1, 3, 3, 2)), 0, 0, False)), FLOATS,
+)  # fmt: skip
+
+U6 = Constraint(
+    "U6", "The gradient has the type of what was sampled.", _sampled_at,
+    ("grid_sample2d_backward", (_X, _X, tensor("float32", (1, 3, 3, 2)), 0, 0, False, (True, True))),
+)  # fmt: skip
+U7 = Constraint(
+    "U7", "Both gradients are computed.", _both,
+    ("grid_sample2d_backward", (tensor("float32", (1, 2, 3, 3)), _X, tensor("float32", (1, 3, 3, 2)), 0, 0, False,
+                                (False, True))),
 )  # fmt: skip
 
 _FAMILY = "resampling"
@@ -103,6 +127,18 @@ def _antialiased(name: str, target: str, doc: str) -> Record:
     return Record(
         name, _FAMILY, parameters(f"x: tensor, out: sizes, align_corners: bool, {_SCALES[2]}"), doc, _resized, (U5, U2),
         f"{name}(x: {_shape(2, 4)}, [2, 2], false, null, null) -> {_shape(2, 2)}", call=Call(target),
+    )  # fmt: skip
+
+
+def _grid_backward(rank: int) -> Record:
+    grid, x, grad = f"f32[1{', 3' * rank}, {rank}]", _shape(rank, 4), _shape(rank, 3)
+    return Record(
+        f"grid_sample{rank}d_backward", _FAMILY,
+        parameters("grad: tensor, x: tensor, grid: tensor, interpolation: int, padding: int, align_corners: bool, "
+                   "wanted: flags"),
+        "The gradients of x and of the points, from that of the samples.", _sampled_gradients, (U5, U6, U7),
+        f"grid_sample{rank}d_backward(grad: {grad}, x: {x}, grid: {grid}, 0, 0, false, [true, true]) -> {x}, {grid}",
+        ("x", "grid"), Call(f"aten.grid_sampler_{rank}d_backward.default"),
     )  # fmt: skip
 
 
@@ -136,10 +172,16 @@ RECORDS: tuple[Record, ...] = (
     ),
     _backward("upsample_cubic_backward2d", 2, "aten.upsample_bicubic2d_backward.default", True,
               "The gradient of cubic interpolation, weighted and added up."),
+    _backward("upsample_linear_aa_backward2d", 2, "aten._upsample_bilinear2d_aa_backward.default", True,
+              "The gradient of antialiased linear interpolation."),
+    _backward("upsample_cubic_aa_backward2d", 2, "aten._upsample_bicubic2d_aa_backward.default", True,
+              "The gradient of antialiased cubic interpolation."),
     _antialiased("upsample_linear_aa2d", "aten._upsample_bilinear2d_aa.default",
                  "Linear interpolation whose filter widens with the reduction of the size."),
     _antialiased("upsample_cubic_aa2d", "aten._upsample_bicubic2d_aa.default",
                  "Cubic interpolation whose filter widens with the reduction of the size."),
     _grid(2),
     _grid(3),
+    _grid_backward(2),
+    _grid_backward(3),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from primops.prims.elementwise import E1, E3, E4
-from primops.prims.layouts import FLOATS, dense_stride, tensor
+from primops.prims.layouts import FLOATS, INTEGERS, dense_stride, tensor
 from primops.prims.record import Call, Constraint, Record, parameters
 from stagewire.types import TensorType
 
@@ -27,8 +27,21 @@ def _order(n: int, x: TensorType) -> str | None:
     return None if n >= 0 else f"the order is {n}"
 
 
+def _integers(*operands: object) -> str | None:
+    bad = [x.dtype for x in operands if isinstance(x, TensorType) and x.dtype not in INTEGERS]
+    return f"{bad[0]} is no integer" if bad else None
+
+
+def _parts(x: TensorType) -> tuple[TensorType, ...]:
+    return (*_like(x), TensorType("int32", x.shape, dense_stride(x.shape, x.stride), 0, x.device))
+
+
 T1 = Constraint("T1", "Operands are of a floating dtype.", _floats, ("i0", (_I,)), FLOATS)
 T2 = Constraint("T2", "The order is not negative.", _order, ("polygamma", (-1, tensor("float32", (2,)))))
+
+T3 = Constraint(
+    "T3", "Operands are of an integer dtype.", _integers, ("gcd", (tensor("float32", (2, 3)),) * 2), INTEGERS
+)
 
 _ONE = {
     "i0": "Modified Bessel function of the first kind, order 0.",
@@ -77,6 +90,7 @@ def target_of(name: str) -> str:
     return f"aten.{name if name in _PLAIN else 'special_' + name}.default"
 
 
+_WHOLE = {"gcd": "Greatest common divisor, not negative.", "lcm": "Least common multiple, not negative."}
 UNARY = tuple(_ONE)
 BINARY = tuple(_TWO)
 _FAMILY = "special"
@@ -90,6 +104,17 @@ RECORDS: tuple[Record, ...] = (
         Record(name, _FAMILY, parameters("x: tensor, y: tensor"), doc, _like, (E1, E3, E4, T1),
                f"{name}(x: f32[2, 3], y: f32[2, 3]) -> f32[2, 3]", call=Call(target_of(name)))
         for name, doc in _TWO.items()
+    ),
+    *(
+        Record(name, _FAMILY, parameters("x: tensor, y: tensor"), doc, _like, (E1, E3, E4, T3),
+               f"{name}(x: i64[2, 3], y: i64[2, 3]) -> i64[2, 3]", call=Call(f"aten.{name}.default"))
+        for name, doc in _WHOLE.items()
+    ),
+    Record(
+        "frexp", _FAMILY, parameters("x: tensor"),
+        "x as mantissa * 2 ** exponent, the mantissa in 0.5 <= |m| < 1 or 0.",
+        _parts, (T1,), "frexp(x: f32[2, 3]) -> f32[2, 3], i32[2, 3]", ("mantissa", "exponent"),
+        Call("aten.frexp.Tensor"),
     ),
     Record(
         "polygamma", _FAMILY, parameters("n: int, x: tensor"), "The n-th derivative of digamma.", _polygamma, (T2, T1),

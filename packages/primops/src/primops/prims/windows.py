@@ -72,6 +72,10 @@ def _like_second(grad: TensorType, x: TensorType, *_: object) -> tuple[TensorTyp
     return (TensorType(x.dtype, x.shape, dense_stride(x.shape, x.stride), 0, x.device),)
 
 
+def _image(x: TensorType, size: tuple[Dim, ...], kernel: Sizes, *_: object) -> tuple[TensorType, ...]:
+    return (tensor(x.dtype, (*x.shape[:-2], x.shape[-2] // (kernel[0] * kernel[1]), *size), x.device),)
+
+
 # --- constraints ---------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +120,13 @@ def _numbers(x: TensorType, *_: object) -> str | None:
     return None if x.dtype in FLOATS | INTEGERS else f"{x.dtype} is not pooled"
 
 
+def _columns(x: TensorType, size: Sequence[Dim], kernel: Sizes, *_: object) -> str | None:
+    window = kernel[0] * kernel[1]
+    if len(x.shape) in (2, 3) and (type(x.shape[-2]) is not int or x.shape[-2] % window == 0):
+        return None
+    return f"columns {list(x.shape)} of windows {list(kernel)}"
+
+
 W1 = Constraint(
     "W1", "Windows, strides, padding and dilation have one entry for each spatial dimension, of which the operand has "
     "two less, or one less, than dimensions.", _spatial, ("max_pool2d", (_X, (2,), (2,), (0,), (1,), False)),
@@ -142,6 +153,11 @@ W6 = Constraint(
 W7 = Constraint(
     "W7", "The operand is an integer or float.", _numbers,
     ("max_pool2d", (tensor("bool", (1, 2, 8, 8)), (2, 2), (2, 2), (0, 0), (1, 1), False)), FLOATS | INTEGERS,
+)  # fmt: skip
+
+W8 = Constraint(
+    "W8", "The columns are a matrix, or a batch of them, of whole windows.", _columns,
+    ("col2im", (tensor("float32", (1, 7, 9)), (4, 4), (2, 2), (1, 1), (0, 0), (1, 1))),
 )  # fmt: skip
 
 _WINDOW = "kernel: dims, stride: dims, padding: dims"
@@ -210,6 +226,10 @@ def _of_rank(n: int) -> tuple[Record, ...]:
 
 
 RECORDS: tuple[Record, ...] = (
+    _record("col2im", "x: tensor, size: sizes, kernel: dims, dilation: dims, padding: dims, stride: dims",
+            "An image of this size, to which each column adds its window: the gradient of taking patches.", _image,
+            (W8,), "x: f32[1, 8, 9], [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]) -> f32[1, 2, 4, 4]",
+            "aten.col2im.default"),
     *_of_rank(2),
     *_of_rank(3),
     _record("max_unpool2d", "x: tensor, indices: tensor, size: sizes",

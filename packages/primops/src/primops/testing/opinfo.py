@@ -37,6 +37,9 @@ TOLERANCE = {"float64": 1e-7, "float32": 3e-5, "float16": 4e-3, "bfloat16": 4e-2
 UNDEFINED = ("aten.empty", "aten.new_empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty_strided",
              "aten.empty_permuted")  # fmt: skip
 
+PARTLY_UNDEFINED = frozenset({("aten._ctc_loss.default", 1)})
+"""Results that have elements which nobody writes, nor reads."""
+
 
 @dataclass
 class Outcome:
@@ -109,6 +112,8 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
     floor = 1e-2 * max(1.0, greatest_magnitude((args, kwargs, result)))
     compared = enumerate(zip((*given, *emitted), (*expected, *expected), strict=True))
     for position, (a, b) in compared:
+        if (target, position % len(expected)) in PARTLY_UNDEFINED:
+            continue
         fault = difference(a, b, outcome, floor)
         if fault is not None:
             outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
