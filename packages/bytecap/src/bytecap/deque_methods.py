@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from bytecap.operations import as_int, collect, equal
+from bytecap.operations import as_int, equal, one_by_one
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.deques import DequeIterator, DequeValue
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 NONE = Constant(None)
 
 
-def _add(tracer: Tracer, self: DequeValue, items: list[Value], left: bool) -> Value:
-    self.mutate(tracer)
+def _add(tracer: Tracer, self: DequeValue, items: Iterable[Value], left: bool) -> Value:
     for item in items:
+        self.mutate(tracer)
         self.items.insert(0 if left else len(self.items), item)
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[-1 if left else 0]
@@ -66,8 +66,8 @@ def _copy(tracer: Tracer, self: DequeValue) -> Value:
 DEQUE_METHODS: dict[str, Callable[..., Value]] = {
     "append": lambda tracer, self, item: _add(tracer, self, [item], False),
     "appendleft": lambda tracer, self, item: _add(tracer, self, [item], True),
-    "extend": lambda tracer, self, items: _add(tracer, self, collect(tracer, items), False),
-    "extendleft": lambda tracer, self, items: _add(tracer, self, collect(tracer, items), True),
+    "extend": lambda tracer, self, items: _add(tracer, self, one_by_one(tracer, items), False),
+    "extendleft": lambda tracer, self, items: _add(tracer, self, one_by_one(tracer, items), True),
     "pop": lambda tracer, self: _pop(tracer, self, -1),
     "popleft": lambda tracer, self: _pop(tracer, self, 0),
     "insert": _insert, "rotate": _rotate, "remove": _remove, "copy": _copy, "__copy__": _copy,

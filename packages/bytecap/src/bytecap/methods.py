@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from bytecap.operations import (
     has_method,
     is_iterable,
     iterate_host,
+    one_by_one,
     truth,
 )
 from bytecap.set_methods import SET_METHODS, VIEW_METHODS
@@ -47,9 +48,8 @@ def _append(tracer: Tracer, self: ListValue, item: Value) -> Value:
 
 
 def _extend(tracer: Tracer, self: ListValue, items: Value) -> Value:
-    added = collect(tracer, items)
-    self.mutate(tracer)
-    self.items.extend(added)
+    for item in one_by_one(tracer, items):
+        _append(tracer, self, item)
     return NONE
 
 
@@ -208,8 +208,8 @@ def _update(tracer: Tracer, self: DictValue, other: Value | None = None, /, **mo
     return NONE
 
 
-def pairs_of(tracer: Tracer, other: Value) -> list[tuple[Value, Value]]:
-    """(key, value) pairs of a mapping or an iterable of pairs."""
+def pairs_of(tracer: Tracer, other: Value) -> Iterable[tuple[Value, Value]]:
+    """(key, value) pairs of a mapping or an iterable of pairs, which are read one by one."""
     if isinstance(other, DictValue):
         return other.pairs(tracer)
     if isinstance(other, ObjectValue):
@@ -218,8 +218,8 @@ def pairs_of(tracer: Tracer, other: Value) -> list[tuple[Value, Value]]:
             return other.base.pairs(tracer)
     if has_method(other, "keys"):
         keys = collect(tracer, other.get_attribute(tracer, "keys").call(tracer, [], {}))
-        return [(key, other.get_item(tracer, key)) for key in keys]
-    return [_pair(tracer, position, pair) for position, pair in enumerate(iterate_host(tracer, other))]
+        return ((key, other.get_item(tracer, key)) for key in keys)
+    return (_pair(tracer, position, pair) for position, pair in enumerate(iterate_host(tracer, other)))
 
 
 def _pair(tracer: Tracer, position: int, pair: Value) -> tuple[Value, Value]:

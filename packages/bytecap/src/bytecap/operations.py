@@ -451,6 +451,11 @@ def collect(tracer: Tracer, value: Value) -> list[Value]:
     return list(iterate_host(tracer, value))
 
 
+def one_by_one(tracer: Tracer, value: Value) -> Any:
+    """The items as `extend` and `update` take them: a sequence's at once; any other iterator sees what it has filled."""
+    return collect(tracer, value) if isinstance(value, Sequence) else iterate_host(tracer, value)
+
+
 def as_index(tracer: Tracer, key: Value) -> Any:
     """An int or slice of ints for a sequence subscript."""
     from bytecap.torch_calls import data_dependent_scalar

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from bytecap.operations import collect
+from bytecap.operations import collect, one_by_one
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.mappings import DictView
+from bytecap.values.mappings import DictValue, DictView
+from bytecap.values.sequences import Sequence
 from bytecap.values.sets import SetValue, combine, keys_of
 
 if TYPE_CHECKING:
@@ -75,6 +76,19 @@ def _update(name: str) -> Method:
     return apply
 
 
+def _union_update(tracer: Tracer, self: SetValue, *others: Value) -> Value:
+    for other in others:
+        if isinstance(other, (SetValue, DictValue, Sequence)):
+            _JOIN(tracer, self, other)
+            continue
+        for item in one_by_one(tracer, other):
+            self.add(tracer, item)
+    return NONE
+
+
+_JOIN = _update("union")
+
+
 def _test(test: Callable[[Any, Any], bool]) -> Method:
     def apply(tracer: Tracer, self: Value, other: Value) -> Value:
         own = keys_of(tracer, self)[1].keys()
@@ -86,7 +100,7 @@ def _test(test: Callable[[Any, Any], bool]) -> Method:
 _IS_DISJOINT = _test(lambda a, b: a.isdisjoint(b))
 SET_METHODS: dict[str, Method] = {
     "add": _add, "discard": _discard, "remove": _remove, "pop": _pop, "clear": _clear, "copy": _copy,
-    "update": _update("union"), "union_update": _update("union"),
+    "update": _union_update, "union_update": _union_update,
     "issubset": _test(lambda a, b: a <= b), "issuperset": _test(lambda a, b: a >= b), "isdisjoint": _IS_DISJOINT,
 } | {name: _operation(name) for name in ("union", "intersection", "difference", "symmetric_difference")} | {
     f"{name}_update": _update(name) for name in ("intersection", "difference", "symmetric_difference")

@@ -243,6 +243,39 @@ def dict_subclass_with_its_own_getitem(x):
     return x * len(MADE["a"]), MADE["b"], list(MADE), len(MADE), "a" in MADE
 
 
+@PROGRAMS.add(matrix, lambda: [tensor(2)])
+def what_fills_a_list_sees_it_grow(x, given):
+    outputs = list(x.chunk(2, 1))
+    outputs.extend(outputs[-1] * scale for scale in (2, 3))
+    outputs += (len(outputs) for _ in range(2))
+    given.extend(given[-1] + i for i in range(3))
+    return outputs, given
+
+
+@PROGRAMS.add(matrix)
+def what_fills_other_containers_sees_them_grow(x):
+    queue, members, table = collections.deque([1], maxlen=4), {1}, {0: x}
+    queue.extend(queue[-1] * 2 for _ in range(5))
+    queue.extendleft(queue[0] + 1 for _ in range(2))
+    members.update(max(members) + 1 for _ in range(3))
+    table.update((i, table[i - 1] + i) for i in range(1, 4))
+    return queue, members, table
+
+
+@PROGRAMS.add(matrix)
+def what_fills_a_list_fails_half_way(x):
+    kept = [x]
+
+    def items():
+        yield x + 1
+        raise ValueError("no more")
+
+    try:
+        kept.extend(items())
+    except ValueError:
+        return kept
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
