@@ -452,7 +452,7 @@ def collect(tracer: Tracer, value: Value) -> list[Value]:
 
 
 def one_by_one(tracer: Tracer, value: Value) -> Any:
-    """The items as `extend` and `update` take them: a sequence's at once; any other iterator sees what it has filled."""
+    """The items as `extend` and `update` take them: a sequence's at once; other iterators see what they have filled."""
     return collect(tracer, value) if isinstance(value, Sequence) else iterate_host(tracer, value)
 
 
