@@ -200,6 +200,39 @@ def test_assigned_data() -> None:
         torch.testing.assert_close(found, expected)
 
 
+class Binary(torch.nn.Module):
+    """A layer that computes with the signs of its weights, and puts the weights back at once."""
+
+    def __init__(self, layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        kept = self.layer.weight.data.clone()
+        self.layer.weight.data = torch.sign(self.layer.weight.data)
+        y = self.layer(x)
+        self.layer.weight.data = kept
+        return y
+
+
+@pytest.mark.parametrize("make", [lambda: torch.nn.Linear(3, 3), lambda: torch.nn.Conv1d(3, 2, 1)])
+def test_data_assigned_behind_a_use(make) -> None:
+    # Linear's backward reads a view of the signs; Conv1d's reads the parameter, which has its weights again.
+    torch.manual_seed(2)
+    outcomes = []
+    layer = make()
+    for compiled in (False, True):
+        module = Binary(layer)
+        x = torch.ones(3, 3, requires_grad=True)
+        call = stagefold.compile(module, fullgraph=True) if compiled else module
+        layer.zero_grad()
+        y = call(x)
+        y.sum().backward()
+        outcomes.append((y, x.grad, layer.weight.grad, layer.weight.detach().clone()))
+    for expected, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_data_that_is_written_later_is_refused() -> None:
     def program(x):
         y = torch.ones(3)

@@ -34,6 +34,7 @@ def make_function(
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
     names: dict[str, Any] = {
+        "__name__": __name__,
         "run_forward": forward,
         "run_backward": backward,
         "constants": constants,

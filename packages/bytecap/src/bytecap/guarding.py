@@ -27,7 +27,9 @@ from stagewire.types import TensorType
 # Modules whose functions, classes and constants are taken to stay as they are.
 # (Names of the standard library that users' own files often have are not among them.)
 _OFTEN_USERS = frozenset({"test", "code", "cmd", "profile", "this", "trace", "symbol", "token", "site", "statistics"})
-EXEMPT = (frozenset(sys.stdlib_module_names) - _OFTEN_USERS) | {"torch", "numpy", "bytecap", "absint", "stagewire"}
+# The stages run below captured code: the backward of a compiled graph may run in the middle of a frame that broke.
+_STAGES = frozenset({"bytecap", "aotgrad", "primops", "loopir", "codegen", "absint", "stagewire", "stagefold"})
+EXEMPT = (frozenset(sys.stdlib_module_names) - _OFTEN_USERS) | {"torch", "numpy"} | _STAGES
 
 
 def is_exempt(module: str | None) -> bool:

@@ -125,6 +125,8 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
             raise UnsupportedCall("Tensor.backward() inside captured code")
         if name == "is_inference":
             raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
+        if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
+            _refuse_lazy_flag(tracer, name, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     try:
@@ -139,6 +141,12 @@ def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         if _NO_MEMORY in str(error):
             raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
         raise tracer.raises(type(error), UnknownText(error)) from None
+
+
+def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:
+    """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
+    if tracer.tensors[id(tensor)].role == "result":
+        raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
 
 
 def _is_node(result: Any) -> bool:

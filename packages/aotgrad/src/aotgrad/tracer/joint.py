@@ -98,7 +98,7 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = noted_functions(custom_functions(capture.functions), aliases)
-        instead = {DATA: mode.data, **row_calls(rows), **functions}
+        instead = {DATA: mode.data, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         outputs = replay(capture, given_tensors, on_line, instead)
     recorder.line = None

@@ -302,6 +302,18 @@ class TraceMode(AbstractMode):
         elif same_layout(self.recorder.metas[content.name], tensor.meta):
             tensor.value, tensor.generation = content, memory.generation
 
+    def move(self, tensor: Traced, content: Ref) -> Memory:
+        """Give `tensor`, which is no view, a memory of its own with this content: no write that autograd counts."""
+        old = tensor.memory
+        new = Memory(old.meta, content, old.input)
+        old.input = None
+        new.generation, new.versions, new.base = old.generation + 1, old.versions, tensor
+        new.value = self._restride(content, new)
+        self.memories.append(new)
+        tensor.memory = tensor._storage = new
+        tensor.value, tensor.generation = new.value, new.generation
+        return new
+
     def _restride(self, value: Ref, memory: Memory) -> Ref:
         """`value` in the strides of the memory's base, on which later views rely."""
         return self.with_stride(value, memory.meta, memory.value)

@@ -146,6 +146,9 @@ def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, do
 
 def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
     chain = [_link(step) for step in output.steps]
+    names = [target for target, _ in chain]
+    if "aten._conj.default" in names and "aten.view_as_real.default" in names:
+        raise UnsupportedOutput("the real or imaginary part of a conjugate, as a view")
     is_detached = any(link in _DETACHING for link in chain)
     if base.requires_grad and not output.requires_grad and not is_detached:
         chain.append(_DETACH)

@@ -1,7 +1,7 @@
 """Where eager has one memory and the trace has two: rows at places that only the run knows, and `x.data = y`.
 
 `x[i]` and `x[i] = y` with a 0-dim integer tensor `i`: the trace reads a copy of the row instead of a view, and writes a
-row back. `x.data = y`: the content is copied. That the memories are two must not show: where it would, the program is
+row back. `x.data = y`: `x` gets a copy of the content. That the memories are two must not show: where it would, the program is
 refused.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,9 @@ from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masks import set_item
 from aotgrad.tracer.values import Memory, Traced
+
+if TYPE_CHECKING:
+    from aotgrad.tracer.mode import TraceMode
 
 __all__ = ["Row", "noted_functions", "refuse_lost_gradients", "refuse_lost_views", "row_calls"]
 
@@ -35,27 +38,30 @@ class Row(NamedTuple):
     by_data: bool = False
 
 
-def row_calls(rows: list[Row]) -> dict[str, Callable[..., Any]]:
+def row_calls(mode: TraceMode, rows: list[Row]) -> dict[str, Callable[..., Any]]:
     """What to call for indexing; each copy that stands for a view is noted in `rows`."""
     return {
         "torch.Tensor.__getitem__": partial(_read, rows),
         "torch.Tensor.__setitem__": _write,
-        SET_DATA: partial(_set_data, rows),
+        SET_DATA: partial(_set_data, mode, rows),
     }
 
 
-def _set_data(rows: list[Row], x: Any, value: Any) -> None:
-    """`x.data = value` for tensors of one type: the content is copied, outside of what autograd sees."""
+def _set_data(mode: TraceMode, rows: list[Row], x: Any, value: Any) -> None:
+    """`x.data = value` for tensors of one type: `x` goes to a memory of its own with that content.
+
+    What stands on its old memory stays there: views that the backward reads keep what they had.
+    """
     if not isinstance(x, Traced) or not isinstance(value, Traced):
         SET_DATA_OF(x, value)
         return
-    views = any(step.func is not None for step in (*value.steps, *x.steps))
-    if value.memory.input is not None or views or x.meta != value.meta:
+    is_view = any(step.func is not None for step in value.steps) or x.steps
+    if value.memory.input is not None or is_view or x.meta != value.meta:
         raise NoGraphForm("tensor.data is assigned another input, a view or a tensor of another type")
-    rows[:] = [row for row in rows if row.source is not x.memory or not row.by_data]
-    with torch.no_grad():
-        x.data.copy_(value)
-    rows.append(Row(value.memory, x.memory, x.memory.generation, value.memory.generation, True))
+    old = x.memory
+    rows[:] = [row for row in rows if row.source is not old or not row.by_data]
+    new = mode.move(x, mode.content(value))
+    rows.append(Row(value.memory, new, new.generation, value.memory.generation, True))
 
 
 def _read(rows: list[Row], x: Any, index: Any) -> Any:

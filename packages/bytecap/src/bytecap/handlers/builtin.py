@@ -334,6 +334,8 @@ def _format(tracer: Tracer, value: Value, spec: Value = Constant("")) -> Value: 
 
 
 def _hash(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue):
+        return _id(tracer, value)
     key = tracer.hash_key(value)
     if not is_lasting_key(key):
         return IdentityToken(value)
