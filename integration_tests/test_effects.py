@@ -50,3 +50,32 @@ def test_the_same_program_is_compiled_for_inputs_that_do_not() -> None:
 def test_what_no_graph_can_say_runs_plain(name: str) -> None:
     program, make = RUN_PLAIN[name]
     assert differences(observe(program, make), observe(stagefold.compile(program), make)) == []
+
+
+class MakesItsLayer(torch.nn.Module):
+    """Makes its layer in the first call, and a scale in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = None
+
+    def forward(self, x):
+        if self.layer is None:
+            self.layer = torch.nn.Linear(x.shape[-1], 3)
+        return self.layer(x) * torch.nn.Parameter(torch.full((3,), 2.0))
+
+
+def test_parameters_made_in_the_forward_are_trained() -> None:
+    outcomes = []
+    for wrap in (lambda module: module, lambda module: stagefold.compile(module, fullgraph=True)):
+        torch.manual_seed(4)
+        module = MakesItsLayer()
+        call = wrap(module)
+        losses = []
+        for _ in range(3):
+            loss = call(torch.ones(2, 5)).square().sum()
+            loss.backward()
+            losses.append(loss.detach())
+        outcomes.append([*losses, *[parameter.grad for parameter in module.parameters()]])
+    for expected, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected)

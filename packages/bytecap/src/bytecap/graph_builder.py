@@ -20,7 +20,7 @@ class GraphBuilder:
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use.
+    use. made: inputs that the replacement makes; they stand behind the others.
     """
 
     def __init__(self, outer: GraphBuilder | None = None) -> None:
@@ -29,6 +29,8 @@ class GraphBuilder:
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
         self.hidden: set[str] = set()
         self.is_body = outer is not None
+        self.used: set[str] = set()
+        self.made: set[str] = set() if outer is None else outer.made
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 
     def name(self, hint: str) -> str:
@@ -46,6 +48,12 @@ class GraphBuilder:
         """Append an input."""
         name = self.name(hint)
         self.inputs.append(Input(Value(name, type_), source, role))
+        return name
+
+    def add_made(self, hint: str, type_: TensorType, source: Source) -> str:
+        """Append a parameter that is made in front of the graph."""
+        name = self.add_input(hint, type_, source, "parameter")
+        self.made.add(name)
         return name
 
     def add_node(
@@ -75,7 +83,9 @@ class GraphBuilder:
         """The frozen graph; inputs that it does not use are dropped (attributes that the program only overwrites)."""
         self._refuse_hidden(outputs)
         used = {name for node in self.nodes for name in node_references(node)}.union(outputs)
-        self.inputs = [item for item in self.inputs if item.value.name in used]
+        kept = [item for item in self.inputs if item.value.name in used]
+        self.inputs = sorted(kept, key=lambda item: item.value.name in self.made)
+        self.used = used
         return Graph(
             tuple(item.value for item in self.inputs),
             tuple(self.nodes),

@@ -1,6 +1,6 @@
 """The code that runs in a frame's place while its guards hold.
 
-    replacement ::= call of the compiled graph, rebuilt result, side effects, return
+    replacement ::= new parameters, call of the compiled graph, rebuilt result, side effects, return
                   | call of the compiled graph, whose checks fail: call of the function itself, return
 
 The graph's inputs were read by the guard program already, in C: it hands them over as the tuple
@@ -9,6 +9,7 @@ in the local `hook.INPUTS`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -28,11 +29,20 @@ def replacement_code(
     checked: it gives None where the function is to run plain.
     """
     head = Assembler(code.co_firstlineno)
+    made = emitter.tracer.made
+    for place, (_, make) in made.items():
+        head.call_function(make)
+        head.store_local(place)
     if compiled is not None:
         head.push_callable(compiled)
         head.load_local(INPUTS)
         head.constant(None)
         head.store_local(INPUTS)
+        if wanted := [place for place, (name, _) in made.items() if name in emitter.tracer.graph.used]:
+            for place in wanted:
+                head.load_local(place)
+            head.build("TUPLE", len(wanted))
+            head.call_function(operator.add, arguments=2)
         head.call_with_tuple()
         if checked:
             emit_plain_run(head, code, emitter.names)

@@ -68,7 +68,8 @@ class CaptureResult:
 
         With checks, `compiled` is a `Checked`: None makes the function run plain.
 
-        The guard program that stands before it must hand over the values at `input_sources`.
+        The guard program that stands before it must hand over the values at `input_sources`; parameters that the
+        code makes are made first.
         """
         return replacement_code(
             self.code, self.emitter, compiled if self.has_graph else None, checked=bool(self.capture.checks)
@@ -77,7 +78,9 @@ class CaptureResult:
     @property
     def input_sources(self) -> tuple[Source, ...]:
         """Where the graph's inputs are read; none when the graph is not called."""
-        return tuple(item.source for item in self.capture.inputs) if self.has_graph else ()
+        made = self.emitter.tracer.graph.made
+        inputs = self.capture.inputs if self.has_graph else ()
+        return tuple(item.source for item in inputs if item.value.name not in made)
 
 
 def capture(
@@ -133,6 +136,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         checks=tracer.checks.documents(len(emitter.outputs)),
     )
     examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
+    examples |= {name: make() for name, make in tracer.made.values()}
     return CaptureResult(
         document,
         guards,

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import types
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from io import IOBase
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class Tracer:
     """Everything that one capture knows; abstract values take it as their first argument.
 
     changing: where numbers are that the capture must not fix. assumes: whether it may assume that data raises nothing.
+    made: inputs that the replacement makes, by its locals: their names in the graph, and how.
     """
 
     def __init__(self, changing: frozenset[Source] = frozenset(), *, assumes: bool = True) -> None:
@@ -76,6 +77,7 @@ class Tracer:
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.regions: list[Value] = []
+        self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
         self.class_writes: dict[type, ClassWrites] = {}
         self.generators: list[GeneratorValue] = []
         self.tensors: dict[int, TensorValue] = {}

@@ -100,9 +100,10 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         functions = noted_functions(custom_functions(capture.functions), aliases)
         instead = {DATA: mode.data, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
-        outputs = replay(capture, given_tensors, on_line, instead)
+        values: dict[str, Any] = {}
+        outputs = replay(capture, given_tensors, on_line, instead, values)
     recorder.line = None
-    refuse_lost_views(rows, outputs)
+    refuse_lost_views(rows, outputs, capture.graph, values)
     refuse_lost_gradients(aliases, given_tensors, outputs)
     try:
         plan = plan_outputs(mode, inputs, outputs)

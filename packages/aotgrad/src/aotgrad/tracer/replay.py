@@ -33,14 +33,16 @@ def replay(
     inputs: tuple[Any, ...],
     on_line: Callable[[SourceLine | None], None],
     instead: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    values: dict[str, Any] | None = None,
 ) -> tuple[Any, ...]:
     """The outputs of the captured graph on `inputs`; `on_line` hears the user's line before each call.
 
     Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture). `instead` has
-    functions to call for some targets.
+    functions to call for some targets. values: takes what every name of the graph stands for.
     """
     graph, functions = capture.graph, custom_functions(capture.functions)
-    values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
+    values = {} if values is None else values
+    values.update({value.name: given for value, given in zip(graph.inputs, inputs, strict=True)})
 
     def value_of(ref: Ref) -> Any:
         return values[ref.name]

@@ -1,8 +1,8 @@
 """Where eager has one memory and the trace has two: rows at places that only the run knows, and `x.data = y`.
 
 `x[i]` and `x[i] = y` with a 0-dim integer tensor `i`: the trace reads a copy of the row instead of a view, and writes a
-row back. `x.data = y`: `x` gets a copy of the content. That the memories are two must not show: where it would, the program is
-refused.
+row back. `x.data = y`: `x` gets a copy of the content. That the memories are two must not show: where it would, the
+program is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masks import set_item
 from aotgrad.tracer.values import Memory, Traced
+from stagewire.graph import Graph, Ref, node_references
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
@@ -162,11 +163,28 @@ def refuse_lost_gradients(aliases: list[Memory], inputs: tuple[Any, ...], output
             raise UnsupportedOutput("a view that a torch.autograd.Function returns of its operand")
 
 
-def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...]) -> None:
+def refuse_lost_views(rows: list[Row], outputs: tuple[Any, ...], graph: Graph, values: dict[str, Any]) -> None:
     """Refuse a program in which a row was written, its source was written after it, or both can be seen outside."""
     returned = {id(output.memory) for output in outputs if isinstance(output, Traced)}
+    given = _only_given(graph, values) if any(row.by_data for row in rows) else set()
     for row in rows:
+        if row.by_data and id(row.copy) in given:
+            continue
         if row.copy.generation != row.copy_generation or row.source.generation != row.generation:
             raise NoInverse("a write into a tensor, or into a view of it by a 0-dim tensor as index or by .data = ...")
         if id(row.copy) in returned and (row.source.input is not None or id(row.source) in returned):
             raise UnsupportedOutput("a view of an input or of another output by a 0-dim tensor as index or .data = ...")
+
+
+def _only_given(graph: Graph, values: dict[str, Any]) -> set[int]:
+    """Memories that nothing reads once they are assigned to some `x.data`."""
+    later = {ref.name for ref in graph.outputs if isinstance(ref, Ref)}
+    found: set[int] = set()
+    for node in reversed(graph.nodes):
+        names = list(node_references(node))
+        if node.target == SET_DATA:
+            source, memory = values[names[1]], values[names[1]].memory
+            if not source.requires_grad and not any(getattr(values[name], "memory", None) is memory for name in later):
+                found.add(id(memory))
+        later.update(names)
+    return found

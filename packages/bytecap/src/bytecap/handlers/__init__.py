@@ -15,12 +15,15 @@ from bytecap.handlers.deep_copies import DEEP_COPIES
 from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
+from bytecap.handlers.parameters import PARAMETERS
 from bytecap.handlers.pure import PURE, PURE_MODULES
 from bytecap.handlers.regions import REGIONS
 from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 
-TABLES = (BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, REGIONS, TORCH_STATE, TORCH_FUNCTIONS)
+TABLES = (
+    BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, PARAMETERS, REGIONS, TORCH_STATE, TORCH_FUNCTIONS,
+)  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 
 

@@ -77,10 +77,6 @@ def _no_torch_function(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     return Constant(False)
 
 
-def _parameter(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
-    raise UnsupportedCall("creating an nn.Parameter in captured code")
-
-
 def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
     from bytecap.autograd_functions import apply_function
 
@@ -115,7 +111,6 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,
     torch._check: _check,
-    torch.nn.Parameter: _parameter,
     torch.device: _device,
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),

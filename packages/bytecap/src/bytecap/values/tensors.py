@@ -32,9 +32,12 @@ VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
 class TensorValue(Value):
-    """One tensor object; `name` is its value in the graph, None until it is an input or a result."""
+    """One tensor object; `name` is its value in the graph, None until it is an input or a result.
 
-    __slots__ = ("abstract", "attributes", "cls", "name", "real", "role")
+    place: the local of the replacement that holds it, if it is made in front of the graph.
+    """
+
+    __slots__ = ("abstract", "attributes", "cls", "name", "place", "real", "role")
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class TensorValue(Value):
         self.cls = cls
         self.real = real
         self.role = role
+        self.place: str | None = None
         self.attributes: dict[str, Value] = {}
 
     def python_type(self) -> type:
@@ -172,7 +176,10 @@ class TensorValue(Value):
         return bool(found.concrete())
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.graph_output(self)
+        if self.place is None:
+            emitter.graph_output(self)
+        else:
+            emitter.load_local(self.place)
         if self.attributes:
             emitter.keep(self)
             for name, value in self.attributes.items():
