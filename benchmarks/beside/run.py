@@ -87,7 +87,9 @@ def short_line(row: dict[str, Any]) -> str:
     for name, figures in engines.items():
         if name != "eager":
             first = f", cold {figures['first']:.2f} s" if "first" in figures else ""
-            text += f"   {name} {figures['ratio']:.2f}x (spread {figures['spread']:.0%}{first}, warm {figures['warm']:.2f}"
+            text += (
+                f"   {name} {figures['ratio']:.2f}x (spread {figures['spread']:.0%}{first}, warm {figures['warm']:.2f}"
+            )
             text += f", ERROR {figures['error']:.1e})" if figures["error"] > 1e-2 else ")"
     return text + "".join(f"   {engine} FAILED: {why[-300:]}" for engine, why in row["failures"].items())
 

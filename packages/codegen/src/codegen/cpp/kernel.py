@@ -8,7 +8,8 @@ from typing import NamedTuple
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, extent, is_ordered, lane_of, make_plan
-from codegen.cpp.reductions import Reducer, reducer
+from codegen.cpp.positions import split_positions
+from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, reducer
 from codegen.cpp.simplify import simplify_axes
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
@@ -35,7 +36,7 @@ def write_kernel(
     kernel: Kernel, buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
 ) -> KernelText:
     """Write `kernel`; `threshold`: work below which it stays on one thread; `aliased`: parameters may share memory."""
-    kernel = simplify_axes(kernel)
+    kernel = simplify_axes(split_positions(kernel))
     plan = make_plan(kernel, threshold)
     writer = _Writer(Scope(kernel, buffers), kernel, plan)
     lines = writer.write()
@@ -135,36 +136,54 @@ class _Writer:
         for _, recipe in reducers:
             for a in recipe.accumulators:
                 self.line(f"{a.type} {a.name} = {a.start};")
-        clauses = _clauses(reducers)
         shared = self.plan.threads == "inner" and not ordered
         simd = self.plan.vector and not ordered
         outer_scope = dict(self.scope.values)
         level = levels(section, lane.name, {})
         self._points(section, {}, "", level, BEFORE)
         if shared and rest:
-            self.share(1, clauses)
+            self.share(1, _clauses(reducers))
         for axis in rest:
             self.loop(axis)
         self._points(section, {}, "", level, BETWEEN)
-        depth = self._row_lanes(lane, clauses, shared and not rest, simd)
-        self._points(section, dict(reducers), "", level, INSIDE)
-        self.close(depth + len(rest))
+        narrow = [(s, _partial(recipe)) for s, recipe in reducers] if simd else reducers
+        depth = self._row_lanes(lane, reducers, narrow, shared and not rest, simd)
+        self._points(section, dict(narrow), "", level, INSIDE)
+        self.close()
+        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
+            if part is not recipe:
+                self.line(f"{recipe.accumulators[0].name} += {part.accumulators[0].name};")
+        self.close(depth - 1 + len(rest))
         self.scope.values = outer_scope
         self._row_results(section, reducers)
 
-    def _row_lanes(self, lane: Axis, clauses: str, shared: bool, simd: bool) -> int:
-        """Open the loop of the lanes, in chunks where the threads share it; returns how many loops."""
+    def _row_lanes(
+        self,
+        lane: Axis,
+        reducers: list[tuple[Reduce, Reducer]],
+        narrow: list[tuple[Reduce, Reducer]],
+        shared: bool,
+        simd: bool,
+    ) -> int:
+        """Open the loop of the lanes; returns how many loops. It runs in chunks where the threads share it, or where
+        there are partial sums (those of `narrow` that differ from `reducers`), which are declared here."""
         name, size = self.scope.axes[lane.name], self.scope.dim(lane.size)
         start, end = "0", size
+        partial = [part.accumulators[0] for (_, part), own in zip(narrow, reducers, strict=True) if part is not own[1]]
+        chunk = PARTIAL if partial else ROW_CHUNK
+        chunked = shared or (bool(partial) and not (isinstance(lane.size, int) and lane.size <= chunk))
         if shared:
-            self.share(1, clauses)
-            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {ROW_CHUNK})")
-            self.line(f"const i64 {name}e = {name}c + {ROW_CHUNK} < {size} ? {name}c + {ROW_CHUNK} : {size};")
+            self.share(1, _clauses(reducers))
+        if chunked:
+            self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {chunk})")
+            self.line(f"const i64 {name}e = {name}c + {chunk} < {size} ? {name}c + {chunk} : {size};")
             start, end = f"{name}c", f"{name}e"
+        for one in partial:
+            self.line(f"{one.type} {one.name} = {one.start};")
         if simd:
-            self.pragma(f"simd{clauses}")
+            self.pragma(f"simd{_clauses(narrow)}")
         self.open(f"for (i64 {name} = {start}; {name} < {end}; {name}++)")
-        return 2 if shared else 1
+        return 2 if chunked else 1
 
     def _row_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]]) -> None:
         count = self._count_text(section)
@@ -332,6 +351,15 @@ class _Writer:
         for result, text in zip(statement.results, recipe.results, strict=True):
             name = self.scope.define(result, statement.dtype)
             self.line(f"const {c_type(statement.dtype).local} {name} = {text.format(j='', n='1')};")
+
+
+def _partial(recipe: Reducer) -> Reducer:
+    """The recipe of a chunk of a row: in the operand's own type where the recipe allows that, else the recipe."""
+    if not recipe.partial:
+        return recipe
+    (whole,) = recipe.accumulators
+    part = Accumulator(f"{whole.name}_p", recipe.partial, whole.start, whole.operator)
+    return Reducer((part,), f"{part.name} {whole.operator}= {{x}};", ())
 
 
 def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:

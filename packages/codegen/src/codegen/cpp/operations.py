@@ -218,6 +218,8 @@ def conversion(source: str, target: str, operand: str) -> str:
         return operand
     if target == "bool":
         return f"({operand} != 0)"
+    if source == "bool":
+        return f"({operand} ? ({to.local})1 : ({to.local})0)"  # gcc 12 does not vectorise the cast to a float
     if is_floating(target):
         text = f"(({to.local}){operand})" if kind.local != to.local else operand
         return f"{to.rounding}({text})" if to.rounding else text

@@ -409,14 +409,6 @@ SF_INLINE f32 sf_minimum_f32(f32 a, f32 b) { return a < b || a != a ? a : b; }
 
 SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) { return a < b || a != a ? a : b; }
 
-#pragma omp declare reduction(sf_rmax_f32 : f32 : omp_out = sf_maximum_f32(omp_out, omp_in)) initializer(omp_priv = -SF_INF)
-
-#pragma omp declare reduction(sf_rmax_f64 : f64 : omp_out = sf_maximum_f64(omp_out, omp_in)) initializer(omp_priv = -SF_INF)
-
-#pragma omp declare reduction(sf_rmin_f32 : f32 : omp_out = sf_minimum_f32(omp_out, omp_in)) initializer(omp_priv = SF_INF)
-
-#pragma omp declare reduction(sf_rmin_f64 : f64 : omp_out = sf_minimum_f64(omp_out, omp_in)) initializer(omp_priv = SF_INF)
-
 SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
 
 SF_INLINE f64 sf_fmod_f64(f64 a, f64 b) { return __builtin_fmod(a, b); }

@@ -1,8 +1,10 @@
 """How each reduction accumulates: declarations, the update at a point, the pragma clause, the results.
 
-float32 sums and products accumulate in float64, which costs no more lanes than memory delivers and makes the order of
-summation irrelevant at float32 precision. Variance of float32 data is sum and sum of squares, both in float64 (a
-float32 square is exact there); float64 data takes Welford's recurrence.
+float32 sums and products accumulate in float64, which makes the order of summation irrelevant at float32 precision;
+along a row, a chunk of PARTIAL points is summed in float32 lanes first, and these sums in float64. Variance of float32
+data is sum and sum of squares, both in float64 (a float32 square is exact there); float64 data takes Welford's
+recurrence. The extremum of floats is that of the numbers, beside a flag for nan: one instruction each, where an
+extremum that passes nan on is a chain of three.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from codegen.cpp.literals import literal
 from codegen.cpp.types import c_type, is_floating
 from codegen.errors import MalformedLoop
 from stagewire.loop import Reduce
+
+PARTIAL = 1024
+"""Most points along a lane that are summed in the operand's own precision: 64 additions in each of 16 lanes."""
 
 
 class Accumulator(NamedTuple):
@@ -32,6 +37,8 @@ class Reducer(NamedTuple):
     update: str
     results: tuple[str, ...]
     needs_position: bool = False
+    partial: str = ""
+    """The type in which a chunk of a row is accumulated ("" if at once in the accumulator), with the same update."""
 
 
 def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
@@ -53,6 +60,7 @@ def reducer(statement: Reduce, name: str, operand_dtype: str) -> Reducer:
                 (Accumulator(acc, wide, start, sign),),
                 f"{acc}{{j}} = ({wide})({acc}{{j}} {sign} {cast}{{x}});",
                 (result,),
+                partial=kind.local if which == "sum" and cast and is_floating(dtype) else "",
             )
         case "max" | "min" as which if dtype != "bool":
             return _extremum(which, dtype, acc)
@@ -86,11 +94,14 @@ def _highest(dtype: str) -> str:
 def _extremum(which: str, dtype: str, acc: str) -> Reducer:
     kind = c_type(dtype)
     start = _lowest(dtype) if which == "max" else _highest(dtype)
-    if is_floating(dtype):
-        call = f"sf_{which}imum_{kind.suffix}"
-        update = f"{acc}{{j}} = {call}({acc}{{j}}, {{x}});"
-        return Reducer((Accumulator(acc, kind.local, start, f"sf_r{which}_{kind.suffix}"),), update, (f"{acc}{{j}}",))
     sign = ">" if which == "max" else "<"
+    if is_floating(dtype):
+        update = f"{acc}{{j}} = {{x}} {sign} {acc}{{j}} ? {{x}} : {acc}{{j}}; {acc}_n{{j}} |= {{x}} != {{x}};"
+        flag = "i64" if kind.local == "f64" else "i32"  # of the same width, so that the lanes of both agree
+        found = f'({acc}_n{{j}} ? ({kind.local})__builtin_nan("") : {acc}{{j}})'
+        return Reducer(
+            (Accumulator(acc, kind.local, start, which), Accumulator(f"{acc}_n", flag, "0", "|")), update, (found,)
+        )
     update = f"{acc}{{j}} = {{x}} {sign} {acc}{{j}} ? {{x}} : {acc}{{j}};"
     return Reducer((Accumulator(acc, kind.local, start, which),), update, (f"{acc}{{j}}",))
 

@@ -1,0 +1,109 @@
+"""Positions of extrema as two reductions without an order, so that lanes and threads may share the points.
+
+    k = argmax v   becomes   m = max v;   k = min over the points of (position if v == m or v is nan, else beyond)
+
+The second section computes v again. If any v is nan then so is m, and no v equals it: the first nan is found.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from codegen.cpp.types import is_floating
+from codegen.cpp.uses import used_values
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Section,
+    Statement,
+    Store,
+    Term,
+)
+from stagewire.types import DType
+
+WHICH = {"argmax": "max", "argmin": "min"}
+BEYOND = 2**31 - 1
+
+
+def split_positions(kernel: Kernel) -> Kernel:
+    """The kernel with each argmax and argmin split, where the operand may be computed again."""
+    sections = [part for section in kernel.sections for part in _split(section)]
+    return (
+        kernel if len(sections) == len(kernel.sections) else msgspec.structs.replace(kernel, sections=tuple(sections))
+    )
+
+
+def _split(section: Section) -> list[Section]:
+    found = [s for s in section.statements if isinstance(s, Reduce) and s.reduction in WHICH]
+    count = _count(section.axes)
+    slices = {s.results[0]: _slice(section, s) for s in found}
+    found = [s for s in found if slices[s.results[0]]]
+    if not found or not section.axes or count is None or not 0 < count < BEYOND:
+        return [section]
+    dtypes = {s.results[0]: slices[s.results[0]][-1].dtype for s in found}
+    first = tuple(_extremum(s, dtypes) if s in found else s for s in section.statements)
+    searches = tuple(t for s in found for t in _search(s, slices[s.results[0]], dtypes, section.axes))
+    results = tuple(Compute(s.results[0], "convert", (Ref(f"{s.results[0]}.at"),), s.dtype) for s in found)
+    return [Section(section.axes, first), Section(section.axes, searches), Section((), results)]
+
+
+def _count(axes: tuple[Axis, ...]) -> int | None:
+    count = 1
+    for axis in axes:
+        if not isinstance(axis.size, int):
+            return None
+        count *= axis.size
+    return count
+
+
+def _slice(section: Section, reduce: Reduce) -> tuple[Load | Compute | IndexValue, ...]:
+    """The statements that compute the operand; none where they read what the section stores, or where there are none."""
+    if not isinstance(reduce.operand, Ref):
+        return ()
+    needed, kept = {reduce.operand.name}, list[Load | Compute | IndexValue]()
+    stored = {s.buffer for s in section.statements if isinstance(s, Store)}
+    for statement in reversed(section.statements):
+        if not isinstance(statement, Reduce | Store) and statement.result in needed:
+            if isinstance(statement, Load) and statement.buffer in stored:
+                return ()
+            needed.update(used_values(statement))
+            kept.append(statement)
+    return tuple(reversed(kept))
+
+
+def _extremum(reduce: Reduce, dtypes: dict[str, DType]) -> Reduce:
+    (name,) = reduce.results
+    return Reduce((f"{name}.best",), WHICH[reduce.reduction], reduce.operand, dtypes[name])
+
+
+def _search(
+    reduce: Reduce, slice_: tuple[Statement, ...], dtypes: dict[str, DType], axes: tuple[Axis, ...]
+) -> tuple[Statement, ...]:
+    """The first point whose value is the best one, or nan."""
+    (name,) = reduce.results
+    value = reduce.operand
+    position = Index(0)
+    for axis in axes:
+        scaled = tuple(Term(term.coefficient * axis.size, term.atom) for term in position.terms)
+        position = Index(0, (*scaled, Term(1, AxisAtom(axis.name))))
+    hit = [Compute(f"{name}.equal", "eq", (value, Ref(f"{name}.best")), "bool")]
+    if is_floating(dtypes[name]):
+        hit += [
+            Compute(f"{name}.nan", "isnan", (value,), "bool"),
+            Compute(f"{name}.hit", "logical_or", (Ref(f"{name}.equal"), Ref(f"{name}.nan")), "bool"),
+        ]
+    found = Ref(hit[-1].result)
+    return (
+        *slice_,
+        *hit,
+        IndexValue(f"{name}.point", position, "int32"),
+        Compute(f"{name}.first", "where", (found, Ref(f"{name}.point"), BEYOND), "int32"),
+        Reduce((f"{name}.at",), "min", Ref(f"{name}.first"), "int32"),
+    )

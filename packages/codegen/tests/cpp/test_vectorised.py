@@ -1,0 +1,92 @@
+"""The loops that are emitted are loops that gcc turns into vectors: its own report says so."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from codegen.cpp.compiler import FLAGS
+from codegen.cpp.emit import emit_unit
+from stagewire.graph import Ref
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
+from stagewire.types import contiguous
+
+ROWS, SIZE = 8, 4096
+DTYPES = ("float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool")
+UNARY = ("neg abs sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tanh "
+         "erf sigmoid isnan isinf logical_not").split()  # fmt: skip
+BINARY = "add sub mul div pow maximum minimum fmax fmin eq lt logical_and copysign".split()  # noqa: SIM905
+COMPARING = ("isnan", "isinf", "logical_not", "eq", "lt", "logical_and")
+REDUCTIONS = ("sum", "max", "min", "any", "all", "argmax", "argmin", "welford")
+
+
+def at(*names: str) -> Index:
+    terms = zip((SIZE, 1)[-len(names) :], names, strict=True)
+    return Index(0, tuple(Term(step, AxisAtom(name)) for step, name in terms))
+
+
+def pointwise(name: str, op: str, dtypes: tuple[str, ...], result: str) -> tuple[Kernel, list[Buffer]]:
+    loads = tuple(Load(f"v{k}", f"{name}_x{k}", at("i"), dtype) for k, dtype in enumerate(dtypes))
+    value = Compute("w", op, tuple(Ref(f"v{k}") for k in range(len(dtypes))), result)
+    kernel = Kernel(name, (Axis("i", SIZE),), (Section((), (*loads, value, Store(f"{name}_y", at("i"), Ref("w")))),))
+    inputs = [Buffer(f"{name}_x{k}", contiguous(dtype, (SIZE,)), "input") for k, dtype in enumerate(dtypes)]
+    return kernel, [*inputs, Buffer(f"{name}_y", contiguous(result, (SIZE,)), "kernel")]
+
+
+def reduction(name: str, kind: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
+    result = "int64" if kind.startswith("arg") else dtype
+    results = tuple(f"r{k}" for k in range(3 if kind == "welford" else 1))
+    row = Index(0, (Term(1, AxisAtom("i")),))
+    body = (Load("v", f"{name}_x", at("i", "j"), dtype), Reduce(results, kind, Ref("v"), result))
+    sections = (Section((Axis("j", SIZE),), body), Section((), (Store(f"{name}_y", row, Ref("r0")),)))
+    buffers = [Buffer(f"{name}_x", contiguous(dtype, (ROWS, SIZE)), "input"),
+               Buffer(f"{name}_y", contiguous(result, (ROWS,)), "kernel")]  # fmt: skip
+    return Kernel(name, (Axis("i", ROWS),), sections), buffers
+
+
+def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], tmp_path) -> list[str]:
+    """The kernels with a loop that gcc left scalar."""
+    graph = LoopGraph(
+        buffers=tuple(buffer for _, buffers in kernels for buffer in buffers),
+        inputs=tuple(b.name for _, buffers in kernels for b in buffers if b.role == "input"),
+        outputs=tuple(Ref(b.name) for _, buffers in kernels for b in buffers if b.role == "kernel"),
+        steps=tuple(kernel for kernel, _ in kernels),
+    )
+    source, _, launches = emit_unit(graph, threshold=1 << 60)
+    unit = tmp_path / "unit.cpp"
+    unit.write_text(source)
+    command = ["g++", *FLAGS, "-fopt-info-vec", str(unit), "-o", str(tmp_path / "unit.so")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    vectors = {int(line) for line in re.findall(r":(\d+):\d+: optimized: loop vectorized", said)}
+    lines = source.splitlines()
+    starts = {found[1]: n for n, line in enumerate(lines) if (found := re.match(r'extern "C" void (\w+)\(', line))}
+    missing = []
+    for kernel, _ in kernels:
+        start = starts[launches[kernel.name].kernel]
+        end = next(n for n in range(start, len(lines)) if lines[n] == "}")
+        loops = [n for n in range(start, end) if "#pragma omp simd" in lines[n]]
+        # gcc reports the line of the pragma, of its loop, or of a statement in it
+        reported = [any(line - 1 in range(n, n + 20) for line in vectors) for n in loops]
+        if not loops or not all(reported):
+            missing.append(kernel.name)
+    return missing
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="reads the report of g++")
+@pytest.mark.parametrize("family", ["operations", "conversions", "reductions"])
+def test_every_loop_is_vectorised(family, tmp_path):
+    match family:
+        case "operations":
+            kernels = [
+                pointwise(f"{op}_{dtype}", op, (dtype,) * count, "bool" if op in COMPARING else dtype)
+                for count, ops in ((1, UNARY), (2, BINARY))
+                for op in ops
+                for dtype in ("float32", "bfloat16")
+            ]
+        case "conversions":
+            kernels = [pointwise(f"{a}_to_{b}", "convert", (a,), b) for a in DTYPES for b in DTYPES if a != b]
+        case "reductions":
+            kernels = [reduction(f"{kind}_{dtype}", kind, dtype) for kind in REDUCTIONS for dtype in ("float32", "int64")
+                       if (kind, dtype) != ("welford", "int64")]  # fmt: skip
+    assert scalar_kernels(kernels, tmp_path) == []
