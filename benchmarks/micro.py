@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
-from torch.nn import functional as F
-
 from beside.case import Case, Program, network, pattern
 from beside.run import main
+from torch import nn
+from torch.nn import functional as F
 
 ROWS = (512, 1024)
 

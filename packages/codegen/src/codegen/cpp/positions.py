@@ -64,7 +64,7 @@ def _count(axes: tuple[Axis, ...]) -> int | None:
 
 
 def _slice(section: Section, reduce: Reduce) -> tuple[Load | Compute | IndexValue, ...]:
-    """The statements that compute the operand; none where they read what the section stores, or where there are none."""
+    """The statements that compute the operand; none where they read what the section stores."""
     if not isinstance(reduce.operand, Ref):
         return ()
     needed, kept = {reduce.operand.name}, list[Load | Compute | IndexValue]()
