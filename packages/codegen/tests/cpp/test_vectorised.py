@@ -14,8 +14,8 @@ from stagewire.types import contiguous
 
 ROWS, SIZE = 8, 4096
 DTYPES = ("float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool")
-UNARY = """neg abs sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tanh erf
-           sigmoid isnan isinf logical_not""".split()  # noqa: SIM905
+UNARY = """neg abs sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tanh
+           erf sigmoid isnan isinf logical_not""".split()  # noqa: SIM905
 BINARY = """add sub mul div pow maximum minimum fmax fmin eq lt logical_and copysign""".split()  # noqa: SIM905
 COMPARING = ("isnan", "isinf", "logical_not", "eq", "lt", "logical_and")
 REDUCTIONS = ("sum", "max", "min", "any", "all", "argmax", "argmin", "welford")
