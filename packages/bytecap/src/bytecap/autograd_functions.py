@@ -345,7 +345,7 @@ def _state(effect: Any) -> Any:
     """What a changed object holds now, to see whether it changes again."""
     match effect:
         case ListValue():
-            return effect, list(effect.items)
+            return effect, list(effect.added if effect.is_unseen else effect.items)
         case DictValue():
             return effect, dict(effect.new), dict(effect.written)
         case SetValue():

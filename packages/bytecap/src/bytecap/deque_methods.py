@@ -19,6 +19,9 @@ NONE = Constant(None)
 def _add(tracer: Tracer, self: DequeValue, items: Iterable[Value], left: bool) -> Value:
     for item in items:
         self.mutate(tracer)
+        if self.is_unseen and not left:
+            self.add([item])
+            continue
         self.items.insert(0 if left else len(self.items), item)
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[-1 if left else 0]

@@ -6,7 +6,7 @@ before the first store, so that nothing is read from an object that a store has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedMutation
@@ -16,12 +16,14 @@ from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.deques import DequeValue
 from bytecap.values.mappings import DictValue, stored_items
+from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue
 from bytecap.values.writes import ClassWrites, SlotWrites
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
+    from stagewire.capture import Source
 
 Store = Callable[[], None]
 
@@ -50,6 +52,27 @@ class RaiseEffect:
         self.line = line
 
 
+def counted_places(effects: Iterable[Any]) -> frozenset[Source]:
+    """Where the numbers and texts are that are replaced by something that is computed from them."""
+    found: set[Source] = set()
+    for effect in effects:
+        for place, value in _stored(effect):
+            if isinstance(value, OpenConstant) and value.parts and place in value.places():
+                found.add(place)
+    return frozenset(found)
+
+
+def _stored(effect: Any) -> Iterator[tuple[Source | None, Value | None]]:
+    """(place, value stored there) for what a dict or cell holds afterwards."""
+    match effect:
+        case CellValue():
+            yield effect.content_source, effect.content
+        case DictValue(item_source=place_of) if place_of is not None:
+            for key, value in effect.new.values():
+                if isinstance(key, Constant):
+                    yield place_of(key.value, None), value
+
+
 def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
     """Emit every side effect; what is needed afterwards, `results`, is made ready first if there is any."""
     stores = [store for effect in emitter.tracer.effects for store in _PLANS[type(effect)](emitter, effect)]
@@ -62,8 +85,15 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
 
 
 def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
+    if effect.is_unseen:
+        items = effect.added if isinstance(effect, ListValue) else [item for _, item in effect.added]
+        return _plan_items(emitter, effect, items, "add_items")
     items = effect.values(emitter.tracer) if isinstance(effect, ListValue) else effect.in_order()
-    emitter.prepare(effect)
+    return _plan_items(emitter, effect, items, "replace_items")
+
+
+def _plan_items(emitter: Emitter, target: Value, items: list[Value], helper: str) -> list[Store]:
+    emitter.prepare(target)
     for item in items:
         emitter.prepare(item)
 
@@ -71,8 +101,8 @@ def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:
         for item in items:
             emitter.load(item)
         emitter.build_tuple(len(items))
-        emitter.load(effect)
-        emitter.call_helper("replace_items", arguments=2)
+        emitter.load(target)
+        emitter.call_helper(helper, arguments=2)
         emitter.pop()
 
     return [store]
@@ -157,7 +187,11 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
         if pair is None:
             if code in by_code:
                 stores.append(_delete(emitter, effect, owner, by_code[code]))
-        elif code not in by_code or not _unchanged(pair[1], dict.__getitem__(effect.real, by_code[code])):
+        elif (
+            code not in by_code
+            or code in effect.blind
+            or not _unchanged(pair[1], dict.__getitem__(effect.real, by_code[code]))
+        ):
             emitter.prepare(pair[0])
             emitter.prepare(pair[1])
             stores.append(_store(emitter, effect, owner, *pair))
@@ -166,7 +200,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
 
 def _unchanged(value: Value, real: Any) -> bool:
     if isinstance(value, Constant):
-        return same_object(value, Constant(real))
+        return not value.is_open and same_object(value, Constant(real))
     return real is not None and getattr(value, "real", None) is real
 
 

@@ -19,6 +19,7 @@ from bytecap.values.functions import FunctionValue, PartialValue
 from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
+from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
@@ -49,6 +50,7 @@ _SHARED = (
     CellValue,
     IteratorValue,
     PartialValue,
+    OpenConstant,
 )
 # Values whose `real` is not the object itself.
 _REBUILT = (CellValue, TensorValue, IdentityToken)
@@ -82,7 +84,7 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, Constant):
+        if isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
         elif value.source is not None:
             emit_source(self, value.source, self.tracer.names.objects)
@@ -119,7 +121,8 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        if not isinstance(value, Constant) and id(value) not in self._locals:
+        is_fixed = isinstance(value, Constant) and not value.is_open
+        if not is_fixed and id(value) not in self._locals:
             self.load(value)
             if id(value) in self._locals:
                 self.pop()

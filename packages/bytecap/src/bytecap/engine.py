@@ -22,7 +22,7 @@ from typing import Any
 
 from bytecap import marks
 from bytecap.callees import is_wanted
-from bytecap.changing import changed_number
+from bytecap.changing import changed_value
 from bytecap.checked import Checked
 from bytecap.checks import CannotUndo, Distrust
 from bytecap.errors import CannotCapture, CannotRebuild, NoTensorWork, RaisedInCapture, RecompileLimit, UnsupportedFrame
@@ -48,6 +48,7 @@ class _Compiled:
 
     capture: Capture
     function: Callable[..., Any] | None
+    counted: frozenset[Source]
 
 
 class Engine:
@@ -106,13 +107,17 @@ class Engine:
                     remove_entry(code, entry)
                     return entry
             reason = explain(known[0].guard, view) if known else None
-            changed = None if self.fullgraph else changed_number(known, view)
+            changed = None if self.fullgraph else changed_value(known, view, _counted(known))
             if changed is not None:
                 self._changing[code] = self._changing.get(code, frozenset()) | {changed}
             if not may_compile(code, reason):
                 return None
             if len(known) >= self.limit:
-                self._report_limit(view, reason)
+                if code not in self._roots and all(isinstance(entry.payload, NoTensorWork) for entry in known):
+                    # A callee without tensor work, called with ever other constants: what it calls is still captured.
+                    skip(code, self.owner)
+                else:
+                    self._report_limit(view, reason)
                 return None
             made = self._capture(view, reason)
             if made is not None:
@@ -184,7 +189,9 @@ class Engine:
                     raise
                 self.report(view.code, error, Refused(error))
                 return Entry(guard, view.code, error.with_traceback(None))
-        return Entry(guard, result.replacement(compiled), _Compiled(result.capture, compiled), closed=whole)
+        return Entry(
+            guard, result.replacement(compiled), _Compiled(result.capture, compiled, result.counted), closed=whole
+        )
 
     def _checked(self, code: CodeType, result: CaptureResult, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The backend's callable, which looks at the checks of the capture if there are any."""
@@ -220,7 +227,7 @@ class Engine:
         """
         for entry in entries(code, self.owner):
             match entry.payload:
-                case _Compiled(old, function) if _same_work(old, new):
+                case _Compiled(capture=old, function=function) if _same_work(old, new):
                     return function
         return None
 
@@ -315,6 +322,12 @@ class Engine:
     def _tell(self, event: Event) -> None:
         if self.on_event is not None:
             self.on_event(event)
+
+
+def _counted(known: tuple[Entry, ...]) -> frozenset[Source]:
+    """Where the numbers are that the code of the last capture counts up."""
+    payload = known[0].payload if known else None
+    return payload.counted if isinstance(payload, _Compiled) else frozenset()
 
 
 def _same_work(old: Capture, new: Capture) -> bool:

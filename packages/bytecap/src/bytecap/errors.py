@@ -148,10 +148,10 @@ class RecompileForbidden(CannotCapture, RuntimeError):
 
 
 class ChangingNumber(CannotCapture):
-    """A number that was fixed in earlier captures and has another value in each call: what uses it runs plain."""
+    """A number, text or size that was fixed in earlier captures and differs in each call: what uses it runs plain."""
 
     code = "BC016"
-    fix = "Pass it as a tensor."
+    fix = "Pass a number as a tensor; keep what differs in each call apart from tensor work."
 
 
 class BadOption(StageError):

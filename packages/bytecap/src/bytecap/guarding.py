@@ -86,6 +86,8 @@ class GuardSet:
     def __init__(self, names: Names) -> None:
         self.names = names
         self._guards: dict[Any, Guard] = {}
+        self._classes: dict[Source, TypeIs] = {}
+        self._valued: set[Source] = set()
 
     def add(self, guard: Guard) -> None:
         """Add a guard unless the same condition is there (whatever its line)."""
@@ -93,8 +95,8 @@ class GuardSet:
         self._guards.setdefault(key, guard)
 
     def all(self) -> tuple[Guard, ...]:
-        """All guards in order."""
-        return tuple(self._guards.values())
+        """All guards in order, then the classes of what was read without its value."""
+        return (*self._guards.values(), *self._classes.values())
 
     def type_is(self, source: Source, cls: type, line: SourceLine | None) -> None:
         self.add(TypeIs(source, self.names.of(cls), line))
@@ -102,7 +104,14 @@ class GuardSet:
     def identity(self, source: Source, real: Any, line: SourceLine | None) -> None:
         self.add(IdentityIs(source, self.names.of(real), line))
 
+    def class_unless_value(self, source: Source, cls: type, line: SourceLine | None) -> None:
+        """The class of what is at `source`, unless its value is guarded too."""
+        if source not in self._valued:
+            self._classes.setdefault(source, TypeIs(source, self.names.of(cls), line))
+
     def equals(self, source: Source, value: Any, line: SourceLine | None) -> None:
+        self._valued.add(source)
+        self._classes.pop(source, None)
         self.add(Equals(source, value, line))
 
     def length(self, source: Source, size: int, line: SourceLine | None) -> None:

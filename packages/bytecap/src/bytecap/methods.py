@@ -43,7 +43,7 @@ NONE = Constant(None)
 
 def _append(tracer: Tracer, self: ListValue, item: Value) -> Value:
     self.mutate(tracer)
-    self.items.append(item)
+    self.add([item])
     return NONE
 
 

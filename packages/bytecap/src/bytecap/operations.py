@@ -21,6 +21,7 @@ from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
+from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue
 from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
@@ -116,6 +117,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
 
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
+        left_open = open_binary(row.function, symbol, left, right)
+        if left_open is not None:
+            return left_open
         return fold(tracer, row.inplace if inplace else row.function, (left.value, right.value))
     kinds = {type(left), type(right)}
     if TensorValue in kinds and not any(issubclass(kind, ObjectValue) for kind in kinds):
@@ -248,6 +252,10 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     if bound is not None:
         return bound.call(tracer, [], {})
     value = plain(value)
+    if isinstance(value, Constant) and value.python_type() in (int, float) and symbol != "~":
+        left_open = derive(function, value)
+        if left_open is not None:
+            return left_open
     if not isinstance(value, (Constant, OpaqueValue)):
         kind = value.python_type().__name__
         raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
@@ -379,6 +387,8 @@ def same_object(left: Value, right: Value) -> bool:
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return False
     if isinstance(left, Constant) and isinstance(right, Constant):
+        if left.python_type() is not right.python_type():
+            return False
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, (int, str)) and left.value == right.value
         )
@@ -471,7 +481,7 @@ def as_index(tracer: Tracer, key: Value) -> Any:
 
 def is_none(value: Value) -> bool:
     """Whether the value is None."""
-    return isinstance(value, Constant) and value.value is None
+    return isinstance(value, Constant) and value.python_type() is type(None)
 
 
 def as_int(tracer: Tracer, value: Value) -> int:

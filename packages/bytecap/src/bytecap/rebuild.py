@@ -163,6 +163,12 @@ def replace_items(items: tuple[Any, ...], target: Any) -> None:
     (target.update if isinstance(target, set) else target.extend)(items)
 
 
+def add_items(items: tuple[Any, ...], target: Any) -> None:
+    """Put items at the end of a list or deque, or into a set, past a subclass's own methods."""
+    kind = next(kind for kind in (list, deque, set) if isinstance(target, kind))
+    (kind.update if kind is set else kind.extend)(target, items)
+
+
 def replace_pairs(pairs: dict[Any, Any], target: dict[Any, Any]) -> None:
     """Give a dict these pairs in this order, past a subclass's own methods."""
     kind = _plain(target)
@@ -215,7 +221,7 @@ HELPERS: dict[str, Callable[..., Any]] = {
     for function in (
         new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
-        set_item, delete_item, replace_items, replace_pairs, call_with, dict_value, free_variable,
+        set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_value, free_variable,
         stored_item, raised_in_caller, without_first_entry,
     )
 } | ITERATOR_HELPERS  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bytecap.effects import counted_places
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
@@ -48,6 +49,7 @@ class CaptureResult:
     capture: the document. guards: its conditions, the torch state first. objects: the live objects that
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
     written: positions of the inputs that are put back where a check fails.
+    counted: where the numbers are that the code replaces by what it computes from them.
     """
 
     capture: Capture
@@ -57,6 +59,7 @@ class CaptureResult:
     emitter: Emitter
     code: CodeType
     written: tuple[int, ...] = ()
+    counted: frozenset[Source] = frozenset()
 
     @property
     def has_graph(self) -> bool:
@@ -145,6 +148,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         emitter,
         view.code,
         tuple(number for number, item in enumerate(inputs) if item.value.name in written),
+        counted_places(tracer.effects),
     )
 
 

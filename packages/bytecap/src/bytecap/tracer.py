@@ -17,6 +17,7 @@ from absint import AbstractMode, AbstractTensor
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
+from bytecap.changing import refuse_changing
 from bytecap.checks import Checks
 from bytecap.environment import torch_modes
 from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
@@ -36,6 +37,7 @@ from bytecap.values.iterators import GeneratorValue, HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
+from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
@@ -355,14 +357,23 @@ class Tracer:
 
     # -- guards
 
-    def guard_literal(self, source: Source, real: Any) -> None:
-        """source == real, and of the same type."""
+    def guard_literal(self, source: Source, real: Any, line: SourceLine | None = None) -> None:
+        """source == real, and of the same type; line: where it is read, if not here."""
+        line = line or self.line()
         if isinstance(real, bytes):
-            self.guards.identity(source, real, self.line())
+            self.guards.identity(source, real, line)
         elif real is None:
-            self.guards.identity(source, None, self.line())
+            self.guards.identity(source, None, line)
         else:
-            self.guards.equals(source, to_arg(real), self.line())
+            self.guards.equals(source, to_arg(real), line)
+
+    def open_constant(self, real: Any, source: Source) -> OpenConstant:
+        """A number or text from outside: its class is guarded, and the value as soon as it is asked for."""
+        line = self.line()
+        self.guards.class_unless_value(source, type(real), line)
+        if source in self.changing:
+            return OpenConstant(real, source, pin=lambda: refuse_changing(source, real))
+        return OpenConstant(real, source, pin=lambda: self.guard_literal(source, real, line))
 
     def guard_distinct(self, left: Value, right: Value, line: SourceLine | None) -> None:
         """`left is not right`, for two outside objects of one class; constants are guarded by value."""
@@ -376,6 +387,7 @@ class Tracer:
         """Whether `key` is in an outside dict."""
         if shadow.source is None:
             return
+        self._check_settled(shadow)
         if type(key) in LITERALS and not isinstance(key, (bytes, complex)):
             self.guards.has_key(shadow.source, key, present, self.line())
         else:
@@ -384,6 +396,7 @@ class Tracer:
     def guard_length(self, shadow: DictValue) -> None:
         """The number of items of an outside dict."""
         if shadow.source is not None and shadow.real is not None:
+            self._check_settled(shadow)
             self.guards.length(shadow.source, dict.__len__(shadow.real), self.line())
 
     def guard_keys(self, shadow: DictValue) -> None:
@@ -392,13 +405,18 @@ class Tracer:
 
         if shadow.source is None or shadow.real is None:
             return
+        self._check_settled(shadow)
         keys = [key for key, _ in stored_items(shadow.real)]
         if all(type(key) in LITERALS and not isinstance(key, (bytes, complex)) for key in keys):
             self.guards.keys(shadow.source, tuple(to_arg(key) for key in keys), self.line())
             return
         self.guards.length(shadow.source, len(keys), self.line())
         for index, key in enumerate(keys):
-            self.wrap(key, DictKey(shadow.source, index))
+            self.wrap(key, DictKey(shadow.source, index))  # such a place is fixed at once
+
+    def _check_settled(self, shadow: DictValue) -> None:
+        if shadow.source in self.changing:
+            refuse_changing(shadow.source, shadow.real, "the content of ")
 
     def guard_set(self, source: Source, real: Any) -> None:
         """The members of an outside set."""

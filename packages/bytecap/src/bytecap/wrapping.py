@@ -6,15 +6,16 @@ import enum
 import functools
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import IOBase
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
-from bytecap.changing import is_number, unknown_number
-from bytecap.errors import UnsupportedValue
+from bytecap.changing import refuse_changing
+from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
@@ -32,6 +33,7 @@ from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnknownValue
+from bytecap.values.open_constants import OPEN_KINDS, is_readable
 from bytecap.values.outside_exceptions import OutsideException
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue
@@ -84,9 +86,8 @@ def _wrapper_of(real: Any) -> Wrapper:
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
-    if is_number(real) and source in tracer.changing:
-        tracer.guards.type_is(source, type(real), tracer.line())
-        return unknown_number(real, source)
+    if type(real) in OPEN_KINDS and is_readable(source):
+        return tracer.open_constant(real, source)
     tracer.guard_literal(source, real)
     return Constant(real, source)
 
@@ -102,6 +103,14 @@ def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real), tracer.line())
     return OpaqueValue(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
+
+
+def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """What is left of an iterator changes with each use, and no guard could tell."""
+    if source is None:
+        return OpaqueValue(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return UnknownValue(real, source, f"a started {type(real).__name__} from outside the frame", UnsupportedCall)
 
 
 def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
@@ -133,15 +142,26 @@ def _tuple(tracer: Tracer, real: tuple[Any, ...], source: Source | None) -> Valu
 
 
 def _list(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    _guard_container(tracer, real, source)
-    return ListValue(_items(tracer, real, source), cls=type(real), real=real, source=source)
+    pin = _length_pin(tracer, real, source)
+    return ListValue(_items(tracer, real, source), pin=pin, cls=type(real), real=real, source=source)
+
+
+def _length_pin(tracer: Tracer, real: Any, source: Source | None) -> Callable[[], None] | None:
+    """What guards the length of an outside list as soon as it matters; its class is guarded at once."""
+    if source is None:
+        return None
+    line = tracer.line()
+    tracer.guards.type_is(source, type(real), line)
+    if source in tracer.changing:
+        return lambda: refuse_changing(source, len(real), "the length of ")
+    return lambda: tracer.guards.length(source, len(real), line)
 
 
 def _deque(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    _guard_container(tracer, real, source)
+    pin = _length_pin(tracer, real, source)
     if source is not None:
         tracer.guard_literal(Attribute(source, "maxlen"), real.maxlen)
-    return DequeValue(_items(tracer, real, source), maxlen=real.maxlen, real=real, source=source)
+    return DequeValue(_items(tracer, real, source), pin=pin, maxlen=real.maxlen, real=real, source=source)
 
 
 def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -175,6 +195,15 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
 
 
 def _set(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is None or type(real) is frozenset:
+        return _seen_set(tracer, real, source)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    if source in tracer.changing:
+        return SetValue.unseen(lambda: refuse_changing(source, real, "the content of "), real, source)
+    return SetValue.unseen(lambda: _seen_set(tracer, real, source), real, source)
+
+
+def _seen_set(tracer: Tracer, real: Any, source: Source | None) -> SetValue:
     if source is not None:
         tracer.guard_set(source, real)
     return set_of(tracer, real, type(real), source)
@@ -374,19 +403,24 @@ def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type)
             cls=plain, real=real, source=source,
             item_source=None if source is None else item_source(tracer, source),
         )  # fmt: skip
+    if cls is ListValue:
+        pin = _length_pin(tracer, real, source)
+        return ListValue(_items(tracer, list(list.__iter__(real)), source), pin=pin, real=real, source=source)
     if source is not None:
         tracer.guards.length(source, len(real), tracer.line())
     if cls is SetValue:
         return set_of(tracer, real, set if isinstance(real, set) else frozenset, source)
-    kind = list if cls is ListValue else tuple
-    items = _items(tracer, list(kind.__iter__(real)), source)
-    return cls(items, real=real, source=source)
+    return TupleValue(_items(tracer, list(tuple.__iter__(real)), source), real=real, source=source)
 
 
 def _is_plain_tuple(real: Any) -> bool:
     if not isinstance(real, tuple):
         return False
     return type(real) in (tuple, torch.Size) or bool(field_names(type(real)))
+
+
+def _is_iterator(real: Any) -> bool:
+    return isinstance(real, Iterator) and not isinstance(real, IOBase)
 
 
 def _has_python_attributes(real: Any) -> bool:
@@ -430,5 +464,6 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (_is_plain_tuple, _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
     (_has_python_attributes, _object),
+    (_is_iterator, _iterator),
     (lambda real: True, _opaque),
 )

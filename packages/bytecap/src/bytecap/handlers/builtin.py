@@ -42,6 +42,7 @@ from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionVal
 from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
+from bytecap.values.open_constants import open_format
 from bytecap.values.protocols import CallIterator, ItemIterator
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
 from bytecap.values.tensors import TensorValue
@@ -276,7 +277,7 @@ def _print(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     unknown = kwargs.keys() - {"sep", "end", "file", "flush"}
     if unknown:
         raise tracer.raises(TypeError, f"'{min(unknown)}' is an invalid keyword argument for print()")
-    texts: list[Value] = [Constant(str_of(tracer, arg)) for arg in args]
+    texts: list[Value] = [open_format(arg, "") or Constant(str_of(tracer, arg)) for arg in args]
     tracer.effects.append(CallEffect(print, texts, kwargs))
     return NONE
 

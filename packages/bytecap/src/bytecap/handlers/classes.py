@@ -21,6 +21,7 @@ from bytecap.values.deques import DequeValue
 from bytecap.values.functions import MethodValue, PartialValue
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
+from bytecap.values.open_constants import open_format
 from bytecap.values.proxies import MappingProxyValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue, keys_of
@@ -106,7 +107,7 @@ def _bool(tracer: Tracer, value: Value | None = None) -> Value:
 def _str(tracer: Tracer, value: Value | None = None, *more: Value) -> Value:
     if more:
         return fold_call(tracer, str, [value, *more], {})  # type: ignore[list-item]
-    return Constant("" if value is None else str_of(tracer, value))
+    return Constant("") if value is None else open_format(value, "") or Constant(str_of(tracer, value))
 
 
 def _repr(tracer: Tracer, value: Value) -> Value:

@@ -11,6 +11,7 @@ from bytecap.texts import format_of, repr_of, str_of
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
+from bytecap.values.open_constants import open_format, open_join
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 
 if TYPE_CHECKING:
@@ -51,12 +52,16 @@ def _build_slice(frame: Frame, instruction: Instruction) -> None:
 
 
 def _build_string(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant("".join(part.concrete() for part in frame.pop_many(instruction.arg))))
+    parts = frame.pop_many(instruction.arg)
+    frame.push(open_join(parts) or Constant("".join(part.concrete() for part in parts)))
 
 
 def format_value(frame: Frame, value: Any, conversion: int, spec: str) -> Any:
     """One replacement field of an f-string; conversion: 1 !s, 2 !r, 3 !a, 0 none."""
     tracer = frame.tracer
+    left_open = open_format(value, spec) if conversion == 0 or (conversion == 1 and not spec) else None
+    if left_open is not None:
+        return left_open
     if conversion == 0:
         return Constant(format_of(tracer, value, spec))
     text = str_of(tracer, value) if conversion == 1 else repr_of(tracer, value)

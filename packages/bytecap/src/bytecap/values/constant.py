@@ -28,6 +28,11 @@ class Constant(Value):
         super().__init__(source)
         self.value = value
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the value may be another one in the next call (see `open_constants`)."""
+        return False
+
     def python_type(self) -> type:
         return type(self.value)
 

@@ -41,7 +41,15 @@ class DequeValue(ListValue):
 
     def replace(self, items: list[Any]) -> None:
         """Put these items in the place of all, the last ones if there are too many."""
-        self.items[:] = items if self.maxlen is None else items[max(len(items) - self.maxlen, 0) :]
+        self.items[:] = self._last(items)
+
+    def add(self, items: list[Value]) -> None:
+        super().add(items)
+        if not self.is_unseen:
+            self.replace(self.items)
+
+    def _last(self, items: list[Any]) -> list[Any]:
+        return items if self.maxlen is None else items[max(len(items) - self.maxlen, 0) :]
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         self._check_index(tracer, key)
@@ -59,6 +67,8 @@ class DequeValue(ListValue):
         """deque has no slices, and words of its own for an index that is out of range."""
         if isinstance(key, SliceValue):
             raise tracer.raises(TypeError, "sequence index must be integer, not 'slice'")
+        if self.is_unseen and self.maxlen is None:
+            return
         if isinstance(key, Constant) and isinstance(key.value, int) and not -len(self.items) <= key.value < len(
             self.items
         ):  # fmt: skip

@@ -36,7 +36,7 @@ class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
     __slots__ = (
-        "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "reordered", "written",
+        "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "reordered", "written",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class DictValue(Value):
         self.factory = factory
         self.new: dict[Hashable, tuple[Value, Value]] = {}
         self.written: dict[Hashable, bool] = {}
+        # Keys that were stored without a look at what was there.
+        self.blind: set[Hashable] = set()
         self.listed = real is None
         self.mutated = False
         # An outside dict in which a key left its place (deleted and stored again, moved to an end).
@@ -109,7 +111,7 @@ class DictValue(Value):
         for index, (real_key, real) in enumerate(stored_items(self.real)):
             code = tracer.hash_key(tracer.wrap(real_key, None))
             if code in added:
-                self.new[code] = added.pop(code)
+                self.new[code] = (tracer.wrap(real_key, None), added.pop(code)[1])
             elif code not in self.written:
                 self._read(tracer, real_key, real, index)
         self.new.update(added)
@@ -163,7 +165,10 @@ class DictValue(Value):
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
         code = tracer.hash_key(key)
-        self.lookup(tracer, key)
+        if self._is_unseen(code) and isinstance(key, Constant):
+            self.blind.add(code)
+        else:
+            self.lookup(tracer, key)
         self.mutate(tracer)
         old = self.new.get(code)
         self.new[code] = (old[0] if old else key, value)
@@ -173,11 +178,18 @@ class DictValue(Value):
                 self.reordered = True
             self.written[code] = True
 
+    def _is_unseen(self, code: Hashable) -> bool:
+        """Whether it is an outside dict that was not asked for this key."""
+        return self.real is not None and not self.listed and code not in self.new and code not in self.written
+
     def delete_item(self, tracer: Tracer, key: Value) -> None:
         if self.lookup(tracer, key) is None:
             raise tracer.raises(KeyError, key)
         self.mutate(tracer)
         code = tracer.hash_key(key)
+        if code in self.blind:
+            self.blind.discard(code)
+            tracer.guard_key(self, key.concrete(), present=dict.__contains__(self.real, key.concrete()))
         del self.new[code]
         if self.real is not None:
             self.written[code] = True

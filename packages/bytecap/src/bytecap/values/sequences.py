@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
+from bytecap.values.constant import Constant
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -161,13 +163,52 @@ class TupleValue(Sequence):
 
 
 class ListValue(Sequence):
-    """A list (or deque)."""
+    """A list (or deque).
 
-    __slots__ = ("mutated",)
+    pin: guards the length of an outside list, called as soon as its items are looked at. While it was not called, the
+    list is unseen: what is appended waits in `added`.
+    """
 
-    def __init__(self, items: list[Any], **options: Any) -> None:
+    __slots__ = ("_items", "_pin", "added", "mutated")
+
+    def __init__(self, items: list[Any], *, pin: Callable[[], None] | None = None, **options: Any) -> None:
+        self._pin: Callable[[], None] | None = None
         super().__init__(items, **options)
+        self._pin = pin
+        self.added: list[Value] = []
         self.mutated = False
+
+    @property
+    def items(self) -> list[Any]:  # type: ignore[override]
+        """The items; the length of an outside list is guarded."""
+        if self._pin is not None:
+            self._pin()
+            self._pin = None
+            self.add(self.added)
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self._items = items
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it is an outside list of any length, at whose end items were put at most."""
+        return self._pin is not None
+
+    def add(self, items: list[Value]) -> None:
+        """Put items at the end; call `mutate` before."""
+        if self._pin is not None:
+            self.added.extend(items)
+        else:
+            self.items.extend(items)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        if self.is_unseen and self.added and isinstance(key, Constant) and key.python_type() is int:
+            index = key.value
+            if -len(self.added) <= index < 0:
+                return self.added[index]
+        return super().get_item(tracer, key)
 
     def concrete(self) -> Any:
         if self.real is not None and self.mutated:

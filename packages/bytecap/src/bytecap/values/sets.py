@@ -7,7 +7,7 @@ The order in which a set is iterated depends on its history. `order` is a host s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import CannotRebuild
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 
 class SetValue(Value):
-    """A set or frozenset: values by key."""
+    """A set or frozenset: values by key.
 
-    __slots__ = ("cls", "members", "mutated", "order", "real")
+    An outside set is unseen while nothing looked at its members: `look` guards and gives them, and what was added until
+    then waits in `added`.
+    """
+
+    __slots__ = ("_look", "_members", "_order", "added", "cls", "mutated", "real")
 
     def __init__(
         self,
@@ -38,11 +42,64 @@ class SetValue(Value):
         source: Source | None = None,
     ) -> None:
         super().__init__(source)
-        self.members = members
-        self.order: Any = cls(members) if order is None else order
+        self._look: Callable[[], SetValue] | None = None
+        self._members = members
+        self._order: Any = cls(members) if order is None else order
+        self.added: list[tuple[Hashable, Value]] = []
         self.cls = cls
         self.real = real
         self.mutated = False
+
+    @classmethod
+    def unseen(cls, look: Callable[[], SetValue], real: Any, source: Source) -> SetValue:
+        """An outside set whose members are known as soon as they matter."""
+        made = cls({}, cls=type(real), real=real, source=source)
+        made._look = look
+        return made
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it is an outside set of any members, to which some were added at most."""
+        return self._look is not None
+
+    @property
+    def members(self) -> dict[Hashable, Value]:
+        """The members by their keys."""
+        self._see()
+        return self._members
+
+    @property
+    def order(self) -> Any:
+        """The keys in the order of iteration."""
+        self._see()
+        return self._order
+
+    @members.setter
+    def members(self, members: dict[Hashable, Value]) -> None:
+        self._members = members
+
+    @order.setter
+    def order(self, order: Any) -> None:
+        self._order = order
+
+    def _see(self) -> None:
+        if self._look is None:
+            return
+        seen = self._look()
+        self._look = None
+        self._members, self._order = seen.members, seen.order
+        if self.mutated:
+            self._own_order()
+        for key, item in self.added:
+            self._add(key, item)
+
+    def _own_order(self) -> None:
+        if self._order is self.real:
+            self._order = set(self.real)
+
+    def _add(self, key: Hashable, item: Value) -> None:
+        self._members.setdefault(key, item)
+        self._order.add(key)
 
     def as_new(self) -> SetValue:
         """This set as one that the program made: nothing real stands behind it."""
@@ -67,16 +124,17 @@ class SetValue(Value):
         """Call before every change."""
         if self.real is not None and not self.mutated:
             self.mutated = True
-            if self.order is self.real:
-                self.order = set(self.real)
+            self._own_order()
             tracer.effects.append(self)
 
     def add(self, tracer: Tracer, item: Value) -> None:
         """Add a member; one that is equal stays."""
         key = tracer.hash_key(item)
         self.mutate(tracer)
-        self.members.setdefault(key, item)
-        self.order.add(key)
+        if self.is_unseen:
+            self.added.append((key, item))
+        else:
+            self._add(key, item)
 
     def discard(self, tracer: Tracer, key: Hashable) -> None:
         """Take the member with this key out, if there is one."""
