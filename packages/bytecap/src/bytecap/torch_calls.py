@@ -84,7 +84,7 @@ def call_torch(
         return overridden
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
-    result = _evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
@@ -118,7 +118,8 @@ def _guard_inputs(tracer: Tracer, value: TensorValue, method: Any) -> None:
             tracer.guard_reading(method, (), method(known.real), known.source)
 
 
-def _evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a torch function gives on abstract tensors; what it raises is raised in the evaluated program."""
     name = getattr(function, "__name__", "")
     if args and isinstance(args[0], AbstractTensor):
         if name == "backward":

@@ -25,6 +25,7 @@ from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
 from bytecap.input_names import input_role, source_hint
 from bytecap.keys import Identity, UserKey
+from bytecap.outside import Outside
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
@@ -337,7 +338,7 @@ class Tracer:
             return abstract
         with torch.enable_grad():
             # Function.apply itself is Python that looks for functorch wrappers; this is what it calls.
-            return super(torch.autograd.Function, _Made).apply(abstract)
+            return super(torch.autograd.Function, Outside).apply(abstract)
 
     def tensor_of(self, abstract: AbstractTensor, name: str) -> TensorValue:
         """The value of a node's result; an input that an in-place op returns stays itself."""
@@ -568,11 +569,3 @@ def _line_of(frame: Frame) -> SourceLine:
     code = frame.function.code
     line = frame.current.line if frame.current is not None else code.co_firstlineno
     return SourceLine(code.co_filename, line, code.co_qualname)
-
-
-class _Made(torch.autograd.Function):
-    """The same tensor as something that was computed: neither a leaf nor a view of one, so that it may be written."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: AbstractTensor) -> AbstractTensor:
-        return AbstractTensor(leaf.meta, leaf.storage_record)

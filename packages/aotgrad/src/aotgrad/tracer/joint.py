@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from absint import from_wire, to_wire
 from absint.functions import custom_functions
+from absint.gradients import TARGET, gradients
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
@@ -98,7 +99,7 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = noted_functions(custom_functions(capture.functions), aliases)
-        instead = {DATA: mode.data, **row_calls(mode, rows), **functions}
+        instead = {DATA: mode.data, TARGET: _kept_gradients, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}
         outputs = replay(capture, given_tensors, on_line, instead, values)
@@ -122,6 +123,11 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
+
+
+def _kept_gradients(*args: Any, **options: Any) -> tuple[Any, ...]:
+    """`torch.autograd.grad` inside of the program, whose own backward goes through the same history later."""
+    return gradients(*args, **{**options, "retain_graph": True})
 
 
 @contextmanager

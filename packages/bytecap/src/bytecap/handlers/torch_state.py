@@ -83,6 +83,12 @@ def _apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -
     return apply_function(tracer, cls, *args, **kwargs)
 
 
+def _autograd_grad(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    from bytecap.gradients import autograd_grad
+
+    return autograd_grad(tracer, *args, **kwargs)
+
+
 def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     from bytecap.fold import fold_call
 
@@ -115,7 +121,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),
     torch.autograd.backward: _break("torch.autograd.backward in captured code"),
-    torch.autograd.grad: _break("torch.autograd.grad in captured code"),
+    torch.autograd.grad: _autograd_grad,
     torch.autograd.Function.__dict__["apply"].__func__: _apply_function,
 } | {
     function: _break(f"torch.func.{name} in captured code")

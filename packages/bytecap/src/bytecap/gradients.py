@@ -1,0 +1,68 @@
+"""torch.autograd.grad in captured code: one node, whose types come from running the engine on abstract tensors.
+
+A gradient is captured where all of its way lies inside of the graph. The history of an outside tensor that is no leaf
+is not known here: where it may lead to another of the wanted inputs, the call is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from absint.gradients import TARGET, gradients, reached
+from bytecap.errors import UnsupportedCall
+from bytecap.operations import collect
+from bytecap.outside import Outside
+from bytecap.torch_calls import evaluate, record, to_host
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from bytecap.values.mappings import DictValue
+from bytecap.values.sequences import TupleValue
+from bytecap.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+NONE = Constant(None)
+# The autograd node of an outside tensor that is no leaf.
+_OUTSIDE = Outside._backward_cls
+_OPTIONS = ("retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched", "materialize_grads")
+
+
+def autograd_grad(
+    tracer: Tracer, outputs: Value, inputs: Value, grad_outputs: Value = NONE, *rest: Value, **named: Value
+) -> Value:
+    """`torch.autograd.grad(...)`."""
+    given = {**dict(zip(_OPTIONS, rest, strict=False)), **named}
+    options = {name: value.concrete() for name, value in given.items()}
+    if not options.pop("only_inputs", True) or options.get("is_grads_batched"):
+        raise UnsupportedCall("torch.autograd.grad of batched gradients, or with only_inputs=False")
+    if isinstance(inputs, DictValue):
+        raise UnsupportedCall("torch.autograd.grad with a dict of inputs")
+    roots, wanted = _tensors(tracer, outputs), _tensors(tracer, inputs)
+    _refuse_outside_history(tracer, roots, wanted)
+    tangents = None
+    if not (isinstance(grad_outputs, Constant) and grad_outputs.value is None):
+        tangents = to_host(tracer, TupleValue(_items(tracer, grad_outputs)))
+    args = (tuple(root.abstract for root in roots), tuple(each.abstract for each in wanted), tangents)
+    return record(tracer, TARGET, args, options, evaluate(tracer, gradients, args, options))
+
+
+def _items(tracer: Tracer, value: Value) -> list[Value]:
+    return [value] if isinstance(value, TensorValue) else list(collect(tracer, value))
+
+
+def _tensors(tracer: Tracer, value: Value) -> list[TensorValue]:
+    found = _items(tracer, value)
+    tensors = [item for item in found if isinstance(item, TensorValue)]
+    if len(tensors) != len(found):
+        raise UnsupportedCall("torch.autograd.grad of something else than tensors")
+    return tensors
+
+
+def _refuse_outside_history(tracer: Tracer, roots: list[TensorValue], wanted: list[TensorValue]) -> None:
+    """An outside tensor with a history of its own may depend on another outside tensor."""
+    if all(each.real is None for each in wanted):
+        return
+    known = {each.abstract.grad_fn for each in wanted}
+    if any(isinstance(node, _OUTSIDE) for node in reached([root.abstract for root in roots]) - known):
+        raise UnsupportedCall("torch.autograd.grad through a tensor that was computed outside of the captured code")
