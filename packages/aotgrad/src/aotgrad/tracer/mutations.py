@@ -179,6 +179,14 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     return mode.fresh(refs[:3], types)
 
 
+def _batch_norm_with_update(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same, and a result for the use of its kernel alone."""
+    refs = mode.emit(aten._batch_norm_with_update_functional.default, tuple([mode.refs(a) for a in args]), {})
+    assign(mode, args[3], refs[4])
+    assign(mode, args[4], refs[5])
+    return mode.fresh(refs[:4], tuple([mode.recorder.metas[r.name] for r in refs[:4]]))
+
+
 def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """rrelu_with_noise writes the slopes that it draws into its second argument, and returns a fresh tensor."""
     if kwargs.get("generator") is not None or any(isinstance(a, torch.Generator) for a in args):
@@ -196,6 +204,7 @@ def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dic
 HIDDEN_WRITERS: dict[str, Any] = {
     "aten.native_batch_norm.default": _batch_norm,
     "aten._native_batch_norm_legit.default": _batch_norm,
+    "aten._batch_norm_with_update.default": _batch_norm_with_update,
     "aten.rrelu_with_noise.default": _rrelu,
     "aten.rrelu_with_noise_.default": _rrelu,
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bytecap.handlers.builtin import BUILTIN
+from bytecap.handlers.checked_functions import CHECKED_FUNCTIONS
 from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
 from bytecap.handlers.iterators import ITERATORS
@@ -22,7 +23,8 @@ from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 
 TABLES = (
-    BUILTIN, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, PARAMETERS, REGIONS, TORCH_STATE, TORCH_FUNCTIONS,
+    BUILTIN, CHECKED_FUNCTIONS, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, PARAMETERS, REGIONS, TORCH_STATE,
+    TORCH_FUNCTIONS,
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 
