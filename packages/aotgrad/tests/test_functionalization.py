@@ -405,7 +405,7 @@ def test_program_that_mutates_inputs(program: Program, layout: str) -> None:
 
 def test_running_statistics_of_the_op_that_says_what_it_writes() -> None:
     def program(x, w, b, m, v):
-        return torch._batch_norm_with_update(x, w, b, m, v, 0.2, 1e-5)[0] * 2
+        return torch.ops.aten._batch_norm_with_update(x, w, b, m, v, 0.2, 1e-5)[0] * 2
 
     inputs = [torch.randn(5, 3, 4), *(torch.randn(3, requires_grad=True) for _ in "wb"), torch.zeros(3), torch.ones(3)]
     capture, inputs = capture_by_torch_function(program, inputs)

@@ -182,8 +182,10 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
 def _batch_norm_with_update(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same, and a result for the use of its kernel alone."""
     refs = mode.emit(aten._batch_norm_with_update_functional.default, tuple([mode.refs(a) for a in args]), {})
+    mode.counts_writes = False
     assign(mode, args[3], refs[4])
     assign(mode, args[4], refs[5])
+    mode.counts_writes = True
     return mode.fresh(refs[:4], tuple([mode.recorder.metas[r.name] for r in refs[:4]]))
 
 
