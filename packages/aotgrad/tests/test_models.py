@@ -180,6 +180,17 @@ def test_many_threads_trace_at_once() -> None:
     assert torch.backends.mkldnn.enabled == before
 
 
+def test_an_lstm_without_gradients_is_one_call_of_its_library() -> None:
+    model, x = nn.LSTM(4, 5, 2), torch.randn(3, 2, 4)
+    with torch.no_grad():
+        grad = check(model, False, x)
+    layers = [node.target for node in grad.forward.nodes if "rnn_layer" in node.target]
+    expected = 2 if torch.backends.mkldnn.is_available() else 0
+    assert len(layers) == expected
+    trained = AotGrad().run(capture_by_torch_function(model, [x])[0])
+    assert not any("rnn_layer" in node.target for node in trained.forward.nodes)
+
+
 def test_batch_norm_statistics_are_mutations_hidden_from_autograd() -> None:
     grad = check(ConvNet(), True, torch.randn(4, 3, 16, 16))
     mutated = [given for given in grad.binding.inputs if given.mutated]

@@ -36,3 +36,14 @@ def test_kernels_over_nothing_are_gone() -> None:
 def test_random_calls_stay_though_nothing_reads_them() -> None:
     graph = lowered("input %x: f32[4]\n%r: f32[4] = aten.rand_like.default(%x)\nreturn %x\n")
     assert [extern.target for extern in externs(graph)] == ["aten.rand_like.default"]
+
+
+def test_results_of_a_call_that_nothing_reads_have_no_name() -> None:
+    text = """\
+input %x: f32[8, 40]
+%v: f32[8], %i: i64[8] = aten.mode.default(%x)
+return %i
+"""
+    graph = lowered(text)
+    assert [extern.results for extern in externs(graph)] == [("", "i")]
+    assert {buffer.name for buffer in graph.buffers} == {"x", "i"}

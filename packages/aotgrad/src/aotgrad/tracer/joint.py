@@ -53,8 +53,9 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
         stack.enter_context(_autocast(None))
         stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled))
         stack.enter_context(_default_dtype(getattr(torch, capture.state.default_dtype)))
-        if any(node.target.endswith(".lstm") for node in capture.graph.nodes):
-            stack.enter_context(_without_onednn())
+        recurrent = any(node.target.endswith(".lstm") for node in capture.graph.nodes)
+        if recurrent:  # without grad mode too one trace at a time: the other kind flips the switch that this one reads
+            stack.enter_context(_without_onednn() if training and capture.state.grad_enabled else _ONEDNN)
         stack.enter_context(mode)
         return _trace(mode, capture, training, gradient_order)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from loopir.effects import is_ordered
 from loopir.nest import (
     Block,
@@ -51,8 +53,11 @@ class RemoveDead:
         )
 
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
-        used = any(result in live for result in item.results)
-        return item if used or is_ordered(item.target) else None
+        """The call without names for results that nothing reads, so that they are given back at once."""
+        results = tuple([result if result in live else "" for result in item.results])
+        if not any(results) and not is_ordered(item.target):
+            return None
+        return item if results == item.results else msgspec.structs.replace(item, results=results)
 
 
 def _make_live(name: str, live: set[str], schedule: Schedule) -> None:
