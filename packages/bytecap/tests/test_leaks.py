@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import types
@@ -178,3 +179,49 @@ def test_reset_drops_graphs_and_constants() -> None:
     assert (reference(), graphs[0]()) == (None, None)
     assert hook.entries(function.__code__) == ()
     assert torch.equal(run(X), X * 2)
+
+
+class Thing:
+    def __init__(self) -> None:
+        self.factor = 2
+        self.weight = torch.ones(3)
+
+
+def scaled_by(factor: torch.Tensor) -> Callable[..., Any]:
+    return lambda x: x * factor
+
+
+def branches(x: torch.Tensor, thing: Thing) -> torch.Tensor:
+    return x * thing.factor if x.sum() > 0 else x
+
+
+# A program, and what makes the argument beside a tensor.
+GUESTS: dict[str, tuple[Callable[..., Any], Callable[[], Any]]] = {
+    "tensor": (lambda x, y: x + y, lambda: torch.ones(3)),
+    "object": (lambda x, thing: x * thing.factor + thing.weight, Thing),
+    "changed object": (lambda x, thing: setattr(thing, "weight", x * 2), Thing),
+    "closure": (lambda x, function: function(x), lambda: scaled_by(torch.ones(3))),
+    "module": (lambda x, module: module(x), lambda: nn.Linear(3, 3)),
+    "generator": (lambda x, numbers: x * next(numbers), lambda: (n for n in range(3))),
+    "in a broken frame": (branches, Thing),
+    "in a frame that raises": (lambda x, thing: x @ torch.ones(4) + thing.weight, Thing),
+}
+
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_arguments_live_no_longer_than_the_call(name: str) -> None:
+    """By their reference counts alone: a capture leaves no cycles behind, and guards refer weakly."""
+    function, make = GUESTS[name]
+    run = compiled(function)
+    for _ in range(2):
+        gc.collect()
+        gc.disable()
+        try:
+            guest = make()
+            reference = weakref.ref(guest)
+            with contextlib.suppress(RuntimeError):
+                run(X, guest)
+            del guest
+            assert reference() is None
+        finally:
+            gc.enable()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import bdb
 import contextlib
+import copy
+import gc
 import multiprocessing
 import os
+import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import _python_dispatch
 from torch.utils.data import DataLoader, Dataset
 
 from bytecap import executor, hook, optimize
@@ -236,3 +241,58 @@ def test_in_the_workers_of_a_data_loader() -> None:
     for workers in (0, 2):
         rows = torch.cat(list(DataLoader(Rows(shared), batch_size=2, num_workers=workers)))
         assert torch.equal(rows, torch.stack([work(X, n) for n in range(6)]))
+
+
+# ---- copies ---------------------------------------------------------------------------------
+
+
+def doubled(x):
+    return x * 2
+
+
+doubled = compiled(doubled)
+
+
+def test_copies_and_pickles_are_those_of_functions() -> None:
+    assert copy.deepcopy({"f": doubled})["f"] is doubled
+    assert copy.copy(doubled) is doubled
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+
+
+# ---- interrupts -----------------------------------------------------------------------------
+
+
+def test_an_interrupt_in_the_midst_of_a_capture_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any point of torch's own way out of a dispatch mode."""
+    leave = _python_dispatch.TorchDispatchMode.__exit__
+    for moment in ("before", "after"):
+
+        def interrupted(mode, *error, moment=moment):
+            if moment == "after":
+                leave(mode, *error)
+            raise KeyboardInterrupt
+
+        call = compiled(work)
+        with monkeypatch.context() as patch:
+            patch.setattr(_python_dispatch.TorchDispatchMode, "__exit__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                call(X)
+        assert torch._C._len_torch_dispatch_stack() == 0
+        assert not _python_dispatch._is_in_torch_dispatch_mode
+        assert gc.isenabled()
+        assert torch.equal(call(X), work(X))
+
+
+def test_an_interrupt_in_captured_code_is_raised() -> None:
+    def interrupts(x):
+        y = x * 2
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(100):
+            y = y + 1
+        return y
+
+    call = compiled(interrupts)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            call(X)
+    assert torch.equal(compiled(lambda x: x + 1)(X), X + 1)

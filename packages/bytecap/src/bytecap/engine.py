@@ -10,6 +10,7 @@ Nothing is run twice: a capture only looks at the frame, which then runs once.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -178,6 +179,12 @@ class Engine:
         self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, start: float, *, whole: bool
     ) -> Entry:
         seconds = time.perf_counter() - start
+        with contextlib.closing(result):
+            return self._compiled_entry(view, result, guard, reason, seconds, whole)
+
+    def _compiled_entry(
+        self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, seconds: float, whole: bool
+    ) -> Entry:
         compiled = self._compiled_before(view.code, result.capture)
         if result.has_graph or whole:
             self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
@@ -260,10 +267,9 @@ class Engine:
         return None
 
     def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
-        error.__context__ = None
         if self._is_news(view.code, error):
             _log.info("graph break: %s", error)
-        self._tell(Broke(error.with_traceback(None), result.capture if result.has_graph else None))
+        self._tell(Broke(error.let_go(), result.capture if result.has_graph else None))
 
     # -- refusals
 
@@ -282,8 +288,7 @@ class Engine:
             if not self.fullgraph:
                 skip(view.code, self.owner)
             return None
-        # The traceback holds the evaluator's frames, and through them the tensors of this call.
-        error = error.with_traceback(None)
+        error.let_go()
         if self.fullgraph and isinstance(error, RaisedInCapture):
             return Entry(guard, raising_code(view.function, error), error)
         # What runs under a mode that sees single operations is the mode's business.

@@ -8,19 +8,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.utils import _python_dispatch
 
 
 @contextlib.contextmanager
 def capture_environment() -> Iterator[None]:
-    """Hold the garbage collector, and put torch's modes back afterwards (a refusal leaves `with` blocks open)."""
-    enabled, modes = gc.isenabled(), torch_modes()
+    """Hold the garbage collector, and put torch's modes back afterwards.
+
+    A refusal leaves `with` blocks of the program open; an interrupt (Ctrl-C) may strike in the midst of an `__exit__`.
+    """
+    enabled, modes, entered = gc.isenabled(), torch_modes(), _dispatch_modes()
     gc.disable()
     try:
         yield
     finally:
+        _leave_dispatch_modes(entered)
         set_torch_modes(modes)
         if enabled:
             gc.enable()
+
+
+def _dispatch_modes() -> tuple[int, dict[str, bool]]:
+    """How many dispatch modes are entered, and what torch notes of them."""
+    noted = {name: getattr(_python_dispatch, name) for name in _NOTES if hasattr(_python_dispatch, name)}
+    return torch._C._len_torch_dispatch_stack(), noted
+
+
+def _leave_dispatch_modes(before: tuple[int, dict[str, bool]]) -> None:
+    depth, noted = before
+    if _dispatch_modes() == before:
+        return
+    while torch._C._len_torch_dispatch_stack() > depth:
+        torch._C._pop_torch_dispatch_stack(None)
+    for name, value in noted.items():
+        setattr(_python_dispatch, name, value)
+
+
+_NOTES = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode",
+          "_is_in_any_mode_without_ignore_compile_internals")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,12 @@ class CannotCapture(StageError):
     objects: Mapping[str, Any] = MappingProxyType({})
     trail: Trail | None = None
 
+    def let_go(self) -> CannotCapture:
+        """This error without the program's objects and frames, so that it can be kept."""
+        self.objects = MappingProxyType({})
+        self.__context__ = None
+        return self.with_traceback(None)
+
 
 class UnsupportedInstruction(CannotCapture):
     """An instruction without a handler for this version of CPython."""

@@ -6,6 +6,7 @@ CaptureResult.replacement(compiled) -> code object that calls `compiled` and giv
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType
@@ -78,6 +79,10 @@ class CaptureResult:
             self.code, self.emitter, compiled if self.has_graph else None, checked=bool(self.capture.checks)
         )
 
+    def close(self) -> None:
+        """Let go of the call's objects, when no replacement is to be made any more."""
+        self.emitter.tracer.close()
+
     @property
     def input_sources(self) -> tuple[Source, ...]:
         """Where the graph's inputs are read; none when the graph is not called."""
@@ -114,13 +119,11 @@ def capture(
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
             written = tracer.checks.written_inputs(tracer)
         except Exception as error:
-            refused = _as_refusal(error)
-            refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
-            refused.trail = trail
-            if refused.where is None:
-                known = tracer.fault is not None and tracer.fault[0] is error
-                refused.where = str(tracer.fault[1]) if known else place(view.code)  # type: ignore[index]
-            raise refused from refused.__cause__
+            refused = _refusal(tracer, error, state, trail, view.code)
+            try:
+                raise refused from refused.__cause__
+            finally:
+                del refused  # an exception in a variable of a frame that it went through is a cycle
     return _result(tracer, view, state, emitter, written)
 
 
@@ -163,6 +166,25 @@ def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
 def place(code: CodeType) -> str:
     """Where a code object begins, as errors name it."""
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_qualname}"
+
+
+def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail, code: CodeType) -> CannotCapture:
+    refused = _as_refusal(error)
+    refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
+    refused.trail = trail
+    if refused.where is None:
+        known = tracer.fault is not None and tracer.fault[0] is error
+        refused.where = str(tracer.fault[1]) if known else place(code)  # type: ignore[index]
+    tracer.close()
+    _clear_frames(error)
+    return refused
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Empty the frames that an exception and its causes went through: some hold the exception, and all hold values."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _as_refusal(error: Exception) -> CannotCapture:

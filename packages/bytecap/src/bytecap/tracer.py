@@ -91,6 +91,17 @@ class Tracer:
         self._no_hooks: set[str] = set()
         self._looked_up: set[tuple[int, str]] = set()
 
+    def close(self) -> None:
+        """Let go of all values: in cycles with the tracer and each other they would keep the call's objects alive."""
+        for value in self._by_object.values():
+            if isinstance(value, ObjectValue):
+                value.attributes.owner = None
+        self.fault = self.frame_globals = None
+        for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes):
+            known.clear()
+        for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators):
+            row.clear()
+
     # -- real objects to values
 
     def wrap(self, real: Any, source: Source | None) -> Value:

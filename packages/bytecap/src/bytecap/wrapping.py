@@ -29,7 +29,7 @@ from bytecap.values.functions import (
     MethodValue,
     PartialValue,
 )
-from bytecap.values.mappings import DICT_TYPES, DictValue
+from bytecap.values.mappings import DICT_TYPES, DictValue, can_name
 from bytecap.values.nn_modules import HOOKS, REGISTRIES, NNModuleValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnknownValue
@@ -187,7 +187,7 @@ def item_source(tracer: Tracer, source: Source) -> Callable[[Any, int | None], S
     from stagewire.capture import DictValue as ValueAt
 
     def locate(key: Any, index: int | None) -> Source | None:
-        if isinstance(key, (int, str, bool, float, type(None))) and type(key) in LITERALS:
+        if can_name(key):
             return Item(source, key)
         return None if index is None else ValueAt(source, index)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 import collections
 import contextvars
 import dataclasses
+import enum
 import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from bytecap.testing.changes import Program, check_change, patched, setting
+from bytecap import executor, optimize
+from bytecap.testing.changes import Program, assert_alike, check_change, outcome, patched, setting
 
 T = torch.arange(6.0).reshape(2, 3)
 CASES: dict[str, Callable[[], Program]] = {}
@@ -471,6 +474,31 @@ def func_default_device_ctor():
         (T,),
         lambda: torch.device("meta"),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    name: str
+
+
+class Level(enum.Enum):
+    LOW = 1
+
+
+KEYS = ((0, 1), b"x", 1j, torch.float32, int, Level.LOW, frozenset([1]), len, Key("a"), (Key("a"), 1), range(2),
+        object(), torch.device("cpu"))  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: type(key).__name__)
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, d, k: x * d[k], lambda x, d, k: x * d.get(k, 9), lambda x, d, k: x * (k in d)],
+    ids=["item", "get", "in"],
+)
+def test_value_under_a_key_that_is_no_literal(program: Callable[..., Any], key: Any) -> None:
+    run = optimize(program, lambda capture, inputs: executor(capture), on_event=lambda event: None)
+    for names in ({key: 4}, {key: 5}, {}, {"other": 1, key: 6}, {key: 7, "other": 1}, {key: 4}):
+        assert_alike(outcome(run, (T, names, key)), outcome(program, (T, names, key)))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -78,6 +78,34 @@ def raised_in_with(x):
     return x + 1, log
 
 
+@PROGRAMS.add(vector)
+def deques_that_change_while_they_are_walked(x):
+    queue, found = collections.deque([1, 2, 3]), []
+    for start in (iter, reversed):
+        walk = start(queue)
+        found.append(next(walk))
+        queue.append(4)
+        for _ in range(3):
+            try:
+                found.append(next(walk, "over"))
+            except RuntimeError as error:
+                found.append(str(error))
+    return x * 2, found, list(reversed(queue))
+
+
+@PROGRAMS.add(vector)
+def a_generator_that_is_dropped(x):
+    log = []
+
+    def numbers():
+        try:
+            yield len(log)
+        finally:
+            log.append("closed")
+
+    return next(numbers()), log, x * 2
+
+
 class Halved(collections.OrderedDict):
     def __getitem__(self, key):
         return super().__getitem__(key)[0]

@@ -204,6 +204,19 @@ dispatcher_get(PyObject *self, PyObject *instance, PyObject *type)
     return PyMethod_New(self, instance);
 }
 
+/* Copied and pickled like a function: a copy is the thing itself, a pickle its name. */
+static PyObject *
+dispatcher_reduce(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyMethodDef dispatcher_methods[] = {
+    {"__reduce__", dispatcher_reduce, METH_NOARGS, NULL},
+    {NULL},
+};
+
 static PyMemberDef dispatcher_members[] = {
     {"__wrapped__", T_OBJECT, offsetof(Dispatcher, wrapped), READONLY, NULL},
     {"owner", T_OBJECT, offsetof(Dispatcher, owner), READONLY, NULL},
@@ -226,6 +239,7 @@ static PyType_Slot dispatcher_slots[] = {
     {Py_tp_dealloc, dispatcher_dealloc},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, dispatcher_get},
+    {Py_tp_methods, dispatcher_methods},
     {Py_tp_members, dispatcher_members},
     {Py_tp_getset, dispatcher_getset},
     {0, NULL},

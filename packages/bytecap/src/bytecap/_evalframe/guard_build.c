@@ -20,7 +20,7 @@ static int
 is_function_state(PyObject *tuple)
 {
     return PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) == 5 &&
-           PyFunction_Check(PyTuple_GET_ITEM(tuple, 0)) &&
+           PyWeakref_Check(PyTuple_GET_ITEM(tuple, 0)) &&
            (PyTuple_GET_ITEM(tuple, 3) == Py_None || PyDict_Check(PyTuple_GET_ITEM(tuple, 4)));
 }
 
@@ -54,6 +54,8 @@ parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
     case CHECK_KEYS:
         check->as.memo = PyMem_Calloc(1, sizeof(Memo));
         return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
+    case CHECK_WEAK_IDENTITY:
+        return PyWeakref_Check(check->argument) ? 0 : -1;
     case CHECK_FUNCTION:
         return is_function_state(check->argument) ? 0 : -1;
     case CHECK_HAS_ATTRIBUTE:

@@ -2,8 +2,8 @@
 #include "guards.h"
 
 const char *const check_names[CHECK_KINDS] = {
-    "type_is", "identity", "function", "equals", "length", "keys", "has_key", "lacks_key",
-    "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "symbol", "state",
+    "type_is", "identity", "weak_identity", "function", "equals", "length", "keys", "has_key",
+    "lacks_key", "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "symbol", "state",
 };
 
 /* ---- literals -------------------------------------------------------------------------- */
@@ -209,14 +209,30 @@ has_attribute(Check *check, PyObject *base)
     return fetch_may_hide(base, check->argument) ? -1 : 0;
 }
 
+/* ---- identity -------------------------------------------------------------------------- */
+
+/* Is `value` what the weak reference refers to? A dead one is nothing's. */
+static int
+is_referent(PyObject *value, PyObject *reference)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *referent;
+    int found = PyWeakref_GetRef(reference, &referent);
+    Py_XDECREF(referent);
+    return found == 1 && referent == value; /* compared, not looked into */
+#else
+    return PyWeakref_GET_OBJECT(reference) == value;
+#endif
+}
+
 /* ---- functions ------------------------------------------------------------------------- */
 
-/* `expected` is (function, code, defaults or None, keyword defaults or None, a copy of these or
+/* `expected` is (weak reference to the function, code, defaults or None, keyword defaults or None, a copy of these or
  * None): the very function, with the code and the very default values that were inlined. */
 static int
 is_same_function(PyObject *value, PyObject *expected)
 {
-    if (value != PyTuple_GET_ITEM(expected, 0)) {
+    if (!PyFunction_Check(value) || !is_referent(value, PyTuple_GET_ITEM(expected, 0))) {
         return 0;
     }
     PyFunctionObject *function = (PyFunctionObject *)value;
@@ -271,6 +287,8 @@ check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
         return (PyObject *)Py_TYPE(value) == check->argument;
     case CHECK_IDENTITY:
         return value == check->argument;
+    case CHECK_WEAK_IDENTITY:
+        return is_referent(value, check->argument);
     case CHECK_FUNCTION:
         return is_same_function(value, check->argument);
     case CHECK_EQUALS:

@@ -250,6 +250,7 @@ outlook_of(Recorder *recorder, Check *check, int node)
     case CHECK_TYPE_IS:
         return is_strong && !(Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) ? SETTLED : AGAIN;
     case CHECK_IDENTITY:
+    case CHECK_WEAK_IDENTITY:
         return is_strong ? SETTLED : AGAIN;
     case CHECK_EQUALS:
         return is_strong && is_scalar(check->argument) ? SETTLED : AGAIN;

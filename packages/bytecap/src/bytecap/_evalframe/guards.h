@@ -4,7 +4,7 @@
  *   node     ::= fetch check*           one Python value, read once for all guards that use it
  *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
  *              | type_of | call | object | frame
- *   check    ::= type_is | identity | function | equals | length | keys | has_key | lacks_key
+ *   check    ::= type_is | identity | weak_identity | function | equals | length | keys | has_key | lacks_key
  *              | has_attribute | lacks_attribute | tensor | same | not_same | symbol | state
  *   relation ::= postfix expression over size symbols, right while it is not zero
  *   replay   ::= step*                  what of a run that held has to be looked at again
@@ -125,8 +125,8 @@ void *torch_symbol(const char *name);
 /* ---- checks ---------------------------------------------------------------------------- */
 
 typedef enum {
-    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_FUNCTION, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS, CHECK_HAS_KEY,
-    CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
+    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_WEAK_IDENTITY, CHECK_FUNCTION, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS,
+    CHECK_HAS_KEY, CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
     CHECK_NOT_SAME, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
 } CheckKind;
 extern const char *const check_names[CHECK_KINDS];

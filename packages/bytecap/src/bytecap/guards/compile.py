@@ -7,9 +7,10 @@ Types and objects that guards only name are looked up in the live frame that was
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import torch
 
@@ -237,7 +238,7 @@ class _Builder:
                 named = self.named_object(name, live, guard)
                 if isinstance(named, FunctionType):
                     return "function", function_state(named)
-                return "identity", named
+                return identity_of(named)
             case capture.Equals(value=value):
                 return "equals", to_python(value)
             case capture.LengthIs(length=length):
@@ -290,14 +291,21 @@ class _Builder:
         )
 
 
+def identity_of(value: object) -> tuple[str, object]:
+    """The check that a value is this one; it keeps classes and modules alive, and what cannot be referred to weakly."""
+    if isinstance(value, (type, ModuleType)) or not type(value).__weakrefoffset__:
+        return "identity", value
+    return "weak_identity", weakref.ref(value)
+
+
 def function_state(function: FunctionType) -> tuple[object, ...]:
     """What calling `function` depends on besides its arguments, globals and cells.
 
-    (function, code, defaults, keyword defaults, a copy of these); each of the last three may be None.
+    (weak reference to it, code, defaults, keyword defaults, a copy of these); the last three may be None.
     """
     keywords = function.__kwdefaults__
     copy = None if keywords is None else dict(keywords)
-    return function, function.__code__, function.__defaults__, keywords, copy
+    return weakref.ref(function), function.__code__, function.__defaults__, keywords, copy
 
 
 def _no_value(guard: Guard) -> str:

@@ -80,7 +80,7 @@ def _explain_checked(program: GuardProgram, index: int, value: object) -> str | 
     if not isinstance(checked, tuple):
         return None
     where = _subject(guard)
-    if isinstance(guard, capture.IdentityIs) and checked[0] is value and isinstance(value, FunctionType):
+    if isinstance(guard, capture.IdentityIs) and isinstance(value, FunctionType) and checked[0]() is value:
         return _explain_function(checked, where, value)
     if isinstance(guard, capture.TensorIs) and isinstance(value, torch.Tensor):
         return _explain_keys(guard, checked[2], where, value)

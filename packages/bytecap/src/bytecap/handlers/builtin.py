@@ -38,6 +38,7 @@ from bytecap.values.base import Value
 from bytecap.values.builtin_iterators import ConstantIterator, ReverseIterator
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
+from bytecap.values.deques import DequeValue
 from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue, DictView
@@ -228,9 +229,9 @@ def _reversed(tracer: Tracer, values: Value) -> Value:
         if values.base is None or values._special(tracer, "__getitem__") is not None:
             return _reversed_items(tracer, values)
         values = values.base
-    if isinstance(values, Sequence):
+    if isinstance(values, Sequence) and not isinstance(values, DequeValue):
         return ReverseIterator(values)
-    if isinstance(values, (DictValue, DictView)):
+    if isinstance(values, (DequeValue, DictValue, DictView)):
         return values.call_method(tracer, "__reversed__", [], {})
     if isinstance(values, Constant):
         return run(tracer, ConstantIterator, (values.value, reversed))

@@ -25,6 +25,14 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "bool(<box>) + (<int> in <box>)", "divmod(<int>, 3)[1]", "getattr(<box>, 'lazy_one', <int>)",
         "functools.partial(max, <int>)(<int>)", "operator.itemgetter(0)([<int>])", "len(type(<box>).made)",
         "<dict>.setdefault(<key>, <int>)", "(<list> or [7])[-1]", "len(<dict>)",
+        "total(<list>)", "Point(<int>, <int>).x", "dataclasses.replace(Point(<int>, 2), y=<int>).y",
+        "Pair(<int>, b=<int>)._replace(a=<int>).a", "Color(abs(<int>) % 3 + 1).value", "Slotted(<int>).size",
+        "sum(f() for f in [lambda: k for k in <list>])", "sum(f(1) for f in [lambda v, k=k: v + k for k in <list>])",
+        "counted(max)(<int>, <int>)", "<text>.find('a')", "<text>.count('x')",
+        "spread(*<list>, z=<int>) if <list> else 0", "spread(<int>, *<list>, **{'y': <int>})", "round(<int> / 3)",
+        "int('0' + str(abs(<int>)))", "ord((<text> or 'q')[0])", "<int> & <int> | 1", "<int> ^ <int> << 2 % 3",
+        "(n := <int>) + n", "collect(<list>)", "ternary(<int>, <list>)", "Deep({<key>: <int>})[<key>]",
+        "Deep(<dict>).size", "min(Point(<int>, 1), Point(1, <int>)).y",
     ),
     "tensor": (
         "<tensor> + <tensor>.sum()", "<tensor> * <int>", "1.5 - <tensor>", "torch.relu(<tensor>)", "<tensor>.sum()",
@@ -34,6 +42,11 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "<tensor>[..., :1]",
         "torch.stack([<tensor>.sum(), <tensor>.mean()])", "<tensor>.view(-1)[:2]", "torch.zeros(len(<list>), 2)",
         "[<tensor>, <tensor>][<int> > 1]", "<tensor>.unsqueeze(0)", "(<tensor>, <int>)[0]", "<tensor>.new_ones(2)",
+        "power(<tensor>, <int> % 3)", "torch.tensor([<int>, 2.5])", "torch.arange(<int> % 4 + 1.0)",
+        "<tensor>.mul(0.5).tanh()", "max([<tensor>, <tensor>], key=lambda t: t.dim())",
+        "{<key>: <tensor>}.get(<key>, <tensor>)", "functools.reduce(lambda a, b: a + b.sum(), [<tensor>, <tensor>])",
+        "(lambda t: t * 2)(<tensor>)", "<tensor>.flatten()[0]", "torch.maximum(<tensor>.sum(), <tensor>.mean())",
+        "next(t for t in [<tensor>])",
     ),
     "list": (
         "[<int>, <int>]", "[]", "<list> + <list>", "<list>[<int>:<int>]", "sorted(<list>)", "list(reversed(<list>))",
@@ -48,6 +61,12 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "list(itertools.takewhile(lambda v: v > <int>, <list>))", "[a for a, *rest in [[*<list>, 1]]]",
         "[a + b for a, b in itertools.pairwise(<list>)]", "list(reversed(<dict>.values()))",
         "[*<list>, <int>]", "list(<tensor>.shape)", "[<int> for a in <list>[:2] for b in <list>[:2] if a < b]",
+        "[w for v in <list> if (w := v * 2) > 1]", "list(passes(<list>))", "[*Point(<int>, 2)]",
+        "list(Pair(<int>, <int>))", "sorted(<dict>.values())", "[k + v for k, v in enumerate(<list>)][1:]",
+        "sum([[v] for v in <list>], [])", "[int(c) for c in str(abs(<int>))]",
+        "list(itertools.starmap(operator.sub, zip(<list>, <list>)))", "<list>.copy()",
+        "[len([v for v in range(u % 3)]) for u in <list>]", "list(map(len, <text>.split('-')))",
+        "[v for v in <box>]", "(lambda *a: [*a])(*<list>)", "[x for x, in zip(<list>)]",
     ),
     "dict": (
         '{"a": <int>}', "<dict> | {<key>: <int>}", "{k: v + 1 for k, v in <dict>.items()}", "dict(<dict>)",
@@ -55,6 +74,9 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "collections.defaultdict(int, <dict>)",
         "collections.OrderedDict(<dict>)", "{k: v for k, v in <dict>.items() if v in <set>}",
         "vars(Box(<int>)).copy()", "dict(sorted(<dict>.items()))", "<dict>.copy()",
+        "dict.fromkeys('abc'[:<int>], <int>)", "dict(a=<int>, **{'b': 2})",
+        "dataclasses.asdict(Point(<int>, <int>))", "Pair(<int>, 2)._asdict()",
+        "{k: v for k, v in zip('abc', <list>)}", "Deep(<dict>)", "{**<dict>, **<dict>}",
     ),
     "text": (
         '"ab"', 'f"{<var_int>}-{<var_text>}"', "str(<int>)", "<text> + <text>", "<text>.upper()",
@@ -64,12 +86,21 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "type(<box>).__name__",
         "'%s|%d' % (<text>, <int>)", "'-'.join(str(v) for v in <list>)", "'{:>4}{}'.format(<int>, <text>)",
         "<text>.replace('a', 'b').title()", "str([<box>, <set>])",
+        "'-'.join(sorted(set(<text>)))", "<text>.strip('x').lower()", "<text>.partition('-')[0]",
+        "<text>.zfill(<int> + 3)", "repr(Point(<int>, <int>))", "str(Pair(<int>, <text>))",
+        "Color(abs(<int>) % 3 + 1).name", "<text>[::-1]", "<text> * 2",
+        "f'{<var_int>:04d}{<var_text>:.2}{<var_list>}'", "chr(97 + abs(<int>) % 9)", "<text>.casefold().swapcase()",
+        "'yes' if <text>.startswith('x') else 'no'", "str(<condition>)", "repr(<text>.encode())",
+        "<text>.center(9, '*')", "str(<dict>.keys())", "f'{<var_int> / 4:.3f}'", "kind_of(<list>)", "kind_of(<box>)",
+        "kind_of(<dict>)", "kind_of(<text>)",
     ),
     "set": (
         "{<int>, <int>}", "set(<list>)", "(<set> | <set>)", "(<set> & <set>)", "<set> - {<int>}", "(<set> ^ <set>)",
         "{v % 3 for v in <list>}", "set(<dict>.values())", "set(frozenset(<list>) | <set>)",
         "<set>.union(<list>, <box>)",
         "<set>.copy()", "{*<list>, *<set>}",
+        "set(<dict>.keys() & {'a'}) and {1}", "set(map(abs, <set>))", "<set>.symmetric_difference(<list>)",
+        "set(frozenset(<list>) - <set>)",
     ),
     "deque": (
         "collections.deque(<list>, maxlen=<int> % 4 + 1)", "collections.deque(<list>)", "<deque>.copy()",
@@ -78,7 +109,8 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "box": (
         "Box(<int>, <list>)", "SubBox(<int>)", "<box> + <int>", "<box> + <box>", "<int> + <box>", "Box.of(<int>)",
         "SubBox.of(<int>)", "<box>.grow(<int>)", "max(<box>, <box>)", "sorted([<box>, <box>])[0]", "copy.copy(<box>)",
-        "{<box>: <box>}.popitem()[1]", "type(<box>)(<int>)",
+        "{<box>: <box>}.popitem()[1]", "type(<box>)(<int>)", "-<box>", "<box> @ <int>", "<box> * <int>",
+        "copy.deepcopy(<box>)",
     ),
     "condition": (
         "<box> == <box>", "<box> < <box>", "isinstance(<box>, SubBox)", "<int> in <set>", "<set> <= <set>",
@@ -87,18 +119,25 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "<int> < <int>", "<int> == <int>", "<int> in <list>", "<key> in <dict>", "not <condition>", "<list>",
         "<condition> and <condition>", "<condition> or <condition>", "<tensor>.dim() > <int>", "<list> == <list>",
         "0 <= <int> < <int>", "<tensor> is <tensor>", "<text> != <text>", "any(v > <int> for v in <list>)",
+        "<text> in <text>", "<set>.isdisjoint(<list>)", "<dict> == <dict>", "Point(<int>, 1) == Point(<int>, 1)",
+        "isinstance(<int>, int | str)", "callable(<box>)", "<text> < <text>", "<list> < <list>",
+        "<deque> == <deque>", "issubclass(type(<box>), Box)", "<tensor>.shape == <tensor>.shape",
+        "Color.ONE is Color(abs(<int>) % 3 + 1)",
     ),
     "key": ('"a"', '"b"', '"c"'),
 }  # fmt: skip
 RISKY: dict[str, tuple[str, ...]] = {
-    "int": ("<int> // <int>", "<int> % <int>", "<list>[<int>]", "<dict>[<key>]", "<list>.index(<int>)",
-    "max(<list>)"),
+    "int": (
+        "<int> // <int>", "<int> % <int>", "<list>[<int>]", "<dict>[<key>]", "<list>.index(<int>)", "max(<list>)",
+        "int(<tensor>.sum())", "<tensor>.argmax().item()", "int(<text>)", "<text>.index('x')", "strict(<int>)",
+    ),
+    "condition": ("<tensor>.sum() > <int>", "bool((<tensor> > 0).all())", "torch.equal(<tensor>, <tensor>)"),
     "tensor": (
         "<tensor> + <tensor>", "<tensor>[<int>]", "torch.cat([<tensor>, <tensor>], dim=<int>)", "<tensor>.t()",
         "torch.full((<int>, 2), 1.5)", "torch.stack([<tensor>, <tensor>])", "<tensor>.mean(-1)",
         "<tensor> @ <tensor>",
     ),
-    "list": ("[<list>[<int>]]", "[1 // v for v in <list>]"),
+    "list": ("[<list>[<int>]]", "[1 // v for v in <list>]", "<tensor>.flatten()[:2].int().tolist()"),
     "dict": ('{<key>: <dict>[<key>]}',),
 }  # fmt: skip
 """Forms that often raise."""
@@ -121,6 +160,14 @@ STATEMENTS = (
     "<var_dict>.setdefault(<key>, <int>)", "<var_tensor> = functools.partial(torch.add, <tensor>)(<int>)",
     "print(sys.exc_info()[0])", "log.append(<text>)", "u0, q0 = <set>, <deque>", "b0, <var_box> = <box>, <box>",
     "<var_box> += <int>", "walk = counting(<int>, 2)", "<var_list>[::2] = <list>[::2]",
+    "<var_list> *= 2", "log.append(repr(sys.exception()))", "log.append(type(sys.exception()).__name__)",
+    "l0, l0[:1] = <list>, [<int>]", "<var_int>, (<var_int>, *<var_list>) = <int>, [<int>, <int>]",
+    "<var_dict>[<key>] = <var_dict>.get(<key>, 0) + 1", "print(*<list>, sep=',')",
+    "print(f'{<var_int>=} {<var_text>!r}')", "<var_box>.value += <int>", "log += [<int>, <text>]",
+    "<var_set> ^= <set>", "<var_set> -= <set>", "<var_deque>.extendleft(<list>)", "<var_text> += <text>",
+    "del log[1:]", "(lambda: log.append(<int>))()", "<var_list>[len(<list>):] = <list>", "<var_tensor>.mul_(0.5)",
+    "<var_dict>.update(a=<int>)", "<var_box>.items += <list>", "n0 = n1 = <int>", "<var_box> -= <int>", "t1 = t0",
+    "[log.append(v) for v in <list>]", "log.sort(key=str)", "logged(log, *<list>)",
 )  # fmt: skip
 RISKY_STATEMENTS = (
     "<var_list>.pop()", "<var_list>[<int>] = <int>", "del <var_list>[<int>]", "del <var_dict>[<key>]",
@@ -131,6 +178,11 @@ RISKY_STATEMENTS = (
     "<var_int> = next(walk)", "walk.close()", "del <var_box>.extra", "<var_int> = <box>[<int>]",
     "<var_int> = walk.send(2)",
     "<var_dict>[<key>] += 1", "raise", "<var_int> = <box>.nothing",
+    "return log, <var_list>, <int>", "return <var_tensor>", "return log, <var_box>",
+    "raise Failure(<int>) from None", "<var_int> = int(<text>)", "<var_int>, <var_int> = <list>",
+    "<var_int> = Slotted(<int>).missing", "raise <text>", "<var_tensor> = <tensor> + <text>", "spread()",
+    "<var_int> = <tensor>.sum().item() > 0", "print(<tensor>.sum().item() > 0)", "next(iter([]))",
+    "raise StopIteration(<int>)", "<var_list> = [*<int>]", "<var_int> = <list> + <int>",
 )  # fmt: skip
 BLOCKS = (
     ("if <condition>:", "else:"),
@@ -150,4 +202,20 @@ BLOCKS = (
     ("for <new_int>, <new_int> in zip(list(<list>), counting(9)):",),
     ("try:", "except Failure as failure:", "finally:"),
     ("try:", "except (Failure, TypeError) as caught:", "except Exception as caught:"),
+    ("while next(ticks, None) is not None:",),
+    ("while next(ticks, 9) < 4:", "else:"),
+    ("if <tensor>.sum() > <int>:", "else:"),
+    ("for <new_int> in passes(list(<list>)):",),
+    ("with contextlib.ExitStack() as stack, noted(log, 'in'):",),
+    ("with torch.enable_grad(), Swallow(log):",),
+    ("try:", "except Exception:", "else:"),
+    ("try:", "except ValueError as error:", "except (KeyError, Failure):", "finally:"),
+    ("for <new_int> in [3, 1]:", "else:"),
+    ("with stated(log, torch.no_grad()):",),
 )
+PATTERNS = (
+    "[]", "[<new_int>]", "[<new_int>, *<new_list>]", "[1, _, *_]", "{'a': <new_int>}", "{'a': 1, **<new_dict>}", "{}",
+    "Box(value=<new_int>)", "SubBox(value=0) | Box(value=1)", "0", "0 | 1 | -1", "int(<new_int>)", "str(<new_text>)",
+    "Point(1, _)", "list() as <new_list>", "None", "[int(<new_int>), int()]",
+)  # fmt: skip
+"""Of `case`; the last one of a statement takes everything."""

@@ -1,7 +1,7 @@
 """What generated programs may use, as the text of a module: classes, generators, context managers, an exception."""
 
 PRELUDE = '''
-import collections, contextlib, copy, functools, itertools, operator, sys
+import collections, contextlib, copy, dataclasses, enum, functools, itertools, operator, sys
 import torch
 
 
@@ -57,6 +57,24 @@ class Box:
 
     def __getitem__(self, index):
         return self.items[index]
+
+    def __neg__(self):
+        return Box(-self.value, reversed(self.items))
+
+    def __sub__(self, other):
+        return NotImplemented
+
+    def __isub__(self, other):
+        self.value -= other
+        return self
+
+    def __matmul__(self, other):
+        return Box(self.value, self.items * max(other, 0))
+
+    def __mul__(self, other):
+        made = copy.copy(self)
+        made.value = self.value * other
+        return made
 
     def __call__(self, *values, **named):
         return self.value + sum(values) + len(named)
@@ -143,4 +161,133 @@ def counted(function):
 
     wrapper.calls = 0
     return wrapper
+
+
+@dataclasses.dataclass(order=True)
+class Point:
+    x: int
+    y: int = 0
+
+    def __iter__(self):
+        yield self.x
+        yield self.y
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+class Color(enum.Enum):
+    ONE = 1
+    TWO = 2
+    THREE = 3
+
+
+class Slotted:
+    __slots__ = ("missing", "size")
+
+    def __init__(self, size):
+        self.size = size
+
+
+class Deep(dict):
+    """A dict that makes what is missing."""
+
+    @property
+    def size(self):
+        return len(self)
+
+    def __missing__(self, key):
+        self[key] = len(self)
+        return self[key]
+
+
+def total(items):
+    return items[0] + total(items[1:]) if items else 0
+
+
+def power(x, n):
+    if n <= 0:
+        return x
+    return power(x, n - 1) * x
+
+
+def spread(first, *rest, y=1, **named):
+    return first + sum(rest) * y + len(named)
+
+
+def strict(n):
+    if n < 0:
+        raise ValueError(n)
+    try:
+        return n // (n - 1)
+    finally:
+        n += 1
+
+
+def collect(items):
+    found = 0
+
+    def visit(row):
+        nonlocal found
+        for item in row:
+            if item > 2:
+                break
+            found += item
+        else:
+            return len(row)
+        return -1
+
+    return visit(items) + found
+
+
+def ternary(n, items):
+    for item in items:
+        if item == n:
+            return item
+        with contextlib.suppress(ZeroDivisionError):
+            n += 1 // item
+            continue
+        n -= 1
+    return n
+
+
+def passes(items):
+    def inner():
+        for item in items:
+            got = yield item
+            if got is not None:
+                return got
+        return len(items)
+
+    result = yield from inner()
+    yield result
+
+
+def kind_of(value):
+    match value:
+        case []:
+            return "empty"
+        case [one] | [one, _]:
+            return f"short {one}"
+        case [first, *rest] if first in rest:
+            return f"again {rest}"
+        case {"a": found, **rest}:
+            return f"{found} and {len(rest)}"
+        case SubBox(value=v) | Box(value=v):
+            return f"box of {v}"
+        case str() as text:
+            return text[:3]
+    return "other"
+
+
+def logged(log, *values, **named):
+    log.append((len(values), *values[:1]))
+
+
+@contextlib.contextmanager
+def stated(log, context):
+    with context:
+        log.append(torch.is_grad_enabled())
+        yield
+    log.append(torch.is_grad_enabled())
 '''

@@ -1,7 +1,8 @@
 """Generated Python functions over tensors, integers, containers, texts and objects (hypothesis).
 
     program   ::= def program(t0, t1, n0, n1, l0, d0, s0, u0, q0, b0): statement* return (every variable)
-    statement ::= assignment | mutation | if | for | try | with | raise | inner function or generator | print | assert
+    statement ::= assignment | mutation | if | for | while | match | try | with | raise | return | print | assert
+                | inner function or generator
     expression of type int, tensor, list (of int), dict (str to int), text, set, deque, Box, or condition
 
 The forms are in `forms`; the classes, generators and context managers that programs use are in `prelude`.
@@ -12,19 +13,22 @@ Programs may raise (a missing key, a division by zero, shapes that do not fit): 
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
-from bytecap.testing.forms import BLOCKS, EXPRESSIONS, PARAMETERS, RISKY, RISKY_STATEMENTS, STATEMENTS
+from bytecap.testing.forms import BLOCKS, EXPRESSIONS, PARAMETERS, PATTERNS, RISKY, RISKY_STATEMENTS, STATEMENTS
 from bytecap.testing.oracle import Arguments
 from bytecap.testing.prelude import PRELUDE
 
 DEPTH = 3
+MATCHED = ("list", "dict", "box", "int", "text")
 _HOLE = re.compile("<([a-z_]+)>")
 
 
@@ -85,16 +89,14 @@ class _Writer:
             self.lines.append(pad + self.fill(self.draw(st.sampled_from(forms)), 1))
         elif choice < 9:
             self.compound(indent)
-        elif self.draw(st.booleans()):
-            self.function(indent)
         else:
-            self.generator(indent)
+            self.draw(st.sampled_from((self.function, self.generator, self.match)))(indent)
 
     def compound(self, indent: int) -> None:
         """if, for, try, with; loops may hold break and continue."""
         pad = "    " * indent
         for head in self.draw(st.sampled_from(BLOCKS)):
-            is_loop = head.startswith("for")
+            is_loop = head.startswith(("for", "while"))
             before = {kind: list(names) for kind, names in self.variables.items()}
             self.lines.append(pad + self.fill(head, 1))
             self.block(indent + 1, 2)
@@ -102,6 +104,16 @@ class _Writer:
                 word = self.draw(st.sampled_from(("break", "continue")))
                 self.lines.append(f"{pad}    if {self.expression('condition', 1)}: {word}")
             # What a branch defines may not exist after it.
+            self.variables = before
+
+    def match(self, indent: int) -> None:
+        """match, with up to two patterns before the one that takes everything."""
+        pad = "    " * indent
+        self.lines.append(f"{pad}match {self.expression(self.draw(st.sampled_from(MATCHED)), 1)}:")
+        for pattern in (*self.draw(st.lists(st.sampled_from(PATTERNS), max_size=2)), "_"):
+            before = {kind: list(names) for kind, names in self.variables.items()}
+            self.lines.append(f"{pad}    case {self.fill(pattern, 0)}:")
+            self.block(indent + 2, 1)
             self.variables = before
 
     def function(self, indent: int) -> None:
@@ -145,7 +157,7 @@ class _Writer:
         kept = ["log"]
         kept += [name for names in self.variables.values() for name in names if f"\n    {name} = " in f"\n{body}"]
         kept += [name for names in PARAMETERS.values() for name in names]
-        start = "    log, walk = [], counting(5)\n"
+        start = "    log, walk, ticks = [], counting(5), iter(range(6))\n"
         return f"def program({parameters}):\n{start}{body}\n    return {', '.join(dict.fromkeys(kept))}\n"
 
 
@@ -187,6 +199,6 @@ def arguments(draw: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Argu
 
 def define(source: str) -> Callable[..., Any]:
     """The function of a generated text."""
-    names: dict[str, Any] = {"__name__": "generated_program"}
-    exec(compile(PRELUDE + source, "<generated>", "exec"), names)
-    return names["program"]
+    module = sys.modules["generated_program"] = ModuleType("generated_program")  # dataclasses look for it there
+    exec(compile(PRELUDE + source, "<generated>", "exec"), vars(module))
+    return module.program

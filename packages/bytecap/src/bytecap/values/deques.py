@@ -104,20 +104,25 @@ class DequeIterator(IteratorValue):
 
     def next(self, tracer: Tracer) -> Any:
         size = len(self.owner.items)
-        if self.index < 0:
-            return EXHAUSTED
-        if self.state != self.owner.state:
+        if self.is_upset:
             self.index = -1
             raise tracer.raises(RuntimeError, "deque mutated during iteration")
-        if self.index >= size:
+        if not 0 <= self.index < size:
             self.index = -1
             return EXHAUSTED
         self.index += 1
         return self.owner.item(tracer, size - self.index if self.backwards else self.index - 1)
 
+    @property
+    def is_upset(self) -> bool:
+        """Whether the deque changed; one that goes backwards and has ended does not look."""
+        return self.state != self.owner.state and not (self.backwards and self.index < 0)
+
     def reconstruct(self, emitter: Emitter) -> None:
         if self.owner.mutated:
             raise CannotRebuild("an iterator over an outside deque that the code changes")
+        if self.is_upset:
+            raise CannotRebuild("an iterator over a deque that was changed after it")
         emitter.load(self.owner)
         emitter.call_function(reversed if self.backwards else iter, arguments=1)
         emitter.call_helper("advance", self.index if self.index >= 0 else len(self.owner.items), arguments=1)

@@ -26,11 +26,11 @@ _HEAP_TYPE = 1 << 9
 class UnknownText(Value):
     """The message of an error that torch raised on abstract tensors: eager torch may put it in other words."""
 
-    __slots__ = ("error",)
+    __slots__ = ("_message",)
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
-        self.error = error
+        self._message: str = getattr(error, "message", None) or str(error)
 
     def python_type(self) -> type:
         return str
@@ -39,7 +39,7 @@ class UnknownText(Value):
         return "message of an error raised by torch"
 
     def __repr__(self) -> str:
-        return getattr(self.error, "message", str(self.error))
+        return self._message
 
 
 class TracebackValue(Value):

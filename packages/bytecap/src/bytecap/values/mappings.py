@@ -32,6 +32,14 @@ def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
     return [(key, dict.__getitem__(real, key)) for key in kind.__iter__(real)]
 
 
+_NAMED = frozenset({int, float, bool, str, type(None)})
+
+
+def can_name(key: Any) -> bool:
+    """Whether a source can name the item under a key (else it is found by its position)."""
+    return type(key) in _NAMED
+
+
 class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
@@ -89,10 +97,21 @@ class DictValue(Value):
             # A new object: equal, if at all, by its own `__eq__`.
             self.list_keys(tracer)
             return self.new[code][1] if code in self.new else None
+        if self.source is not None and not can_name(real_key):
+            return self._lookup_by_position(tracer, code)
         if not dict.__contains__(self.real, real_key):
             tracer.guard_key(self, real_key, present=False)
             return None
         return self._read(tracer, real_key, dict.__getitem__(self.real, real_key), None)
+
+    def _lookup_by_position(self, tracer: Tracer, code: Hashable) -> Value | None:
+        """The value under a key that no source can name: all keys are guarded, so that its place is known."""
+        assert self.real is not None
+        tracer.guard_keys(self)
+        for index, (real_key, real) in enumerate(stored_items(self.real)):
+            if tracer.hash_key(tracer.wrap(real_key, None)) == code:
+                return self._read(tracer, real_key, real, index)
+        return None
 
     def _read(self, tracer: Tracer, real_key: Any, real: Any, index: int | None) -> Value:
         key = tracer.wrap(real_key, None)
