@@ -42,6 +42,8 @@ UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
 is noted in its books."""
 PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
 """Python functions that give back their argument where no transform of torch.func is active (a guard of its own)."""
+BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
+"""Where torch breaks its own graphs, round a change of the grad mode that this capture follows."""
 # What torch keeps its own capture out of is evaluated here like any function.
 _HIDDEN_FROM_TORCH = torch._disable_dynamo(lambda: None).__code__
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
@@ -83,6 +85,8 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     assert real is not None
     match marks.mark_of(real):
         case "break":
+            if function_module(tracer) in BREAKS_FOR_ITSELF:
+                return Constant(None)
             raise GraphBreak("graph_break() was called")
         case "disabled" | "skipped":
             reason = marks.reason_of(real)
@@ -93,6 +97,12 @@ def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwar
     if original is None:
         return None
     return tracer.wrap(original, tracer.attribute_source(function.source, marks.ORIGINAL)).call(tracer, args, kwargs)
+
+
+def function_module(tracer: Tracer) -> str | None:
+    """The module of the innermost frame."""
+    names = tracer.frames[-1].globals.real
+    return None if names is None else names.get("__name__")
 
 
 def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:

@@ -19,7 +19,7 @@ from bytecap.values.mappings import DictValue, stored_items
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue
-from bytecap.values.writes import ClassWrites, SlotWrites
+from bytecap.values.writes import ClassWrites, SlotWrites, TensorWrites
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -265,6 +265,20 @@ def _plan_slots(emitter: Emitter, effect: SlotWrites) -> list[Store]:
     return [store_all]
 
 
+def _plan_tensor(emitter: Emitter, effect: TensorWrites) -> list[Store]:
+    emitter.prepare(effect.tensor)
+    for name in effect.names:
+        emitter.prepare(effect.tensor.attributes[name])
+
+    def store_all() -> None:
+        for name in effect.names:
+            emitter.load(effect.tensor.attributes[name])
+            emitter.load(effect.tensor)
+            emitter.store_attribute(name)
+
+    return [store_all]
+
+
 _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ListValue: _plan_list,
     DequeValue: _plan_list,
@@ -275,4 +289,5 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     RaiseEffect: _plan_raise,
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,
+    TensorWrites: _plan_tensor,
 }

@@ -42,7 +42,7 @@ from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.tensors import TensorValue
-from bytecap.values.writes import ClassWrites
+from bytecap.values.writes import ClassWrites, TensorWrites
 from bytecap.wrapping import set_of, wrap_object
 from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Reading, Source
 from stagewire.graph import Arg, Ref, SourceLine
@@ -82,6 +82,7 @@ class Tracer:
         self.regions: list[Value] = []
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
         self.class_writes: dict[type, ClassWrites] = {}
+        self.tensor_writes: dict[int, TensorWrites] = {}
         self.generators: list[GeneratorValue] = []
         self.tensors: dict[int, TensorValue] = {}
         self._by_object: dict[int, Value] = {}

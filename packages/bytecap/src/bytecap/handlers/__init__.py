@@ -13,9 +13,11 @@ from bytecap.handlers.builtin import BUILTIN
 from bytecap.handlers.checked_functions import CHECKED_FUNCTIONS
 from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
+from bytecap.handlers.inspection import INSPECTION
 from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
+from bytecap.handlers.optimizers import OPTIMIZERS
 from bytecap.handlers.parameters import PARAMETERS
 from bytecap.handlers.pure import PURE, PURE_MODULES
 from bytecap.handlers.regions import REGIONS
@@ -23,8 +25,8 @@ from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 
 TABLES = (
-    BUILTIN, CHECKED_FUNCTIONS, CLASSES, DEEP_COPIES, ITERATORS, LIBRARY, LEGACY, PARAMETERS, REGIONS, TORCH_STATE,
-    TORCH_FUNCTIONS,
+    BUILTIN, CHECKED_FUNCTIONS, CLASSES, DEEP_COPIES, INSPECTION, ITERATORS, LIBRARY, LEGACY, OPTIMIZERS, PARAMETERS,
+    REGIONS, TORCH_STATE, TORCH_FUNCTIONS,
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 

@@ -11,6 +11,7 @@ from bytecap.errors import DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.writes import TensorWrites
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -114,11 +115,32 @@ class TensorValue(Value):
         if name == "data" and isinstance(value, TensorValue):
             self._set_data(tracer, value)
             return
-        if name in TYPE_ATTRIBUTES or name in VIEW_ATTRIBUTES or name in ("grad", "grad_fn"):
+        found = getattr(self.cls, name, None)
+        if name == "grad":
+            self._check_grad(value)
+        elif hasattr(type(found), "__set__") or name in VIEW_ATTRIBUTES:
             raise UnsupportedMutation(f"cannot assign tensor.{name} in captured code")
-        if self.role != "result":
-            raise UnsupportedMutation(f"cannot set attribute {name!r} of an outside tensor")
+        if self.role == "constant":
+            raise UnsupportedMutation(f"cannot set attribute {name!r} of a tensor that is read without a guard")
         self.attributes[name] = value
+        if self.role != "result":
+            self._note_write(tracer, name)
+
+    def _check_grad(self, value: Value) -> None:
+        """The gradient that is assigned is none, or fits."""
+        fits = isinstance(value, Constant) and value.value is None
+        if isinstance(value, TensorValue):
+            mine, given = self.abstract.meta, value.abstract.meta
+            fits = (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)
+        if not fits or (self.role == "result" and self.place is None):
+            raise UnsupportedMutation(f"cannot assign a {value.describe()} to tensor.grad of a {self.describe()}")
+
+    def _note_write(self, tracer: Tracer, name: str) -> None:
+        writes = tracer.tensor_writes.get(id(self))
+        if writes is None:
+            writes = tracer.tensor_writes[id(self)] = TensorWrites(self)
+            tracer.effects.append(writes)
+        writes.names[name] = None
 
     def _set_data(self, tracer: Tracer, value: TensorValue) -> None:
         """`self.data = value`: the same tensor object, on the memory of another of its type."""

@@ -1,4 +1,4 @@
-"""Changes of outside objects that no dictionary holds: class attributes and slots, replayed after the graph."""
+"""Changes of outside objects that no dictionary holds (classes, tensors, slots), replayed after the graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from bytecap.values.base import Value
 
 if TYPE_CHECKING:
     from bytecap.values.objects import ObjectValue
+    from bytecap.values.tensors import TensorValue
 
 
 class ClassWrites:
@@ -27,6 +28,18 @@ class SlotWrites:
 
     def __init__(self, object: ObjectValue) -> None:
         self.object = object
+        self.names: dict[str, None] = {}
+
+
+class TensorWrites:
+    """The names of attributes of an outside tensor that the code stored; the tensor has the values."""
+
+    __slots__ = ("names", "owner", "tensor")
+
+    def __init__(self, tensor: TensorValue) -> None:
+        self.tensor = tensor
+        # What modules hold is where their registries have it: it is not compared with all the others.
+        self.owner = tensor if tensor.role == "tensor" else None
         self.names: dict[str, None] = {}
 
 

@@ -1,0 +1,168 @@
+"""Programs run plain and captured: steps of optimizers, gradients and attributes of tensors written."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from bytecap import executor, optimize
+from bytecap.testing import Programs, check
+
+PROGRAMS = Programs()
+MAKERS = {
+    "sgd": lambda ps: torch.optim.SGD(ps, 0.1),
+    "momentum": lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
+    "adam": lambda ps: torch.optim.Adam(ps, 0.1),
+    "amsgrad": lambda ps: torch.optim.Adam(ps, 0.1, amsgrad=True, weight_decay=0.1),
+    "adamw, foreach": lambda ps: torch.optim.AdamW(ps, 0.1, foreach=True),
+    "rate is a tensor": lambda ps: torch.optim.Adam(ps, torch.tensor(0.1), foreach=False),
+    "rmsprop": lambda ps: torch.optim.RMSprop(ps, 0.1),
+    "adagrad": lambda ps: torch.optim.Adagrad(ps, 0.1),
+    "adamax": lambda ps: torch.optim.Adamax(ps, 0.1),
+    "nadam": lambda ps: torch.optim.NAdam(ps, 0.1),
+    "rprop": lambda ps: torch.optim.Rprop(ps, 0.1),
+}
+
+
+def trained() -> nn.Module:
+    torch.manual_seed(2)
+    model = nn.Linear(3, 2)
+    model(torch.ones(4, 3)).square().sum().backward()
+    return model
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_steps(name):
+    # More exactly than torch's own capture, whose step counts are float32.
+    outcomes = []
+    for captured in (False, True):
+        model = trained()
+        optimizer = MAKERS[name](model.parameters())
+        step = optimizer.step
+        if captured:
+            step = optimize(lambda step=step: step(), lambda c, _: executor(c), fullgraph=True)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(4, 3)).square().sum().backward()
+            step()
+        state = [item for values in optimizer.state.values() for item in values.values()]
+        outcomes.append([*model.parameters(), *[item for item in state if isinstance(item, torch.Tensor)]])
+    for expected, found in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-7)
+
+
+def test_a_fused_step_ends_the_graph():
+    def make():
+        model = trained()
+        return torch.optim.Adam(model.parameters(), 0.1, fused=True).step, ((), {})
+
+    report = check(make, whole=False)
+    assert "BC002" in report.codes
+
+
+@PROGRAMS.add(trained)
+def clipped(model):
+    norm = clip_grad_norm_(model.parameters(), 0.5)
+    clip_grad_value_(model.parameters(), 0.1)
+    return norm, norm * 2
+
+
+@PROGRAMS.add(trained)
+def zeroed(model):
+    model.zero_grad()
+    return model(torch.ones(1, 3)), [parameter.grad for parameter in model.parameters()]
+
+
+@PROGRAMS.add(trained, lambda: torch.ones(2, 3))
+def gradients_assigned(model, x):
+    before = model.weight.grad
+    model.weight.grad = x * 2
+    model.bias.grad = None
+    return before + model.weight.grad, model.bias.grad, model.weight.grad is before
+
+
+@PROGRAMS.add(trained, lambda: torch.ones(2, 3))
+def attributes_of_tensors(model, x):
+    if not hasattr(model.weight, "saved"):
+        model.weight.saved = model.weight.data.clone()
+    x.tag = "seen"
+    x.parts = [x * 2]
+    y = x + 1
+    y.tag = x.tag
+    return model.weight.saved * x, x.tag, y, hasattr(y, "parts")
+
+
+@PROGRAMS.add(trained, refusal="BC008")
+def gradient_of_another_shape(model):
+    try:
+        model.bias.grad = torch.ones(5)
+    except RuntimeError as error:
+        return str(error)
+
+
+@PROGRAMS.add(trained, refusal="BC008")
+def attribute_that_is_read_only(model):
+    try:
+        model.weight.shape = 3
+    except AttributeError as error:
+        return str(error)
+
+
+@PROGRAMS.add(lambda: torch.ones(3), lambda: torch.ones(3))
+def scaled_by_tensors(x, y):
+    half = (x * 0.5).sum()
+    return (
+        x.clone().addcdiv_(x, y, value=half),
+        torch.addcmul(x, x, y, value=half),
+        x.clone().add_(y, alpha=half),
+        x.clone().sub_(y),
+        x.addcdiv(x, y, value=2),
+    )
+
+
+@PROGRAMS.add(lambda: torch.ones(3))
+def decorated_inside(x):
+    @torch.no_grad()
+    def doubled(y):
+        return y * 2
+
+    @torch.no_grad()
+    def parts(y):
+        yield y
+        yield y * 3
+
+    return doubled(x), list(parts(x))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program):
+    program.check()
+
+
+def test_attributes_of_two_arguments_that_may_be_one():
+    def program(a, b):
+        a.tag = 1
+        b.tag = 2
+        return a * a.tag
+
+    call = optimize(program, lambda c, _: executor(c), fullgraph=True)
+    assert call(torch.ones(1), torch.ones(1)).item() == 1
+    both = torch.ones(1)
+    assert call(both, both).item() == 2
+
+
+def test_a_copy_of_a_model_is_stepped_by_itself():
+    model = trained()
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), 0.5) for m in (model, other)]
+    step = optimize(lambda optimizer: optimizer.step(), lambda c, _: executor(c), fullgraph=True)
+    before = other.weight.detach().clone()
+    for parameter in other.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    for optimizer in optimizers:
+        step(optimizer)
+    torch.testing.assert_close(other.weight.detach(), before - 0.5)
