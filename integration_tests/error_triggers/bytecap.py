@@ -97,7 +97,7 @@ def BC007() -> None:
 
 def BC008() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
-        x.note = "seen"
+        x.real = torch.zeros(2)
         return x * 2
 
     capture(forward, X)
