@@ -31,6 +31,8 @@ SF_INLINE u16 sf_store_bf16(f32 x) {
   return (u16)(x != x ? 0x7fc0u : r);
 }
 
+SF_INLINE u16 sf_pack_bf16(f32 x) { return (u16)(SF_BITS(u32, x) >> 16); }  // of a value that is rounded already
+
 SF_INLINE f32 sf_round_bf16(f32 x) {
   u32 u = SF_BITS(u32, x);
   u32 r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;

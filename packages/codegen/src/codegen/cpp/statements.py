@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from codegen.cpp.indexing import index_text
 from codegen.cpp.literals import literal
-from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, conversion, expression, reinterpretation
+from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, EXACT, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, is_floating, is_integer
 from codegen.errors import MalformedLoop
 from stagewire.expr import Dim, Expr
@@ -21,7 +21,8 @@ OUT_OF_RANGE, ZERO_DIVISOR = 1, 2
 class Scope:
     """What the writer of one kernel knows. Names are numbered in order of appearance, so equal kernels give equal text.
 
-    `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value.
+    `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
+    `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round.
     """
 
     def __init__(self, kernel: Kernel, buffers: Mapping[str, TensorType]) -> None:
@@ -31,6 +32,7 @@ class Scope:
         self.sizes: dict[str, int] = {}
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
+        self.rounded: set[str] = set()
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
         self.reports = False
@@ -108,6 +110,8 @@ def _load(scope: Scope, load: Load) -> str:
     elif memory == "bool":
         element = f"({element} != 0)"
     element = conversion(memory, load.dtype, element)
+    if memory == load.dtype and (load.mask is None or _is_rounded(scope, load.other)):
+        scope.rounded.add(load.result)
     if load.mask is not None:
         element = f"{scope.value(load.mask.name)} ? {element} : {scope.operand(load.other, load.dtype)}"
     return f"{c_type(load.dtype).local} {scope.define(load.result, load.dtype)} = {element};"
@@ -123,7 +127,9 @@ def _store(scope: Scope, store: Store) -> str:
     if store.mode == "atomic_add":
         before = f"{kind.load}({target})" if kind.load else target
         value = f"({before} | {value})" if memory == "bool" else f"({before} + {value})"
-    line = f"{target} = {kind.store}({value});" if kind.store else f"{target} = {value};"
+    exact = store.mode == "set" and scope.dtype(store.value, "") == memory and _is_rounded(scope, store.value)
+    pack = "sf_pack_bf16" if memory == "bfloat16" and exact else kind.store
+    line = f"{target} = {pack}({value});" if kind.store else f"{target} = {value};"
     return f"if ({scope.value(store.mask.name)}) {line}" if store.mask is not None else line
 
 
@@ -135,6 +141,8 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         source = scope.dtype(operand, dtype)
         change = conversion if op == "convert" else reinterpretation
         value = change(source, dtype, scope.operand(operand, dtype))
+        if op == "bitcast" or source != dtype or _is_rounded(scope, operand):
+            scope.rounded.add(statement.result)
         return [f"{local} {scope.define(statement.result, dtype)} = {value};"]
     if op == "wrap_index":
         return _wrap_index(scope, statement)
@@ -146,10 +154,17 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         scope.reports = True
         lines.append(f"bad |= {texts[1]} == 0 ? {ZERO_DIVISOR} : 0;")
     text = expression(op, typed, texts)
+    if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
+        scope.rounded.add(statement.result)
     if op not in BOOL_RESULT and typed != dtype:
         text = conversion(typed, dtype, text)
     lines.append(f"{local} {scope.define(statement.result, dtype)} = {text};")
     return lines
+
+
+def _is_rounded(scope: Scope, operand: Operand) -> bool:
+    """Whether an operand is a value of its 16-bit dtype as it stands: a literal may have more digits."""
+    return operand.name in scope.rounded if isinstance(operand, Ref) else operand == 0
 
 
 def _as(scope: Scope, operand: Operand, dtype: str) -> str:
