@@ -57,3 +57,13 @@ def test_many_readers_of_many_buffers_share_a_sum() -> None:
     text += "".join(f"%s{n}: f32[64] = prims.sum(%c, [{n}])\n" for n in range(2)) + "%n: f32[64, 64] = prims.neg(%c)\n"
     graph = inlined(text + "return %s0, %s1, %n\n")
     assert "3 users would read 65536 bytes each instead of 16384" in reasons(graph, "materialised").values()
+
+
+def test_what_is_dear_and_read_in_steps_is_kept() -> None:
+    """A pool of a dear function: the function runs along memory, though nothing is computed twice."""
+    text = "input %x: f32[8, 64]\n%e: f32[8, 64] = prims.exp(%x)\n%l: f32[8, 64] = prims.log1p(%e)\n"
+    text += "%a: f32[8, 32] = prims.slice(%l, [0, 0], [8, 64], [1, 2])\n"
+    text += "%b: f32[8, 32] = prims.slice(%l, [0, 1], [8, 64], [1, 2])\n"
+    text += "%y: f32[8, 32] = prims.add(%a, %b)\nreturn %y\n"
+    assert "read in steps" in reasons(inlined(text), "materialised")["l"]
+    assert reasons(inlined(text.replace("log1p", "neg").replace("exp", "neg")), "materialised") == {}

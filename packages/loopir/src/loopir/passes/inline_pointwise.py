@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from loopir.nest import Item, Names, Nest, Read, Schedule, output_names, reads_of, writes_of
+from loopir.index import axes_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
 from stagewire.expr import Dim
-from stagewire.loop import Axis, Decision, Extern
+from stagewire.loop import Axis, AxisAtom, Decision, Extern, Index
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -74,6 +75,8 @@ class _Analysis:
                 self.forced.update(reads_of(item))
         self.users: dict[str, int] = {}
         self.points: dict[str, int] = {}
+        self.apart: set[str] = set()
+        """Buffers with a reader whose neighbouring points read places that are not next to each other."""
         self._count_users()
 
     def _count_users(self) -> None:
@@ -87,9 +90,12 @@ class _Analysis:
             users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
             if not is_view or target in self.forced:
                 users, points = users + 1, points + _points(item)
-            for name in set(reads_of(item)):
+            self.apart |= _read_apart(item)
+            if is_view and target in self.apart:
+                self.apart.update(reads_of(item))
+            for name, places in _places(item).items():
                 self.users[name] = self.users.get(name, 0) + users
-                self.points[name] = self.points.get(name, 0) + points
+                self.points[name] = self.points.get(name, 0) + points * places
 
     def copies_a_kept_copy(self, nest: Nest) -> bool:
         """Whether the nest copies, for an extern or an output, what another nest copied so: perhaps a window on it."""
@@ -145,9 +151,12 @@ class _Analysis:
         type = self.schedule.buffers[name].type
         elements = _int(numel(type.shape))
         users, ratio = self.users.get(name, 0), self.points.get(name, 0) / max(elements, 1)
+        on_cpu = type.device.startswith("cpu")
+        heavy = options.heavy_cpu if on_cpu else options.heavy_gpu
+        if on_cpu and work.cost >= heavy and ratio >= 0.9 and name in self.apart:
+            return f"cost {work.cost}, read in steps: vectors compute it faster where it lies in a row"
         if ratio <= 1:
             return None
-        heavy = options.heavy_cpu if type.device.startswith("cpu") else options.heavy_gpu
         if work.cost >= heavy and ratio >= 2:
             return f"cost {work.cost} at {ratio:.3g} uses of every element"
         own = elements * ITEM_SIZE[type.dtype]
@@ -181,6 +190,35 @@ def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str
             else:
                 reads.add(statement.buffer)
     return Work(cost, depth + 1, frozenset(reads))
+
+
+def _places(nest: Nest) -> dict[str, int]:
+    """In how many places a point reads each buffer."""
+    found: dict[str, set[tuple[Index, ...]]] = {}
+    for statement in statements_of(nest):
+        if statement.__class__ is Read:
+            found.setdefault(statement.buffer, set()).add(statement.coordinates)  # type: ignore[union-attr]
+    return {name: len(places) for name, places in found.items()}
+
+
+def _read_apart(nest: Nest) -> set[str]:
+    """The buffers that a pointwise nest reads in larger steps than it writes along its innermost axis."""
+    write = next((s for s in nest.blocks[-1].statements if isinstance(s, Write)), None)
+    if write is None or len(nest.blocks) > 1 or nest.blocks[0].axes or not write.coordinates:
+        return set()
+    inner = axes_of(write.coordinates[-1])
+    return {
+        read.buffer
+        for read in nest.blocks[0].statements
+        if isinstance(read, Read) and any(_steps(index, inner) for index in read.coordinates)
+    }
+
+
+def _steps(index: Index, axes: set[str]) -> bool:
+    return any(
+        isinstance(term.atom, AxisAtom) and term.atom.name in axes and term.coefficient not in (1, -1)
+        for term in index.terms
+    )
 
 
 def _points(nest: Nest) -> int:
