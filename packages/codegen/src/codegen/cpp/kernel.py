@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
+from codegen.cpp.indexing import coefficient
 from codegen.cpp.operations import conversion
-from codegen.cpp.plan import Plan, extent, is_ordered, lane_of, make_plan
+from codegen.cpp.plan import Plan, extent, is_ordered, is_turned, lane_of, make_plan
 from codegen.cpp.positions import split_positions
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, reducer
 from codegen.cpp.simplify import simplify_axes
@@ -15,7 +16,7 @@ from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
 from codegen.cpp.uses import used_values
 from stagewire.expr import Dim, Expr
-from stagewire.loop import Axis, Kernel, Reduce, Section, Store
+from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
 from stagewire.types import TensorType
 
 SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
@@ -225,9 +226,29 @@ class _Writer:
         for axis in after:
             self.loop(axis)
         if crossed is not None:
+            self._turn_tiles(crossed, lane)
             name = self.scope.axes[crossed.name]
             self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
         return len(before) + len(tiled) + len(after) + (crossed is not None)
+
+    def _turn_tiles(self, crossed: Axis, lane: Axis) -> None:
+        """Copy what lies along the crossed axis into tiles that lie along the lanes."""
+        scope = self.scope
+        (section,) = self.kernel.sections
+        stored = {s.buffer for s in section.statements if isinstance(s, Store)}
+        texts = {axis: scope.axes[axis] for axis in (crossed.name, lane.name)}
+        c, r = texts.values()
+        for load in section.statements:
+            if not isinstance(load, Load) or load.buffer in stored or not is_turned(load, crossed, lane):
+                continue
+            name, kind = f"t{len(scope.tiles)}", c_type(scope.buffers[load.buffer].dtype).storage
+            scope.axes |= {axis: f"{text}c" for axis, text in texts.items()}
+            start = f"{scope.parameter(load.buffer)} + {scope.index(load.index)}"
+            scope.axes |= texts
+            step = coefficient(load.index, lane.name)
+            self.line(f"{kind} {name}[{self.plan.tile} * {self.plan.tile}] __attribute__((aligned(64)));")
+            self.line(f"sf_tile<{kind}>({start}, {step}, {r}e - {r}c, {c}e - {c}c, {name}, {self.plan.tile});")
+            scope.tiles[load.buffer, load.index] = f"{name}[({c} - {c}c) * {self.plan.tile} + {r} - {r}c]"
 
     def _tile_end(self, axis: Axis, name: str, size: str) -> str:
         tile = self.plan.tile

@@ -199,6 +199,13 @@ def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     return None
 
 
+def is_turned(load: Load, crossed: Axis, lane: Axis) -> bool:
+    """Whether a load without conditions is contiguous along the crossed axis, and in fixed steps along the lane."""
+    step = coefficient(load.index, lane.name)
+    plain = load.mask is None and not has_value(load.index)
+    return plain and coefficient(load.index, crossed.name) == 1 and isinstance(step, int) and step not in (0, 1)
+
+
 def _work(section: Section) -> int:
     work = 0
     for statement in section.statements:

@@ -471,3 +471,33 @@ SF_INLINE i64 sf_pow_i64(i64 x, i64 y) {
   for (u64 n = (u64)y; n; n >>= 1) { if (n & 1) r *= x; x *= x; }
   return r;
 }
+
+// ---- tiles
+
+template <class T> SF_INLINE void sf_transpose_8x8(const T *from, i64 step, T *to, i64 pitch) {
+  // three rounds of perfect shuffles of the rows
+  typedef T V __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
+  V a[8], b[8];
+  for (int k = 0; k < 8; k++) a[k] = *(const V *)(from + k * step);
+  for (int round = 0; round < 3; round++) {
+    for (int k = 0; k < 4; k++) {
+      b[2 * k] = __builtin_shufflevector(a[k], a[k + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      b[2 * k + 1] = __builtin_shufflevector(a[k], a[k + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    for (int k = 0; k < 8; k++) a[k] = b[k];
+  }
+  for (int k = 0; k < 8; k++) *(V *)(to + k * pitch) = a[k];
+}
+
+template <class T> static void sf_tile(const T *from, i64 step, i64 rows, i64 columns, T *to, i64 pitch) {
+  // to[c * pitch + r] = from[r * step + c]: each row of `from` is read along memory
+  i64 r = 0;
+  for (; r + 8 <= rows; r += 8) {
+    i64 c = 0;
+    for (; c + 8 <= columns; c += 8) sf_transpose_8x8(from + r * step + c, step, to + c * pitch + r, pitch);
+    for (; c < columns; c++)
+      for (i64 k = r; k < r + 8; k++) to[c * pitch + k] = from[k * step + c];
+  }
+  for (; r < rows; r++)
+    for (i64 c = 0; c < columns; c++) to[c * pitch + r] = from[r * step + c];
+}

@@ -22,7 +22,8 @@ class Scope:
     """What the writer of one kernel knows. Names are numbered in order of appearance, so equal kernels give equal text.
 
     `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
-    `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round.
+    `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
+    `tiles`: what stands for a load whose tile of memory was copied.
     """
 
     def __init__(self, kernel: Kernel, buffers: Mapping[str, TensorType]) -> None:
@@ -33,6 +34,7 @@ class Scope:
         self.values: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.rounded: set[str] = set()
+        self.tiles: dict[tuple[str, Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
         self.reports = False
@@ -104,7 +106,7 @@ def _load(scope: Scope, load: Load) -> str:
     pointer = scope.parameter(load.buffer)
     memory = scope.buffers[load.buffer].dtype
     kind = c_type(memory)
-    element = f"{pointer}[{scope.index(load.index)}]"
+    element = scope.tiles.get((load.buffer, load.index)) or f"{pointer}[{scope.index(load.index)}]"
     if kind.load:
         element = f"{kind.load}({element})"
     elif memory == "bool":
