@@ -11,8 +11,10 @@ __all__ = [
     "NoActiveMode",
     "NoTypeRule",
     "RefusedWrite",
+    "SpecializedSize",
     "SymbolicSize",
     "TypeRuleError",
+    "UndecidedSize",
     "UnknownTarget",
     "UnsupportedTensor",
     "UnwirableArgument",
@@ -96,3 +98,19 @@ class UnwirableArgument(StageError):
 
     code = "AI009"
     fix = "Pass numbers, strings, dtypes, devices, slices and containers of them."
+
+
+class UndecidedSize(StageError):
+    """A question about sizes that the ranges and facts of a document do not answer."""
+
+    code = "AI012"
+    refuses_program = True
+    fix = "Compile with dynamic=False, or with mark_static for the dimension."
+
+
+class SpecializedSize(StageError):
+    """A size that the user marked as dynamic, and that the program fixes."""
+
+    code = "AI013"
+    refuses_program = True
+    fix = "Remove the mark_dynamic, or write the line without a condition that only one size meets."

@@ -14,6 +14,7 @@ import msgspec
 import torch
 
 from absint.errors import SymbolicSize, UnsupportedTensor
+from absint.symbolic.size import dim_of
 from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
@@ -48,6 +49,15 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes, strides and the offset are plain ints."""
+        return (
+            type(self.storage_offset) is int
+            and all([type(size) is int for size in self.shape])
+            and all([type(step) is int for step in self.stride])
+        )
 
     def __repr__(self) -> str:
         text = f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
@@ -92,11 +102,12 @@ def numel(shape: Sequence[int]) -> int:
 
 def to_wire(meta: Meta, *, requires_grad: bool = False) -> TensorType:
     """The document form of `meta`."""
+    static = meta.is_static
     return TensorType(
         str(meta.dtype).removeprefix("torch."),
-        meta.shape,
-        meta.stride,
-        meta.storage_offset,
+        meta.shape if static else tuple(map(dim_of, meta.shape)),
+        meta.stride if static else tuple(map(dim_of, meta.stride)),
+        dim_of(meta.storage_offset),
         str(meta.device),
         requires_grad,
     )

@@ -28,6 +28,7 @@ from absint.fallback import Fallback
 from absint.meta import Meta, from_tensor
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
+from absint.symbolic import unwrap
 from absint.tensor import AbstractTensor, Storage
 
 __all__ = ["AbstractMode", "abstract_call"]
@@ -219,11 +220,11 @@ class AbstractMode(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():
             record.func(*args, **kwargs)
         target.meta = Meta(
-            tuple(target.shape),
-            tuple(target.stride()),
+            tuple([unwrap(size) for size in torch.Tensor.size(target)]),
+            tuple([unwrap(step) for step in torch.Tensor.stride(target)]),
             target.dtype,
             target.meta.device,
-            target.storage_offset(),
+            unwrap(torch.Tensor.storage_offset(target)),
         )
         return target
 
@@ -272,6 +273,8 @@ class AbstractMode(TorchDispatchMode):
             return [self._abstract_tree(item) for item in value]
         if kind is tuple:
             return tuple([self._abstract_tree(item) for item in value])
+        if kind is torch.SymInt:
+            return unwrap(value)
         return self._abstract(value) if isinstance(value, torch.Tensor) else value
 
     def _type(self, value: Any) -> Any:
@@ -284,6 +287,8 @@ class AbstractMode(TorchDispatchMode):
             return [self._type(item) for item in value]
         if kind is tuple:
             return tuple([self._type(item) for item in value])
+        if kind is torch.SymInt:
+            return unwrap(value)
         return self._abstract(value).meta if isinstance(value, torch.Tensor) else value
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "is_channels_last",
     "is_contiguous",
     "is_dense",
+    "looks_channels_last",
     "preserve_stride",
     "stride_of_format",
     "suggest_format",
@@ -83,7 +84,8 @@ def channels_last_stride(shape: Shape) -> Shape:
     return tuple(strides)
 
 
-def _looks_channels_last(shape: Shape, stride: Shape) -> bool:
+def looks_channels_last(shape: Shape, stride: Shape) -> bool:
+    """Whether the strides order the dimensions as channels-last does (gaps allowed)."""
     order = _CHANNELS_LAST_ORDER.get(len(shape))
     if order is None or stride[1] == 0:
         return False
@@ -101,7 +103,7 @@ def _looks_channels_last(shape: Shape, stride: Shape) -> bool:
 
 def suggest_format(meta: Meta) -> torch.memory_format:
     """`Tensor::suggest_memory_format`: channels-last if the strides look so, else contiguous."""
-    if _looks_channels_last(meta.shape, meta.stride):
+    if looks_channels_last(meta.shape, meta.stride):
         return _CHANNELS_LAST_FORMAT[len(meta.shape)]
     return torch.contiguous_format
 
@@ -167,12 +169,12 @@ def elementwise_stride(shape: Shape, operands: Sequence[tuple[Shape, Shape]]) ->
     if len(operands) == 1:
         return _unary_stride(*operands[0])
     first_shape, first = operands[0]
-    if first_shape == shape and 0 not in shape and 1 not in shape:
+    if len(first_shape) == len(shape) and first_shape == shape and 0 not in shape and 1 not in shape:
         # The first operand alone decides the order of dimensions that are larger than one.
         row_major = contiguous_stride(shape)
         if first == row_major:
             return row_major
-    same_shape = all(op_shape == shape for op_shape, _ in operands)
+    same_shape = all(len(op_shape) == len(shape) and op_shape == shape for op_shape, _ in operands)
     if same_shape:
         if all(is_contiguous(*op) for op in operands):
             return contiguous_stride(shape)

@@ -12,11 +12,14 @@ from typing import Any, NoReturn
 import torch
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import CPU, Meta
+from absint.meta import CPU, Meta, numel
+from absint.rules.sizes import wrap_dim
 
 __all__ = ["AbstractTensor", "Storage"]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
+# Bytes of the memory of a tensor with symbolic sizes: given, lest C++ computes them; large, lest it finds views outside.
+_LARGE = 1 << 50
 
 
 class Storage:
@@ -59,6 +62,7 @@ class AbstractTensor(torch.Tensor):
             dtype=meta.dtype,
             device=CPU,
             requires_grad=requires_grad,
+            storage_size=None if meta.is_static else _LARGE,
         )
         tensor.meta = meta
         tensor._storage = storage
@@ -92,6 +96,29 @@ class AbstractTensor(torch.Tensor):
     def is_cpu(self) -> bool:
         """Is the true device the CPU."""
         return self.meta.device.type == "cpu"
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        """The sizes; symbolic ones as `Size`, which compare like ints."""
+        return torch.Size(self.meta.shape)
+
+    def size(self, dim: int | None = None) -> Any:  # type: ignore[override]
+        """All sizes, or one."""
+        return self.shape if dim is None else self.meta.shape[wrap_dim(dim, self.meta.ndim)]
+
+    def stride(self, dim: int | None = None) -> Any:  # type: ignore[override]
+        """All strides, or one."""
+        return self.meta.stride if dim is None else self.meta.stride[wrap_dim(dim, self.meta.ndim)]
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return numel(self.meta.shape)
+
+    nelement = numel
+
+    def storage_offset(self) -> Any:
+        """Where it begins in its memory, in elements."""
+        return self.meta.storage_offset
 
     def get_device(self) -> int:
         """Index of the true device, -1 for the CPU."""

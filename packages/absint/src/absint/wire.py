@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from absint.errors import UnknownTarget, UnwirableArgument
+from absint.symbolic.size import dim_of
 from absint.targets import resolve, target_name
 from stagewire import graph
 from stagewire.graph import Arg
@@ -33,6 +34,8 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
     if convert is not None:
         return convert(value)
     match value:
+        case torch.SymInt():
+            return dim_of(value)
         case torch.Size() | tuple():
             return graph.Tuple(tuple([to_arg(item, encode) for item in value]))
         case list():

@@ -22,7 +22,7 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
     >>> broadcast((3, 1), (2, 1, 4))
     (2, 3, 4)
     """
-    if first == second:
+    if len(first) == len(second) and first == second:
         return first
     if len(first) < len(second):
         return broadcast(second, first)

@@ -1,0 +1,22 @@
+"""Symbolic sizes: an expression kernel, what is known of the symbols, and sizes that torch's C++ takes.
+
+    size     ::= int | Size(polynomial)                 a torch.SymInt that computes and compares like an int
+    env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hint, with the user's line
+"""
+
+from absint.symbolic.polynomial import Polynomial, from_dim
+from absint.symbolic.shape_env import ShapeEnv, SymbolRecord
+from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
+
+__all__ = [
+    "Polynomial",
+    "ShapeEnv",
+    "Size",
+    "SymbolRecord",
+    "dim_of",
+    "from_dim",
+    "hint_of",
+    "is_symbolic",
+    "make_size",
+    "unwrap",
+]

@@ -1,0 +1,307 @@
+"""The nodes behind `torch.SymInt` and `torch.SymBool`: what torch's C++ asks of a symbolic size.
+
+C++ calls these methods by name (`torch/csrc/utils/python_symnode.h`). A question that C++ needs answered is one to the
+`ShapeEnv`, which may assume the answer of the hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from absint.symbolic import polynomial
+from absint.symbolic.polynomial import Polynomial, constant
+
+if TYPE_CHECKING:
+    from absint.symbolic.shape_env import ShapeEnv
+
+__all__ = ["FixedNode", "SizeNode", "TruthNode"]
+
+
+class _Node:
+    """What nodes of all kinds answer alike."""
+
+    __slots__ = ("env",)
+    env: ShapeEnv
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_float(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_nested_int(self) -> bool:
+        return False
+
+    def has_hint(self) -> bool:
+        return True
+
+    def clone(self) -> Any:
+        return self
+
+    def wrap_int(self, number: int) -> SizeNode:
+        return SizeNode(self.env, constant(number))
+
+    def wrap_float(self, number: float) -> FixedNode:
+        return FixedNode(self.env, number)
+
+    def wrap_bool(self, truth: bool) -> TruthNode:
+        return TruthNode(self.env, lambda: truth, lambda: truth)
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def is_constant(self) -> bool:
+        return False
+
+    def _graph_repr(self) -> str:
+        return str(self)
+
+
+class SizeNode(_Node):
+    """An integer expression of one `ShapeEnv`."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, env: ShapeEnv, value: Polynomial) -> None:
+        self.env = env
+        self._value = value
+
+    @property
+    def value(self) -> Polynomial:
+        """The expression, by what is known now."""
+        self._value = self.env.reduce(self._value)
+        return self._value
+
+    def __str__(self) -> str:
+        return self.value.text
+
+    str = __str__
+
+    def is_int(self) -> bool:
+        return True
+
+    def maybe_as_int(self) -> int | None:
+        return self.value.number
+
+    def is_constant(self) -> bool:
+        return self.value.number is not None
+
+    @property
+    def hint(self) -> int:
+        """Its value at capture."""
+        return self.env.hint(self._value)
+
+    def int_(self) -> int:
+        return self.env.specialize(self._value)
+
+    def guard_int(self, file: str, line: int) -> int:
+        return self.env.specialize(self._value)
+
+    def guard_float(self, file: str, line: int) -> float:
+        return float(self.int_())
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return not self.env.is_zero(self._value)
+
+    bool_ = int_
+
+    def sym_float(self) -> FixedNode:
+        return FixedNode(self.env, float(self.int_()))
+
+    def sym_int(self) -> SizeNode:
+        return self
+
+    floor = ceil = trunc = round = pos = sym_int
+
+    def neg(self) -> SizeNode:
+        return SizeNode(self.env, -self._value)
+
+    def _with(self, other: SizeNode, operation: Callable[[Polynomial, Polynomial], Polynomial]) -> SizeNode:
+        return SizeNode(self.env, operation(self.value, other.value))
+
+    def add(self, other: SizeNode) -> SizeNode:
+        return self._with(other, Polynomial.__add__)
+
+    def sub(self, other: SizeNode) -> SizeNode:
+        return self._with(other, Polynomial.__sub__)
+
+    def mul(self, other: SizeNode) -> SizeNode:
+        return self._with(other, Polynomial.__mul__)
+
+    def floordiv(self, other: SizeNode) -> SizeNode:
+        return SizeNode(self.env, self.env.divide(self.value, other.value))
+
+    int_floordiv = floordiv
+
+    def mod(self, other: SizeNode) -> SizeNode:
+        return SizeNode(self.env, self.env.remainder(self.value, other.value))
+
+    def pow_by_natural(self, other: SizeNode) -> SizeNode:
+        return SizeNode(self.env, polynomial.power(self.value, other.int_()))
+
+    pow = pow_by_natural
+
+    def truediv(self, other: SizeNode) -> FixedNode:
+        return FixedNode(self.env, self.int_() / other.int_())
+
+    int_truediv = truediv
+
+    def sym_min(self, other: SizeNode) -> SizeNode:
+        return SizeNode(self.env, self.env.smallest(self.value, other.value))
+
+    def sym_max(self, other: SizeNode) -> SizeNode:
+        return SizeNode(self.env, self.env.largest(self.value, other.value))
+
+    def sym_sum(self, parts: list[SizeNode]) -> SizeNode:
+        total = polynomial.ZERO
+        for part in parts:
+            total = total + part.value
+        return SizeNode(self.env, total)
+
+    def eq(self, other: SizeNode) -> TruthNode:
+        gap = self.value - other.value
+        return TruthNode(self.env, lambda: self.env.is_zero(gap), lambda: self.env.known_zero(gap))
+
+    def ne(self, other: SizeNode) -> TruthNode:
+        return self.eq(other).sym_not()
+
+    def ge(self, other: SizeNode) -> TruthNode:
+        gap = self.value - other.value
+        return TruthNode(self.env, lambda: self.env.is_nonnegative(gap), lambda: self.env.known_nonnegative(gap))
+
+    def le(self, other: SizeNode) -> TruthNode:
+        return other.ge(self)
+
+    def lt(self, other: SizeNode) -> TruthNode:
+        return self.ge(other).sym_not()
+
+    def gt(self, other: SizeNode) -> TruthNode:
+        return other.lt(self)
+
+    # Layouts, asked with lists of nodes.
+
+    def is_contiguous(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("is_contiguous", sizes, strides)
+
+    def is_channels_last_contiguous_2d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("is_channels_last", sizes, strides, rank=4)
+
+    def is_channels_last_contiguous_3d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("is_channels_last", sizes, strides, rank=5)
+
+    def is_channels_last_strides_2d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("looks_channels_last", sizes, strides, rank=4)
+
+    def is_channels_last_strides_3d(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("looks_channels_last", sizes, strides, rank=5)
+
+    def is_non_overlapping_and_dense(self, sizes: list[SizeNode], strides: list[SizeNode]) -> TruthNode:
+        return self._layout("is_dense", sizes, strides)
+
+    def _layout(
+        self, predicate: str, sizes: list[SizeNode], strides: list[SizeNode], rank: int | None = None
+    ) -> TruthNode:
+        from absint import strides as rules
+        from absint.symbolic.size import size_of
+
+        if rank is not None and len(sizes) != rank:
+            return self.wrap_bool(False)
+        shape, steps = (tuple([size_of(node) for node in nodes]) for nodes in (sizes, strides))
+        return TruthNode(self.env, lambda: bool(getattr(rules, predicate)(shape, steps)), lambda: None)
+
+
+class TruthNode(_Node):
+    """A condition on sizes.
+
+    decide: its truth, perhaps assumed. known: its truth where it follows from what is known, else None.
+    """
+
+    __slots__ = ("decide", "known")
+
+    def __init__(self, env: ShapeEnv, decide: Callable[[], bool], known: Callable[[], bool | None]) -> None:
+        self.env = env
+        self.decide = decide
+        self.known = known
+
+    def is_bool(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return self.known() is not None
+
+    def str(self) -> str:
+        return f"condition, {self.known()}"
+
+    __str__ = str
+
+    def bool_(self) -> bool:
+        return self.decide()
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.decide()
+
+    expect_true = guard_size_oblivious = guard_bool
+
+    def int_(self) -> int:
+        return int(self.decide())
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return bool(self.known())
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return self.known() is not False
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return bool(self.known())
+
+    def sym_not(self) -> TruthNode:
+        def known() -> bool | None:
+            truth = self.known()
+            return None if truth is None else not truth
+
+        return TruthNode(self.env, lambda: not self.decide(), known)
+
+    def sym_and(self, other: TruthNode) -> TruthNode:
+        def known() -> bool | None:
+            return _all_known(self.known(), other.known())
+
+        return TruthNode(self.env, lambda: self.decide() and other.decide(), known)
+
+    def sym_or(self, other: TruthNode) -> TruthNode:
+        return self.sym_not().sym_and(other.sym_not()).sym_not()
+
+    and_, or_ = sym_and, sym_or
+
+
+def _all_known(first: bool | None, second: bool | None) -> bool | None:
+    if first is False or second is False:
+        return False
+    return True if first and second else None
+
+
+class FixedNode(_Node):
+    """A float that sizes were fixed for."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, env: ShapeEnv, number: float) -> None:
+        self.env = env
+        self.number = number
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        return True
+
+    def guard_float(self, file: str, line: int) -> float:
+        return self.number
+
+    def str(self) -> str:
+        return str(self.number)
+
+    __str__ = str

@@ -1,0 +1,377 @@
+"""Integer polynomials over size symbols: the arithmetic of symbolic sizes.
+
+    polynomial ::= (monomial -> coefficient)*        canonical, so that equal values of one form are equal objects
+    monomial   ::= (atom, exponent)*
+    atom       ::= symbol | polynomial // polynomial | Min(polynomial, polynomial) | Max(polynomial, polynomial)
+
+`a % b` is `a - b * (a // b)`. sympy prints and checks these expressions at the border of the documents
+(`stagewire.expr`); inside a capture thousands of sums and products are made, which here cost about a microsecond each.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from math import gcd
+
+from stagewire.errors import ExprError
+from stagewire.expr import Dim, Expr, parse_expr
+
+__all__ = [
+    "ONE", "ZERO", "Atom", "Polynomial", "constant", "divide", "from_dim", "largest", "power", "remainder", "smallest",
+    "symbol",
+]  # fmt: skip
+
+
+class Atom(str):
+    """A symbol (no operands), or an operation that no polynomial expresses; the string is how it reads."""
+
+    __slots__ = ("operands", "operator")
+    operator: str
+    operands: tuple[Polynomial, ...]
+
+    def __new__(cls, operator: str, operands: tuple[Polynomial, ...], text: str) -> Atom:
+        atom = super().__new__(cls, text)
+        atom.operator = operator
+        atom.operands = operands
+        return atom
+
+
+Monomial = tuple[tuple[Atom, int], ...]
+
+
+class Polynomial:
+    """A sum of monomials with integer coefficients; frozen.
+
+    >>> n = symbol("n")
+    >>> (n + 1) * (n - 1)
+    n**2 - 1
+    >>> (n + 1) * 2 == n * 2 + 2
+    True
+    """
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms = {key: count for key, count in terms.items() if count}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    @cached_property
+    def number(self) -> int | None:
+        """The value of a constant polynomial, else None."""
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
+
+    @property
+    def offset(self) -> int:
+        """The term without symbols."""
+        return self.terms.get((), 0)
+
+    def __add__(self, other: Polynomial | int) -> Polynomial:
+        terms = dict(self.terms)
+        for key, count in _terms(other):
+            terms[key] = terms.get(key, 0) + count
+        return Polynomial(terms)
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial({key: -count for key, count in self.terms.items()})
+
+    def __sub__(self, other: Polynomial | int) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Polynomial | int) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for left, first in self.terms.items():
+            for right, second in _terms(other):
+                key = _product(left, right)
+                terms[key] = terms.get(key, 0) + first * second
+        return Polynomial(terms)
+
+    def atoms(self) -> Iterator[Atom]:
+        """The atoms of its monomials (not those inside of atoms)."""
+        for key in self.terms:
+            for atom, _ in key:
+                yield atom
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The names of all symbols in it."""
+        found: set[str] = set()
+        for atom in self.atoms():
+            found |= {str(atom)} if not atom.operands else {name for part in atom.operands for name in part.symbols}
+        return frozenset(found)
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        """Its value where the symbols have `values`."""
+        total = 0
+        for key, count in self.terms.items():
+            for atom, power in key:
+                count *= _value_of(atom, values) ** power
+            total += count
+        return total
+
+    def substitute(self, meanings: Mapping[str, Polynomial]) -> Polynomial:
+        """With symbols replaced by polynomials."""
+        if self.symbols.isdisjoint(meanings):
+            return self
+        total = ZERO
+        for key, count in self.terms.items():
+            part = constant(count)
+            for atom, power in key:
+                meaning = _substituted(atom, meanings)
+                for _ in range(power):
+                    part = part * meaning
+            total = total + part
+        return total
+
+    @cached_property
+    def text(self) -> str:
+        """The expression in the grammar of `stagewire.expr`, with the highest monomials first."""
+        if not self.terms:
+            return "0"
+        keys = sorted(self.terms, key=_degree_then_name)
+        return "".join(_print_term(key, self.terms[key], first=index == 0) for index, key in enumerate(keys))
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @cached_property
+    def dim(self) -> Dim:
+        """The size as documents write it."""
+        return _dim(self)
+
+
+def _terms(value: Polynomial | int) -> list[tuple[Monomial, int]]:
+    return [((), value)] if isinstance(value, int) else list(value.terms.items())
+
+
+def _product(left: Monomial, right: Monomial) -> Monomial:
+    if not left or not right:
+        return left or right
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items()))
+
+
+def _degree_then_name(key: Monomial) -> tuple[int, str]:
+    return -sum(power for _, power in key), " ".join(str(atom) for atom, _ in key)
+
+
+def _print_term(key: Monomial, count: int, *, first: bool) -> str:
+    factors = [_print_power(atom, power) for atom, power in key]
+    body = "*".join([str(abs(count))] * (abs(count) != 1 or not factors) + factors)
+    if first:
+        return f"-{body}" if count < 0 else body
+    return f" - {body}" if count < 0 else f" + {body}"
+
+
+def _print_power(atom: Atom, power: int) -> str:
+    base = str(atom) if not atom.operands or atom.operator in ("Min", "Max") else f"({str(atom)})"
+    return base if power == 1 else f"{base}**{power}"
+
+
+@lru_cache(maxsize=4096)
+def _dim(value: Polynomial) -> Dim:
+    if value.number is not None:
+        return value.number
+    if len(value.terms) == 1 and all(not atom.operands for atom in value.atoms()) and min(value.terms.values()) > 0:
+        return Expr(value.text)  # what sympy would print: one product of symbols, in their order
+    return parse_expr(value.text)
+
+
+def constant(number: int) -> Polynomial:
+    """The polynomial that is a number."""
+    return Polynomial({(): number})
+
+
+ZERO, ONE = Polynomial({}), Polynomial({(): 1})
+
+
+def symbol(name: str) -> Polynomial:
+    """The polynomial that is a symbol."""
+    return Polynomial({((Atom("symbol", (), name), 1),): 1})
+
+
+def divide(left: Polynomial, right: Polynomial) -> Polynomial:
+    """`left // right`, rounded to minus infinity; raises ZeroDivisionError where `right` is 0.
+
+    >>> n, m = symbol("n"), symbol("m")
+    >>> divide(n * m * 8, n * 4), divide(n * 4 + 3, constant(4)), divide(n + 1, constant(2))
+    (2*m, n, ((n + 1)//(2)))
+    """
+    if right.number == 0:
+        raise ZeroDivisionError("integer division or modulo by zero")
+    if left.number is not None and right.number is not None:
+        return constant(left.number // right.number)
+    whole, rest = _split_multiple(left, right)
+    if rest == ZERO:
+        return whole
+    if rest.number is not None and right.number is not None:
+        return whole + rest.number // right.number
+    rest, right = _reduced(rest, right)
+    if right.number == 1:
+        return whole + rest
+    return whole + _atom("//", (rest, right), f"({rest.text})//({right.text})")
+
+
+def _reduced(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Both without a common factor of their coefficients: (a*c)//(b*c) is a//b for c > 0."""
+    common = gcd(*left.terms.values(), *right.terms.values())
+    if right.number is not None and right.number < 0:
+        left, right = -left, -right
+    if common <= 1:
+        return left, right
+    return tuple(  # type: ignore[return-value]
+        Polynomial({key: count // common for key, count in side.terms.items()}) for side in (left, right)
+    )
+
+
+def _split_multiple(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """(q, r) with left = q * right + r, where q takes the terms that are multiples of `right`."""
+    if len(right.terms) == 1:
+        ((divisor, count),) = right.terms.items()
+        whole: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for key, number in left.terms.items():
+            quotient = _without(key, divisor)
+            if quotient is None:
+                rest[key] = number
+            elif number % count == 0:
+                whole[quotient] = number // count
+            elif not divisor:
+                # 5*n = 4*n + n: what is left has coefficients below the divisor.
+                whole[quotient], rest[key] = divmod(number, count)
+            else:
+                rest[key] = number
+        return Polynomial(whole), Polynomial(rest)
+    return _exact_quotient(left, right)
+
+
+def _exact_quotient(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Long division by the leading monomial, kept only where nothing remains."""
+    lead = min(right.terms, key=_degree_then_name)
+    whole, rest = ZERO, left
+    while rest.terms:
+        top = min(rest.terms, key=_degree_then_name)
+        quotient = _without(top, lead)
+        if quotient is None or rest.terms[top] % right.terms[lead]:
+            return ZERO, left
+        step = Polynomial({quotient: rest.terms[top] // right.terms[lead]})
+        whole, rest = whole + step, rest - step * right
+        if len(whole.terms) > len(left.terms):
+            return ZERO, left
+    return whole, ZERO
+
+
+def _without(key: Monomial, divisor: Monomial) -> Monomial | None:
+    powers = dict(key)
+    for atom, power in divisor:
+        left = powers.get(atom, 0) - power
+        if left < 0:
+            return None
+        if left:
+            powers[atom] = left
+        else:
+            del powers[atom]
+    return tuple(sorted(powers.items()))
+
+
+def _atom(operator: str, operands: tuple[Polynomial, ...], text: str) -> Polynomial:
+    return Polynomial({((Atom(operator, operands, text), 1),): 1})
+
+
+def smallest(left: Polynomial, right: Polynomial) -> Polynomial:
+    """Min(left, right)."""
+    return _choice("Min", min, left, right)
+
+
+def largest(left: Polynomial, right: Polynomial) -> Polynomial:
+    """Max(left, right)."""
+    return _choice("Max", max, left, right)
+
+
+def _choice(name: str, host: Callable[[int, int], int], left: Polynomial, right: Polynomial) -> Polynomial:
+    gap = (left - right).number
+    if gap is not None:
+        return left if host(gap, 0) == gap else right
+    first, second = sorted((left, right), key=lambda side: side.text)
+    return _atom(name, (first, second), f"{name}({first.text}, {second.text})")
+
+
+def _value_of(atom: Atom, values: Mapping[str, int]) -> int:
+    if not atom.operands:
+        return values[str(atom)]
+    left, right = (operand.evaluate(values) for operand in atom.operands)
+    return {"//": int.__floordiv__, "Min": min, "Max": max}[atom.operator](left, right)
+
+
+_MAKERS = {"//": divide, "Min": smallest, "Max": largest}
+
+
+def _substituted(atom: Atom, meanings: Mapping[str, Polynomial]) -> Polynomial:
+    if not atom.operands:
+        return meanings[str(atom)] if str(atom) in meanings else symbol(str(atom))
+    left, right = (operand.substitute(meanings) for operand in atom.operands)
+    return _MAKERS[atom.operator](left, right)
+
+
+def from_dim(dim: Dim) -> Polynomial:
+    """The polynomial of a document's size."""
+    return constant(dim) if isinstance(dim, int) else _from_text(dim.text)
+
+
+@lru_cache(maxsize=4096)
+def _from_text(text: str) -> Polynomial:
+    return _read(ast.parse(text, mode="eval").body, text)
+
+
+def _read(node: ast.expr, text: str) -> Polynomial:
+    match node:
+        case ast.Constant(value=int() as number):
+            return constant(number)
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_read(operand, text)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
+            return power(_read(left, text), exponent)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_read(left, text), _read(right, text))
+        case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=[first, *rest]):
+            made = _read(first, text)
+            for part in rest:
+                made = _MAKERS[name](made, _read(part, text))
+            return made
+    raise ExprError(f"{ast.unparse(node)!r} in {text!r} is outside the grammar of sizes")
+
+
+def power(base: Polynomial, exponent: int) -> Polynomial:
+    """`base ** exponent` for an exponent that is not negative."""
+    made = ONE
+    for _ in range(exponent):
+        made = made * base
+    return made
+
+
+def remainder(left: Polynomial, right: Polynomial) -> Polynomial:
+    """`left % right`, with the sign of `right`."""
+    return left - right * divide(left, right)
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Polynomial, Polynomial], Polynomial]] = {
+    ast.Add: Polynomial.__add__,
+    ast.Sub: Polynomial.__sub__,
+    ast.Mult: Polynomial.__mul__,
+    ast.FloorDiv: divide,
+    ast.Mod: remainder,
+}

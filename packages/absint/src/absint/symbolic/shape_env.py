@@ -1,0 +1,349 @@
+"""`ShapeEnv`: what is known of the size symbols of one capture, and what was assumed of them.
+
+    env = ShapeEnv()
+    n = env.create("s0", hint=8)            # 2 <= s0: sizes 0 and 1 are fixed, as broadcasting asks about them
+    bool(n > 1), env.relations              # (True, []): follows from the range
+    bool(n % 4 == 0), env.relations         # (True, [s0 % 4 == 0]): decided by the hint, and written down
+
+A question about sizes is answered, in this order, by: arithmetic on the canonical form, the ranges of the symbols,
+earlier answers, the hint. Only the last assumes something: it becomes a relation, with the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+
+from absint.errors import SpecializedSize, UndecidedSize
+from absint.symbolic import polynomial
+from absint.symbolic.bounds import Bounds, bounds_of, implied
+from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
+from stagewire.capture import Relation
+from stagewire.expr import parse_expr
+from stagewire.graph import SourceLine
+
+__all__ = ["ShapeEnv", "SymbolRecord"]
+
+# No tensor is longer: what a slice without an end is compared with is larger.
+_MOST_ELEMENTS = 1 << 60
+
+
+@dataclass
+class SymbolRecord:
+    """A symbol: the value it had at capture, its range, and what it is called where it must stay free.
+
+    marked: the user's name for a size that must not be fixed (`mark_dynamic`), else None.
+    """
+
+    name: str
+    hint: int
+    lower: int = 2
+    upper: int | None = None
+    marked: str | None = None
+
+
+class ShapeEnv:
+    """Symbols with ranges and hints, facts, and the relations that were assumed.
+
+    line: where the evaluated program is, for the relations. strict: assume nothing; what does not follow from the
+    ranges and the facts raises `UndecidedSize`.
+    """
+
+    def __init__(self, line: Callable[[], SourceLine | None] = lambda: None, *, strict: bool = False) -> None:
+        self.line = line
+        self.strict = strict
+        self.symbols: dict[str, SymbolRecord] = {}
+        self.hints: dict[str, int] = {}
+        self.relations: list[Relation] = []
+        self._meanings: dict[str, Polynomial] = {}
+        self._facts: list[Polynomial] = []  # known to be >= 0
+        self._nonzero: set[Polynomial] = set()
+        self._zero: set[Polynomial] = set()
+        self._answers: dict[tuple[str, Polynomial], bool] = {}
+        self._bounds: dict[Polynomial, Bounds] = {}
+        self._reduced: dict[Polynomial, Polynomial] = {}
+
+    # -- symbols
+
+    def create(
+        self, name: str, hint: int, *, lower: int = 2, upper: int | None = None, marked: str | None = None
+    ) -> Polynomial:
+        """A new symbol in lower..upper that is worth `hint` now."""
+        self.symbols[name] = SymbolRecord(name, hint, lower, upper, marked)
+        self.hints[name] = hint
+        return symbol(name)
+
+    def hint(self, value: Polynomial) -> int:
+        """What `value` is worth now."""
+        number = value.number
+        return value.evaluate(self.hints) if number is None else number
+
+    def reduce(self, value: Polynomial) -> Polynomial:
+        """`value` with all symbols replaced that were found to be equal to something else."""
+        if not self._meanings or value.symbols.isdisjoint(self._meanings):
+            return value
+        known = self._reduced.get(value)
+        if known is None:
+            known = self._reduced[value] = value.substitute(self._meanings)
+        return known
+
+    # -- arithmetic that knows the ranges
+
+    def divide(self, left: Polynomial, right: Polynomial) -> Polynomial:
+        """`left // right`; what lies within one divisor is 0."""
+        made = polynomial.divide(left, right)
+        if made.number is None and self._sign_by_bounds(left) and self._sign_by_bounds(right - left - 1):
+            return polynomial.ZERO
+        return made
+
+    def remainder(self, left: Polynomial, right: Polynomial) -> Polynomial:
+        """`left % right`."""
+        return left - right * self.divide(left, right)
+
+    def smallest(self, left: Polynomial, right: Polynomial) -> Polynomial:
+        """Min(left, right), one of them where that is known."""
+        known = self.known_nonnegative(left - right)
+        return polynomial.smallest(left, right) if known is None else right if known else left
+
+    def largest(self, left: Polynomial, right: Polynomial) -> Polynomial:
+        """Max(left, right), one of them where that is known."""
+        known = self.known_nonnegative(left - right)
+        return polynomial.largest(left, right) if known is None else left if known else right
+
+    # -- questions
+
+    def is_nonnegative(self, value: Polynomial) -> bool:
+        """Is `value >= 0`; may assume it."""
+        value = self.reduce(value)
+        answer = self._known_sign(value)
+        if answer is None:
+            answer = self.hint(value) >= 0
+            self._assume_sign(value if answer else -value - 1)
+        return answer
+
+    def is_zero(self, value: Polynomial) -> bool:
+        """Is `value == 0`; may assume it."""
+        value = self.reduce(value)
+        answer = self._known_zero(value)
+        if answer is None:
+            answer = self.hint(value) == 0
+            self._assume_zero(value) if answer else self._assume_nonzero(value)
+        return answer
+
+    def known_nonnegative(self, value: Polynomial) -> bool | None:
+        """Whether `value >= 0`, None where that is not known; assumes nothing."""
+        return self._known_sign(self.reduce(value))
+
+    def known_zero(self, value: Polynomial) -> bool | None:
+        """Whether `value == 0`, None where that is not known; assumes nothing."""
+        return self._known_zero(self.reduce(value))
+
+    def specialize(self, value: Polynomial) -> int:
+        """The number that `value` is now; assumes that it stays."""
+        value = self.reduce(value)
+        number = value.number
+        if number is not None:
+            return number
+        number = self.hint(value)
+        self._assume_zero(value - number)
+        return number
+
+    def _known_sign(self, value: Polynomial) -> bool | None:
+        number = value.number
+        if number is not None:
+            return number >= 0
+        known = self._answers.get((">=", value))
+        if known is not None:
+            return known
+        answer = self._sign_by_bounds(value)
+        if answer is None:
+            answer = self._sign_by_facts(value)
+        if answer is not None:
+            self._answers[">=", value] = answer
+        return answer
+
+    def _sign_by_bounds(self, value: Polynomial) -> bool | None:
+        low, high = self.bounds(value)
+        if low is not None and low >= 0:
+            return True
+        return False if high is not None and high < 0 else None
+
+    def _sign_by_facts(self, value: Polynomial) -> bool | None:
+        for fact in (*self._facts, *implied(value, self.bounds)):
+            if self._sign_by_bounds(value - fact):
+                return True
+            if self._sign_by_bounds(-value - 1 - fact):
+                return False
+        return None
+
+    def _known_zero(self, value: Polynomial) -> bool | None:
+        number = value.number
+        if number is not None:
+            return number == 0
+        key = ("==", value)
+        known = self._answers.get(key)
+        if known is None:
+            known = self._find_zero(value)
+            if known is not None:
+                self._answers[key] = known
+        return known
+
+    def _find_zero(self, value: Polynomial) -> bool | None:
+        if value in self._zero or -value in self._zero:
+            return True
+        if value in self._nonzero or -value in self._nonzero:
+            return False
+        if _never_zero_by_divisor(value):
+            return False
+        positive, negative = self._known_sign(value - 1), self._known_sign(-value - 1)
+        if positive or negative:
+            return False
+        return True if positive is False and negative is False else None
+
+    def bounds(self, value: Polynomial) -> Bounds:
+        """(least, greatest) value, None where there is no bound."""
+        known = self._bounds.get(value)
+        if known is None:
+            known = self._bounds[value] = bounds_of(value, self._range, self.bounds)
+        return known
+
+    def _range(self, name: str) -> Bounds:
+        record = self.symbols[name]
+        return record.lower, _MOST_ELEMENTS if record.upper is None else record.upper
+
+    # -- assumptions
+
+    def assume(self, relation: Relation) -> None:
+        """Take a relation of a document as known."""
+        gap = self.reduce(from_dim(relation.left) - from_dim(relation.right))
+        match relation.operator:
+            case "==":
+                self._learn_zero(gap)
+            case "!=":
+                self._learn_nonzero(gap)
+            case ">=":
+                self._learn_sign(gap)
+            case ">":
+                self._learn_sign(gap - 1)
+            case "<=":
+                self._learn_sign(-gap)
+            case "<":
+                self._learn_sign(-gap - 1)
+
+    def _refuse(self, value: Polynomial, operator: str) -> None:
+        if self.strict and value.number is None:
+            raise UndecidedSize(f"whether {value} {operator} 0 holds is not known of the sizes")
+
+    def _assume_sign(self, value: Polynomial) -> None:
+        self._refuse(value, ">=")
+        self._note(">=", value)
+        self._learn_sign(value)
+
+    def _assume_zero(self, value: Polynomial) -> None:
+        self._refuse(value, "==")
+        for name in value.symbols:
+            self._keep_free(name, value)
+        self._note("==", value)
+        self._learn_zero(value)
+
+    def _assume_nonzero(self, value: Polynomial) -> None:
+        self._refuse(value, "!=")
+        self._note("!=", value)
+        self._learn_nonzero(value)
+
+    def _keep_free(self, name: str, value: Polynomial) -> None:
+        marked = self.symbols[name].marked
+        if marked is not None and value.symbols == {name}:
+            where = self.line()
+            raise SpecializedSize(
+                f"{marked} was marked as dynamic, and this line needs {_relation('==', value, None).left} == "
+                f"{_relation('==', value, None).right}",
+                where=None if where is None else str(where),
+            )
+
+    def _note(self, operator: str, value: Polynomial) -> None:
+        self.relations.append(_relation(operator, value, self.line()))
+
+    def _learn_sign(self, value: Polynomial) -> None:
+        self._facts.append(value)
+        self._narrow(value)
+
+    def _narrow(self, value: Polynomial) -> None:
+        """`s - c >= 0` and `c - s >= 0` are ranges."""
+        if len(value.symbols) != 1:
+            return
+        (name,) = value.symbols
+        slope = value - value.offset
+        record = self.symbols[name]
+        if slope == symbol(name):
+            record.lower = max(record.lower, -value.offset)
+        elif slope == -symbol(name):
+            record.upper = value.offset if record.upper is None else min(record.upper, value.offset)
+        else:
+            return
+        self._bounds.clear()
+
+    def _learn_nonzero(self, value: Polynomial) -> None:
+        self._nonzero.add(value)
+        if len(value.symbols) == 1:
+            (name,) = value.symbols
+            if value - value.offset == symbol(name) and -value.offset == self.symbols[name].lower:
+                self._learn_sign(value - 1)
+
+    def _learn_zero(self, value: Polynomial) -> None:
+        solved = _solve(value)
+        if solved is None:
+            self._zero.add(value)
+            self._facts += [value, -value]
+            return
+        name, meaning = solved
+        self._meanings = {known: old.substitute({name: meaning}) for known, old in self._meanings.items()}
+        self._meanings[name] = meaning
+        self._learn_range(name, meaning)
+        self._facts = [fact.substitute(self._meanings) for fact in self._facts]
+        self._nonzero = {gap.substitute(self._meanings) for gap in self._nonzero}
+        self._zero = {gap.substitute(self._meanings) for gap in self._zero}
+        self._bounds.clear()
+        self._reduced.clear()
+
+    def _learn_range(self, name: str, meaning: Polynomial) -> None:
+        """What was known of the range of a symbol is known of what stands for it."""
+        record = self.symbols[name]
+        for fact in (meaning - record.lower, *([] if record.upper is None else [constant(record.upper) - meaning])):
+            if fact.number is None:
+                self._learn_sign(fact)
+
+
+def _relation(operator: str, value: Polynomial, line: SourceLine | None) -> Relation:
+    """`value operator 0` with the negative terms on the right; divisibility as `a % b == 0`."""
+    for atom in value.atoms():
+        if operator in ("==", "!=") and atom.operator == "//":
+            left, right = atom.operands
+            if right.number is not None and value in (polynomial.remainder(left, right), -polynomial.remainder(left, right)):
+                return Relation(parse_expr(f"({left.text}) % ({right.text})"), operator, 0, line)
+    left = Polynomial({key: count for key, count in value.terms.items() if count > 0})
+    right = Polynomial({key: -count for key, count in value.terms.items() if count < 0})
+    return Relation(left.dim, operator, right.dim, line)  # type: ignore[arg-type]
+
+
+def _never_zero_by_divisor(value: Polynomial) -> bool:
+    """4*n + 2*m + 1 is odd."""
+    common = gcd(*(count for key, count in value.terms.items() if key))
+    return common > 1 and value.offset % common != 0
+
+
+def _solve(value: Polynomial) -> tuple[str, Polynomial] | None:
+    """(s, meaning) for `value == 0` where it is linear in a symbol with coefficient 1 or -1; the youngest such one."""
+    found = None
+    for key, count in value.terms.items():
+        if len(key) == 1 and key[0][1] == 1 and not key[0][0].operands and abs(count) == 1:
+            name = str(key[0][0])
+            rest = value - symbol(name) * count
+            if name not in rest.symbols and (found is None or _age(name) > _age(found[0])):
+                found = name, rest * -count
+    return found
+
+
+def _age(name: str) -> tuple[int, str]:
+    return len(name), name

@@ -1,0 +1,105 @@
+"""Sizes that differ from call to call: ints that are expressions over symbols.
+
+Arithmetic and comparisons stay symbolic (`absint.symbolic`). Whatever else looks at the number (`value`) fixes it: a
+relation says so, and the capture holds for this one number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from absint.symbolic import Size, is_symbolic
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+from stagewire.capture import Source
+from stagewire.expr import Dim
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+
+class SymbolicInt(Constant):
+    """An int that is known as an expression over the sizes of the inputs."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: Size, source: Source | None = None) -> None:
+        Value.__init__(self, source)
+        self.size = size
+
+    @property
+    def value(self) -> int:  # type: ignore[override]
+        """The number of this call; fixes it for all."""
+        return int(self.size)
+
+    def python_type(self) -> type:
+        return int
+
+    def concrete(self) -> int:
+        return int(self.size)
+
+    def stand_in(self) -> int:
+        return 0
+
+    def describe(self) -> str:
+        return f"size {self.size!r}"
+
+    def truth(self, tracer: Tracer) -> bool:
+        return bool(self.size)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emit_dim(emitter, self.size.node.value.dim, emitter.size_symbol)
+
+    def __repr__(self) -> str:
+        return f"<SymbolicInt {self.size!r}>"
+
+
+def host_number(value: Constant) -> Any:
+    """What arithmetic computes with: the size, or the constant."""
+    return value.size if isinstance(value, SymbolicInt) else value.value
+
+
+def is_size(value: Value) -> bool:
+    """Whether the value is an int that differs from call to call."""
+    return isinstance(value, SymbolicInt)
+
+
+def as_value(number: Any) -> Constant:
+    """A number that arithmetic on sizes gave."""
+    return SymbolicInt(number) if is_symbolic(number) else Constant(number)
+
+
+def emit_dim(emitter: Any, dim: Dim, load_symbol: Callable[[str], None]) -> None:
+    """Push the number that the expression is worth in the running call."""
+    if isinstance(dim, int):
+        emitter.constant(dim)
+        return
+    _emit_node(emitter, ast.parse(dim.text, mode="eval").body, load_symbol)
+
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+}  # fmt: skip
+
+
+def _emit_node(emitter: Any, node: ast.expr, load_symbol: Callable[[str], None]) -> None:
+    match node:
+        case ast.Constant(value=number):
+            emitter.constant(number)
+        case ast.Name(id=name):
+            load_symbol(name)
+        case ast.UnaryOp(operand=operand):
+            emitter.constant(0)
+            _emit_node(emitter, operand, load_symbol)
+            emitter.binary("-")
+        case ast.BinOp(left=left, op=op, right=right):
+            _emit_node(emitter, left, load_symbol)
+            _emit_node(emitter, right, load_symbol)
+            emitter.binary(_OPERATORS[type(op)])
+        case ast.Call(func=ast.Name(id=name), args=args):
+            for arg in args:
+                _emit_node(emitter, arg, load_symbol)
+            emitter.call_function({"Min": min, "Max": max}[name], arguments=len(args))
