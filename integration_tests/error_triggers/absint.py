@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from absint import AbstractMode, AbstractTensor, contiguous, from_wire
+from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve
 from absint.wire import to_arg
 from stagewire.expr import parse_expr
@@ -68,3 +69,13 @@ def AI010() -> None:
 def AI011() -> None:
     with AbstractMode():
         vector(1).expand(3).add_(1)
+
+
+def AI012() -> None:
+    env = ShapeEnv(strict=True)
+    bool(make_size(env, env.create("s0", 8)) > 4)
+
+
+def AI013() -> None:
+    env = ShapeEnv()
+    int(make_size(env, env.create("s0", 8, marked="x.shape[0]")))

@@ -169,6 +169,12 @@ def BC016() -> StageError:
     return events[-1].error
 
 
+def BC017() -> None:
+    x = torch.ones(4, 3)
+    stagefold.mark_dynamic(x, 0)
+    stagefold.compile(lambda x: x + torch.ones(4, 3), backend="eager")(x)
+
+
 def BC020() -> None:
     compile_guards([Equals(Local("n"), Ref("x"))], {"n": 3})
 

@@ -24,7 +24,8 @@ import torch
 import stagewire.types
 
 sys.meta_path.insert(0, Tripwire())
-from absint import AbstractMode, AbstractTensor, contiguous
+from absint import AbstractMode, AbstractTensor, Meta, contiguous
+from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve, target_name
 from absint.wire import to_arg
 
@@ -79,6 +80,13 @@ with Tracer():
             assert error.code == "AI004", error
         else:
             raise AssertionError("accepted")
+sizes = ShapeEnv()
+batch = make_size(sizes, sizes.create("s0", 4))
+rows = AbstractTensor(Meta((batch, 4), (4, 1), torch.float32), requires_grad=True)
+with AbstractMode():
+    heads = rows.view(batch, 2, 2).transpose(0, 1)
+    scores = torch.nn.functional.layer_norm((heads @ heads.mT).softmax(-1), (batch,)).flatten()[: batch * batch]
+    (scores.mean() + torch.arange(batch).sum()).backward()
 assert resolve(target_name(torch.add)) is torch.add and to_arg(1.5) == 1.5
 sys.setprofile(None)
 

@@ -55,8 +55,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
         """Whether all sizes, strides and the offset are plain ints."""
         return (
             type(self.storage_offset) is int
-            and all([type(size) is int for size in self.shape])
-            and all([type(step) is int for step in self.stride])
+            and all(type(size) is int for size in self.shape)
+            and all(type(step) is int for step in self.stride)
         )
 
     def __repr__(self) -> str:

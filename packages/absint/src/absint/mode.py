@@ -25,7 +25,7 @@ from absint.errors import (
     UnsupportedTensor,
 )
 from absint.fallback import Fallback
-from absint.meta import Meta, from_tensor
+from absint.meta import Meta, from_tensor, numel
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
@@ -57,6 +57,24 @@ _WRITES_OVERLAPPING = frozenset(
 )  # fmt: skip
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
 
+# What C++ that knows nothing of symbolic sizes asks a tensor that has some.
+_QUESTIONS: dict[str, Callable[[Meta], Any]] = {
+    "aten::size": lambda meta: [int(size) for size in meta.shape],
+    "aten::stride": lambda meta: [int(step) for step in meta.stride],
+    "aten::storage_offset": lambda meta: int(meta.storage_offset),
+    "aten::numel": lambda meta: int(numel(meta.shape)),
+}
+
+
+def fixed_layout(func: OpOverload, tensor: AbstractTensor) -> Any:
+    """The sizes, strides or offset of a tensor as plain ints: what is symbolic in them is fixed."""
+    return _QUESTIONS[func._schema.name](tensor.meta)
+
+
+def asks_layout(func: OpOverload) -> bool:
+    """Whether `fixed_layout` answers."""
+    return func._schema.name in _QUESTIONS
+
 
 class AbstractMode(TorchDispatchMode):
     """A dispatch mode that answers every op by the types of its results.
@@ -87,7 +105,11 @@ class AbstractMode(TorchDispatchMode):
 
     def on_op(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one op; `args` and `kwargs` hold abstract tensors and, where they appear, real ones."""
-        record = self._records.get(id(func)) or self.record(func)
+        record = self._records.get(id(func))
+        if record is None:
+            if func._schema.name in _QUESTIONS:
+                return fixed_layout(func, args[0])
+            record = self.record(func)
         rule = record.rule
         if rule is not None and (answers := record.answers) is not _OTHER:
             type_of = self._type

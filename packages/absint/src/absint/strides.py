@@ -8,6 +8,7 @@ Sources: `c10/core/Contiguity.h`, `c10/core/MemoryFormat.h`, `aten/src/ATen/Tens
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import torch
 
@@ -64,7 +65,8 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
     """Non-overlapping and dense: some permutation of the dimensions is contiguous."""
     if is_contiguous(shape, stride):
         return True
-    steps = sorted((step, size) for size, step in zip(shape, stride, strict=True) if not size < 2)
+    pairs = [(step, size) for size, step in zip(shape, stride, strict=True) if not size < 2]
+    steps = sorted(pairs, key=itemgetter(0))  # by the steps alone: symbolic sizes are not compared without need
     expected = 1
     for step, size in steps:
         if step != expected:

@@ -18,7 +18,7 @@ from absint.rules.sizes import wrap_dim
 __all__ = ["AbstractTensor", "Storage"]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
-# Bytes of the memory of a tensor with symbolic sizes: given, lest C++ computes them; large, lest it finds views outside.
+# Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.
 _LARGE = 1 << 50
 
 

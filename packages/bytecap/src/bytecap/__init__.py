@@ -16,6 +16,7 @@ from bytecap.marks import assume_constant, disable, graph_break, is_compiling
 from bytecap.optimize import Backend, optimize
 from bytecap.options import Options
 from bytecap.registry import reset
+from bytecap.size_policy import mark_dynamic, mark_static, maybe_mark_dynamic
 from bytecap.stage import CaptureResult, capture
 from bytecap.stances import set_stance
 
@@ -37,6 +38,9 @@ __all__ = [
     "graph_break",
     "interpret",
     "is_compiling",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "optimize",
     "reset",
     "set_stance",

@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from bytecode import Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
+from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
 
 from bytecap.rebuild import HELPERS
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
+
+_BINARY = {
+    "+": BinaryOp.ADD, "-": BinaryOp.SUBTRACT, "*": BinaryOp.MULTIPLY, "//": BinaryOp.FLOOR_DIVIDE,
+    "%": BinaryOp.REMAINDER, "**": BinaryOp.POWER,
+}  # fmt: skip
 
 
 class Assembler:
@@ -71,6 +76,10 @@ class Assembler:
     def subscript(self) -> None:
         """container key -> container[key]."""
         self.emit("BINARY_SUBSCR")
+
+    def binary(self, symbol: str) -> None:
+        """left right -> left symbol right."""
+        self.emit("BINARY_OP", _BINARY[symbol])
 
     def is_same(self) -> None:
         """left right -> left is right."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.environment import set_torch_modes, torch_modes
@@ -22,6 +24,7 @@ from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, TupleValue
 from bytecap.values.sets import SetValue
+from bytecap.values.sizes import SymbolicInt, is_size
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import (
     Attribute,
@@ -32,6 +35,7 @@ from stagewire.capture import (
     HandleSource,
     Item,
     Local,
+    Reading,
     Source,
 )
 from stagewire.capture import DictValue as ValueAt
@@ -69,6 +73,7 @@ class Emitter(Assembler):
         self.code = code
         self.names = names
         self.outputs: dict[str, TensorValue] = {}
+        self.symbols: dict[str, Source] = {}
         self.is_seen = False
         self._locals: dict[int, str] = {}
         self._open: set[int] = set()
@@ -84,7 +89,9 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, Constant) and not value.is_open:
+        if isinstance(value, SymbolicInt):
+            value.reconstruct(self)
+        elif isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
         elif value.source is not None:
             emit_source(self, value.source, self.tracer.names.objects)
@@ -121,7 +128,7 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        is_fixed = isinstance(value, Constant) and not value.is_open
+        is_fixed = isinstance(value, Constant) and not value.is_open and not is_size(value)
         if not is_fixed and id(value) not in self._locals:
             self.load(value)
             if id(value) in self._locals:
@@ -133,6 +140,11 @@ class Emitter(Assembler):
         """Push a result of the graph."""
         self.outputs.setdefault(value.name, value)
         self.load_local(f".out_{value.name}")
+
+    def size_symbol(self, name: str) -> None:
+        """Push the value of a size symbol in the running call."""
+        self.symbols[name] = self.tracer.sizes.sources[name]
+        self.load_local(symbol_local(name))
 
     def raised_at(self, line: int) -> None:
         """Pop an exception: it was raised at this line of the frame."""
@@ -162,6 +174,11 @@ class Emitter(Assembler):
     def build_slice(self) -> None:
         """Pop start, stop, step, push a slice."""
         self.build("SLICE", 3)
+
+
+def symbol_local(name: str) -> str:
+    """The local of replacement code that holds a size symbol."""
+    return f".size_{name}"
 
 
 # -- sources
@@ -200,6 +217,9 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
             emitter.call_helper("dict_value", index, arguments=1)
         case HandleSource(name):
             emitter.constant(objects[name])
+        case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:
+            inner(prefix)
+            emitter.call_function(getattr(torch.Tensor, method.rpartition(".")[2]), dim, arguments=1)
         case DictKey():
             raise CannotRebuild("a key of an outside dict")
         case _:

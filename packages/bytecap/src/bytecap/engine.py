@@ -26,7 +26,15 @@ from bytecap.callees import is_wanted
 from bytecap.changing import changed_value
 from bytecap.checked import Checked
 from bytecap.checks import CannotUndo, Distrust
-from bytecap.errors import CannotCapture, CannotRebuild, NoTensorWork, RaisedInCapture, RecompileLimit, UnsupportedFrame
+from bytecap.errors import (
+    CannotCapture,
+    CannotRebuild,
+    FixedMarkedSize,
+    NoTensorWork,
+    RaisedInCapture,
+    RecompileLimit,
+    UnsupportedFrame,
+)
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.guards import GuardError, compile_guards, explain
 from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
@@ -34,9 +42,11 @@ from bytecap.options import Options
 from bytecap.raising import raising_code
 from bytecap.registry import register
 from bytecap.resume.breaks import Break, Breaks
+from bytecap.size_changes import with_changes
+from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
-from stagewire.capture import Capture, Check, Source
+from stagewire.capture import Capture, Check, Source, Symbol
 from stagewire.errors import StageError
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
@@ -62,6 +72,7 @@ class Engine:
         limit: int,
         on_event: Callable[[Event], None] | None,
         options: Options | None,
+        policy: SizePolicy,
     ) -> None:
         self.backend = backend
         self.fullgraph = fullgraph
@@ -75,6 +86,8 @@ class Engine:
         self._breaks = Breaks(lambda driver: skip(driver, self.owner))
         self._changing: dict[CodeType, frozenset[Source]] = {}
         self._distrust = Distrust()
+        self._policy = policy
+        self._policies: dict[CodeType, SizePolicy] = {}
         self._pending: dict[CodeType, list[Entry]] = {}
         self._limited: set[CodeType] = set()
         self._reported: set[tuple[CodeType, str, str | None]] = set()
@@ -107,10 +120,12 @@ class Engine:
                 if entry.guard.check(view):
                     remove_entry(code, entry)
                     return entry
-            reason = explain(known[0].guard, view) if known else None
+            reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
             changed = None if self.fullgraph else changed_value(known, view, _counted(known))
             if changed is not None:
                 self._changing[code] = self._changing.get(code, frozenset()) | {changed}
+            if known:
+                self._policies[code] = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
             if not may_compile(code, reason):
                 return None
             if len(known) >= self.limit:
@@ -120,7 +135,7 @@ class Engine:
                 else:
                     self._report_limit(view, reason)
                 return None
-            made = self._capture(view, reason)
+            made = self._capture_as_taken(view, reason)
             if made is not None:
                 self._pending.setdefault(code, []).append(made)
             return made
@@ -141,11 +156,12 @@ class Engine:
             self._reported.clear()
             self._changing.clear()
             self._distrust.clear()
+            self._policies.clear()
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
         """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
         error = CannotCapture(
-            f"the backend changed what the captured code depends on: {explain(entry.guard, view)}",
+            f"the backend changed what the captured code depends on: {explain(entry.guard, view, _symbols_of(entry))}",
             where=place(view.code),
             fix="Leave modules and arguments as they are while compiling.",
         )
@@ -155,11 +171,31 @@ class Engine:
 
     # -- captures
 
+    def _policy_of(self, code: CodeType) -> SizePolicy:
+        return self._policies.get(code, self._policy)
+
+    def _capture_as_taken(self, view: FrameView, reason: str | None) -> Entry | None:
+        """The entry; with all sizes fixed where a stage of the backend cannot take the symbols."""
+        try:
+            return self._capture(view, reason)
+        except _SizesRefused as refused:
+            _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
+            self._policies[view.code] = SizePolicy(enabled=False)
+            return self._capture(view, reason)
+
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:
         start = time.perf_counter()
         try:
             result = self._evaluate(view)
-            guard = compile_guards(result.guards, view, objects=result.objects, inputs=result.input_sources)
+            guard = compile_guards(
+                result.guards,
+                view,
+                objects=result.objects,
+                symbols=result.capture.symbols,
+                inputs=result.input_sources,
+            )
+        except FixedMarkedSize:
+            raise
         except (NoTensorWork, RaisedInCapture) as error:
             return self._refuse(view, error)
         except CannotUndo:
@@ -173,7 +209,8 @@ class Engine:
 
     def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
         changing = self._changing.get(view.code, frozenset())
-        return capture(view, self.options, until, changing, assumes=view.code not in self._distrust)
+        assumes = view.code not in self._distrust
+        return capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
 
     def _entry(
         self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, start: float, *, whole: bool
@@ -192,6 +229,8 @@ class Engine:
             try:
                 compiled = plain(self._checked(view.code, result, self.backend(result.capture, result.example_inputs)))
             except StageError as error:
+                if result.capture.symbols and error.needs_fixed_sizes:
+                    raise _SizesRefused from error
                 if self.fullgraph or not error.refuses_program:
                     raise
                 self.report(view.code, error, Refused(error))
@@ -255,6 +294,7 @@ class Engine:
                     tuple(dict.fromkeys((*result.guards, *error.guards))),
                     view,
                     objects={**result.objects, **error.objects},
+                    symbols=dict.fromkeys((*result.capture.symbols, *error.symbols)),
                     inputs=result.input_sources,
                 )
             except CannotUndo:
@@ -283,7 +323,7 @@ class Engine:
         else:
             self.report(view.code, error, Refused(error))
         try:
-            guard = compile_guards(error.guards, view, objects=error.objects)
+            guard = compile_guards(error.guards, view, objects=error.objects, symbols=error.symbols)
         except GuardError:
             if not self.fullgraph:
                 skip(view.code, self.owner)
@@ -335,11 +375,19 @@ def _counted(known: tuple[Entry, ...]) -> frozenset[Source]:
     return payload.counted if isinstance(payload, _Compiled) else frozenset()
 
 
+class _SizesRefused(Exception):
+    """A stage of the backend cannot take size symbols; its error is the cause."""
+
+
+def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
+    match entry.payload:
+        case _Compiled(capture=document):
+            return document.symbols
+        case CannotCapture(symbols=symbols):
+            return symbols
+    return ()
+
+
 def _same_work(old: Capture, new: Capture) -> bool:
-    return (old.graph, old.functions, old.inputs, old.state, len(old.checks)) == (
-        new.graph,
-        new.functions,
-        new.inputs,
-        new.state,
-        len(new.checks),
-    )
+    parts = [(one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks)) for one in (old, new)]
+    return parts[0] == parts[1]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bytecap.trail import Trail
-from stagewire.capture import Guard
+from stagewire.capture import Guard, Symbol
 from stagewire.errors import StageError
 
 
@@ -19,12 +19,14 @@ class CannotCapture(StageError):
     """A frame that the evaluator cannot represent; `where` is the user's line.
 
     guards: what the evaluator relied on until then: while they hold, the same would happen again. objects: the live
-    objects that they name. trail: the way of the frame to where it ended, None if it did not start.
+    objects that they name. symbols: the size symbols in them. trail: the way of the frame to where it ended, None if
+    it did not start.
     """
 
     code = "BC000"
     guards: tuple[Guard, ...] = ()
     objects: Mapping[str, Any] = MappingProxyType({})
+    symbols: tuple[Symbol, ...] = ()
     trail: Trail | None = None
 
     def let_go(self) -> CannotCapture:
@@ -160,11 +162,18 @@ class ChangingNumber(CannotCapture):
     fix = "Pass a number as a tensor; keep what differs in each call apart from tensor work."
 
 
+class FixedMarkedSize(CannotCapture):
+    """A dimension that was marked with `mark_dynamic`, and that a line of the program needs to have one size."""
+
+    code = "BC017"
+    fix = "Take the mark away, or change the line so that it does not ask for one size."
+
+
 class BadOption(StageError):
     """An option of `optimize` that cannot be honoured."""
 
     code = "BC013"
-    fix = "Leave dynamic at None: each new size is captured by itself."
+    fix = "Pass a value that the option takes."
 
 
 ERROR_CODES = tuple(

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 
 from absint.functions import Functions, custom_functions, function_of
+from absint.symbolic import size_reader
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
-from bytecap.interpret import flatten
+from bytecap.interpret import SIZES, flatten
 from stagewire.capture import Capture
 from stagewire.errors import StageError
-from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, references
+from stagewire.expr import Expr, evaluator
+from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, leaves
 
 Values = dict[str, Any]
 Maker = Callable[[Values], Any]
@@ -31,11 +33,14 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     functions = custom_functions(capture.functions)
     steps = tuple(_step(node, functions) for node in capture.graph.nodes)
     outputs = tuple(_maker(output) for output in capture.graph.outputs)
+    read_sizes = size_reader(capture.graph.inputs)
 
     def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
         if len(tensors) != len(names):
             raise InterpretError(f"the graph has {len(names)} inputs, {len(tensors)} were given")
         values: Values = dict(zip(names, tensors, strict=True))
+        if read_sizes is not None:
+            values[SIZES] = read_sizes(tensors)
         enabled = torch.is_grad_enabled()
         try:
             for step in steps:
@@ -76,7 +81,10 @@ def _maker(arg: Arg) -> Maker:
     match arg:
         case Ref(name):
             return lambda values: values[name]
-        case Tuple(items) if any(references(arg)):
+        case Expr():
+            size = evaluator(arg)
+            return lambda values: size(values[SIZES])
+        case Tuple(items) if _varies(arg):
             makers = [_maker(item) for item in items]
             return lambda values: tuple([make(values) for make in makers])
         case List(items):
@@ -85,11 +93,15 @@ def _maker(arg: Arg) -> Maker:
         case Dict(items):
             pairs = [(key, _maker(item)) for key, item in items]
             return lambda values: {key: make(values) for key, make in pairs}
-        case Slice(start, stop, step) if any(references(arg)):
+        case Slice(start, stop, step) if _varies(arg):
             bounds = [_maker(bound) for bound in (start, stop, step)]
             return lambda values: slice(*[make(values) for make in bounds])
     literal = from_arg(arg, _undefined)
     return lambda values: literal
+
+
+def _varies(arg: Arg) -> bool:
+    return any(isinstance(leaf, (Ref, Expr)) for leaf in leaves(arg))
 
 
 def _undefined(ref: Any) -> Any:

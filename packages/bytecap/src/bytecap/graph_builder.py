@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from absint import AbstractTensor
+from absint.meta import to_wire
+from absint.symbolic import bound_symbols
 from bytecap.errors import UnsupportedValue
 from stagewire.capture import CustomFunction, Input, InputRole, Source
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
-from stagewire.types import TensorType
+from stagewire.expr import Expr, symbols_of
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, leaves, node_references
+from stagewire.types import ScalarType, TensorType
 
 # Nodes that only change the state in which later nodes run.
 STATE_TARGETS = frozenset({"torch._C._set_grad_enabled"})
@@ -56,6 +59,10 @@ class GraphBuilder:
         self.made.add(name)
         return name
 
+    def add_number(self, name: str, source: Source) -> None:
+        """Append an int input that is the size symbol `name`."""
+        self.inputs.append(Input(Value(name, ScalarType("int")), source, "symbol"))
+
     def add_node(
         self,
         target: str,
@@ -83,14 +90,27 @@ class GraphBuilder:
         """The frozen graph; inputs that it does not use are dropped (attributes that the program only overwrites)."""
         self._refuse_hidden(outputs)
         used = {name for node in self.nodes for name in node_references(node)}.union(outputs)
-        kept = [item for item in self.inputs if item.value.name in used]
-        self.inputs = sorted(kept, key=lambda item: item.value.name in self.made)
+        self.inputs = sorted(self._kept(used), key=lambda item: item.value.name in self.made)
         self.used = used
         return Graph(
             tuple(item.value for item in self.inputs),
             tuple(self.nodes),
             tuple(Ref(name) for name in outputs),
         )
+
+    def _kept(self, used: set[str]) -> list[Input]:
+        """The inputs that are used, by themselves or for their sizes."""
+        wanted = _symbols_of(self.nodes)
+        for item in self.inputs:
+            if item.value.name in used:
+                wanted.difference_update(name for name, _, _ in bound_symbols(item.value))
+        kept = []
+        for item in self.inputs:
+            binds = {name for name, _, _ in bound_symbols(item.value)}
+            if item.value.name in used or not wanted.isdisjoint(binds):
+                wanted -= binds
+                kept.append(item)
+        return kept
 
     @property
     def has_work(self) -> bool:
@@ -100,6 +120,8 @@ class GraphBuilder:
 
 def tensor_type(tensor: Any) -> TensorType:
     """The wire type of an abstract (or real strided) tensor."""
+    if isinstance(tensor, AbstractTensor):
+        return to_wire(tensor.meta, requires_grad=bool(tensor.requires_grad))
     return TensorType(
         str(tensor.dtype).removeprefix("torch."),  # type: ignore[arg-type]
         tuple(tensor.shape),
@@ -108,3 +130,22 @@ def tensor_type(tensor: Any) -> TensorType:
         str(tensor.device),
         bool(tensor.requires_grad),
     )
+
+
+def _symbols_in(arg: Arg) -> Iterator[str]:
+    for leaf in leaves(arg):
+        if isinstance(leaf, Expr):
+            yield from symbols_of(leaf)
+
+
+def _symbols_of(nodes: Iterable[Node]) -> set[str]:
+    """The size symbols that the calls of these nodes use, and the types of their results."""
+    found: set[str] = set()
+    for node in nodes:
+        for arg in (*node.args, *node.kwargs.values()):
+            found.update(_symbols_in(arg))
+        for value in node.results:
+            if isinstance(value.type, TensorType):
+                dims = (*value.type.shape, *value.type.stride, value.type.storage_offset)
+                found.update(*map(symbols_of, (dim for dim in dims if type(dim) is not int)))
+    return found

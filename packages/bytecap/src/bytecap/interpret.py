@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from absint.functions import Functions, custom_functions, function_of
+from absint.symbolic import bind_sizes
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
 from stagewire.capture import Capture
 from stagewire.errors import StageError
+from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Node, Ref
 
 
@@ -26,6 +28,7 @@ def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ..
     if len(inputs) != len(capture.inputs):
         raise InterpretError(f"the graph has {len(capture.inputs)} inputs, {len(inputs)} were given")
     values: dict[str, Any] = {item.value.name: given for item, given in zip(capture.inputs, inputs, strict=True)}
+    values[SIZES] = bind_sizes(capture.graph.inputs, inputs)
     functions = custom_functions(capture.functions)
     enabled = torch.is_grad_enabled()
     try:
@@ -58,7 +61,13 @@ def run_node(node: Node, values: dict[str, Any], functions: Functions) -> None:
         values[value.name] = tensor
 
 
+SIZES = "$sizes"
+"""Under which name the values of the size symbols stand among those of a graph."""
+
+
 def _lookup(values: dict[str, Any], ref: Arg) -> Any:
+    if isinstance(ref, Expr):
+        return evaluate(ref, values[SIZES])
     if not isinstance(ref, Ref) or ref.name not in values:
         raise InterpretError(f"the graph refers to {ref}, which nothing defines")
     return values[ref.name]

@@ -24,6 +24,7 @@ from bytecap.values.opaque import OpaqueValue
 from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue
 from bytecap.values.sets import SetValue
+from bytecap.values.sizes import host_number, is_size
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
 
 
 def _is_not_implemented(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is NotImplemented
+    return isinstance(value, Constant) and not is_size(value) and value.value is NotImplemented
 
 
 def _user_binary(
@@ -120,7 +121,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         left_open = open_binary(row.function, symbol, left, right)
         if left_open is not None:
             return left_open
-        return fold(tracer, row.inplace if inplace else row.function, (left.value, right.value))
+        return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
     kinds = {type(left), type(right)}
     if TensorValue in kinds and not any(issubclass(kind, ObjectValue) for kind in kinds):
         function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
@@ -140,6 +141,26 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
+
+
+_NUMBERS = (int, float, complex, torch.SymInt)
+
+
+def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
+    """What an operator computes with: sizes stay symbolic where both sides are numbers."""
+    if is_size(left) or is_size(right):
+        sides = host_number(left), host_number(right)
+        if all(isinstance(side, _NUMBERS) for side in sides):
+            return sides
+    return left.value, right.value
+
+
+def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
+    """What a comparison looks at: beside what is no number, any int says what a size says."""
+    sides = tuple(host_number(side) for side in (left, right))
+    if all(isinstance(side, _NUMBERS) for side in sides):
+        return sides  # type: ignore[return-value]
+    return tuple(0 if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
 
 
 def plain(value: Value) -> Value:
@@ -259,7 +280,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     if not isinstance(value, (Constant, OpaqueValue)):
         kind = value.python_type().__name__
         raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
-    return fold(tracer, function, (value.concrete(),))
+    return fold(tracer, function, (host_number(value) if isinstance(value, Constant) else value.concrete(),))
 
 
 def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
@@ -268,7 +289,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
     function, method, reflected = COMPARE[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return fold(tracer, function, (left.value, right.value))
+        return fold(tracer, function, _compared(left, right))
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         other = right if isinstance(left, TensorValue) else left
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
@@ -287,7 +308,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
 
 def _never_tensor(value: Value) -> bool:
-    return isinstance(value, Constant) and isinstance(value.value, (str, bytes, type(None)))
+    return isinstance(value, Constant) and not is_size(value) and isinstance(value.value, (str, bytes, type(None)))
 
 
 def _type_error(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
@@ -386,6 +407,8 @@ def same_object(left: Value, right: Value) -> bool:
         return True
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return False
+    if is_size(left) or is_size(right):
+        return left.python_type() is right.python_type() and bool(host_number(left) == host_number(right))  # type: ignore[arg-type]
     if isinstance(left, Constant) and isinstance(right, Constant):
         if left.python_type() is not right.python_type():
             return False

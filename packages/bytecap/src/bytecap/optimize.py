@@ -17,6 +17,7 @@ from bytecap.events import Event
 from bytecap.hook import Dispatcher
 from bytecap.options import Options
 from bytecap.roots import root_of
+from bytecap.size_policy import SizePolicy
 from bytecap.stage import frame_refusal
 
 _NAMES = ("__module__", "__name__", "__qualname__", "__doc__", "__type_params__")
@@ -42,23 +43,26 @@ def optimize(
         are shown as `CaptureWarning`, each once. The logger "bytecap" is told of every break.
     options: how frames are captured.
 
-    Errors: `CannotCapture` subclasses under fullgraph, and `BadOption` for dynamic=True. Errors of the program
-    itself are raised by its plain run, as without optimize.
+    dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
+        none. Only for a backend that says `takes_symbols = True`; what it cannot take after all (an error with
+        `needs_fixed_sizes`) is captured for each size.
+
+    Errors: `CannotCapture` subclasses under fullgraph. Errors of the program itself are raised by its plain run, as
+    without optimize.
 
     >>> import torch
     >>> double = optimize(lambda x: x * 2, lambda capture, inputs: lambda x: (x + x,))
     >>> double(torch.ones(2))
     tensor([2., 2.])
     """
-    if dynamic:
-        raise BadOption("dynamic=True: sizes are fixed in each capture")
     if recompile_limit < 1:
         raise BadOption(f"recompile_limit={recompile_limit}: at least one capture is needed", fix="Pass 1 or more.")
     function, code = root_of(target)
     refusal = frame_refusal(code)
     if refusal is not None and fullgraph:
         raise refusal
-    engine = Engine(backend, fullgraph, recompile_limit, on_event, options)
+    policy = SizePolicy(dynamic is not False and getattr(backend, "takes_symbols", False), dynamic is True)
+    engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)
     engine.adopt(code, refusal)
     call = Dispatcher(engine.owner, function)
     for name in _NAMES:

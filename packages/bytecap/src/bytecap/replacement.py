@@ -16,7 +16,7 @@ from typing import Any
 
 from bytecap.assembler import Assembler, assemble
 from bytecap.checked import emit_plain_run
-from bytecap.emit import Emitter
+from bytecap.emit import Emitter, emit_source, symbol_local
 from bytecap.hook import INPUTS
 
 
@@ -33,6 +33,9 @@ def replacement_code(
     for place, (_, make) in made.items():
         head.call_function(make)
         head.store_local(place)
+    for name, source in emitter.symbols.items():  # before the graph, which may change what they are read from
+        emit_source(head, source, emitter.tracer.names.objects)
+        head.store_local(symbol_local(name))
     if compiled is not None:
         head.push_callable(compiled)
         head.load_local(INPUTS)

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from absint.errors import SpecializedSize
 from bytecap.effects import counted_places
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
     CannotCapture,
     EvaluatorFault,
+    FixedMarkedSize,
     NoTensorWork,
     RaisedInCapture,
     UnsupportedCall,
@@ -33,6 +35,7 @@ from bytecap.replacement import replacement_code
 from bytecap.resume.breaks import Break
 from bytecap.resume.leave import emit_leave
 from bytecap.signals import NotConcrete, PythonRaise
+from bytecap.size_policy import SizePolicy
 from bytecap.tracer import Tracer
 from bytecap.trail import Trail
 from bytecap.values.exceptions import ExceptionValue
@@ -40,6 +43,7 @@ from bytecap.values.functions import FunctionValue
 from bytecap.values.sequences import Lazy
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
 
+_FIXED = SizePolicy(enabled=False)
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
 
 
@@ -98,18 +102,20 @@ def capture(
     changing: frozenset[Source] = frozenset(),
     *,
     assumes: bool = True,
+    policy: SizePolicy = _FIXED,
 ) -> CaptureResult:
     """Evaluate a frame that is about to start. Raises `CannotCapture` subclasses.
 
     `view` has `code`, `globals`, `locals` (arguments by name) and `cells` (free variable -> cell).
     until: end there, and hand over the frame's state. changing: where numbers are that are not to be fixed.
     assumes: whether branches on data may be taken to raise nothing (see `checks`).
+    policy: which sizes are symbols.
     """
     options = Options() if options is None else options
     refusal = frame_refusal(view.code)
     if refusal is not None:
         raise refusal
-    tracer = Tracer(changing, assumes=assumes)
+    tracer = Tracer(changing, policy, assumes=assumes)
     state = global_state()
     trail = Trail(None if until is None else until.count)
     with capture_environment():
@@ -130,19 +136,21 @@ def capture(
 def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: tuple[str, ...]) -> CaptureResult:
     graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)
-    guards = (state, *tracer.guards.all())
+    guards = _conditions(tracer, state)
     document = Capture(
         code=Code(view.code.co_qualname, view.code.co_filename, view.code.co_firstlineno),
         inputs=inputs,
         graph=graph,
         guards=guards,
+        symbols=tracer.sizes.documents(),
         state=state,
         portable=not tracer.places.held,
         functions=tuple(tracer.graph.functions),
         checks=tracer.checks.documents(len(emitter.outputs)),
     )
-    examples = {value.name: value.real for value in tracer.tensors.values() if value.role != "result"}
+    examples: dict[str, Any] = {v.name: v.real for v in tracer.tensors.values() if v.role != "result"}
     examples |= {name: make() for name, make in tracer.made.values()}
+    examples |= {item.value.name: tracer.sizes.env.hints[item.value.name] for item in inputs if item.role == "symbol"}
     return CaptureResult(
         document,
         guards,
@@ -153,6 +161,10 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         tuple(number for number, item in enumerate(inputs) if item.value.name in written),
         counted_places(tracer.effects),
     )
+
+
+def _conditions(tracer: Tracer, state: GlobalState) -> tuple[Guard, ...]:
+    return state, *tracer.guards.all(), *tracer.sizes.env.relations
 
 
 def frame_refusal(code: CodeType) -> UnsupportedFrame | None:
@@ -170,7 +182,8 @@ def place(code: CodeType) -> str:
 
 def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail, code: CodeType) -> CannotCapture:
     refused = _as_refusal(error)
-    refused.guards, refused.objects = (state, *tracer.guards.all()), tracer.names.objects
+    refused.guards, refused.objects = _conditions(tracer, state), tracer.names.objects
+    refused.symbols = tracer.sizes.documents()
     refused.trail = trail
     if refused.where is None:
         known = tracer.fault is not None and tracer.fault[0] is error
@@ -193,6 +206,8 @@ def _as_refusal(error: Exception) -> CannotCapture:
             return error
         case PythonRaise():
             return RaisedInCapture(_raised(error))
+        case SpecializedSize():
+            return FixedMarkedSize(error.message, where=error.where, fix=error.fix)
         case NotConcrete():
             return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
         case RecursionError():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor, DataDependentError, abstract_call
-from absint.errors import TypeRuleError
+from absint.errors import SpecializedSize, TypeRuleError
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
@@ -21,6 +21,7 @@ from bytecap.values.constant import Constant
 from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.sizes import host_number
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def to_host(tracer: Tracer, value: Value) -> Any:
     if isinstance(value, TensorValue):
         return value.abstract
     if isinstance(value, Constant):
-        return value.value
+        return host_number(value)
     if isinstance(value, TupleValue):
         items = [to_host(tracer, item) for item in value.values(tracer)]
         return torch.Size(items) if value.cls is torch.Size else tuple(items)
@@ -134,6 +135,8 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
         raise DataDependent(f"{name}(): {error.message}") from None
+    except SpecializedSize:
+        raise
     except TypeRuleError as error:
         raise tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error)) from None
     except StageError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint import AbstractMode, AbstractTensor
+from absint import AbstractMode, AbstractTensor, Meta
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
@@ -28,6 +28,8 @@ from bytecap.keys import Identity, UserKey
 from bytecap.outside import Outside
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
+from bytecap.size_policy import SizePolicy
+from bytecap.size_symbols import SizeSymbols
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.classes import ClassValue
@@ -41,6 +43,7 @@ from bytecap.values.opaque import OpaqueValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
+from bytecap.values.sizes import SymbolicInt
 from bytecap.values.tensors import TensorValue
 from bytecap.values.writes import ClassWrites, TensorWrites
 from bytecap.wrapping import set_of, wrap_object
@@ -51,22 +54,27 @@ if TYPE_CHECKING:
     from bytecap.frame import Frame
 
 FRAME_LIMIT = 200
+_FIXED = SizePolicy(enabled=False)
 ITERATION_LIMIT = 50_000
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
-_NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType)
+_NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType, torch.SymInt)
 
 
 class Tracer:
     """Everything that one capture knows; abstract values take it as their first argument.
 
     changing: where numbers are that the capture must not fix. assumes: whether it may assume that data raises nothing.
-    made: inputs that the replacement makes, by its locals: their names in the graph, and how.
+    made: inputs that the replacement makes, by its locals: their names in the graph, and how. policy: which sizes are
+    symbols.
     """
 
-    def __init__(self, changing: frozenset[Source] = frozenset(), *, assumes: bool = True) -> None:
+    def __init__(
+        self, changing: frozenset[Source] = frozenset(), policy: SizePolicy = _FIXED, *, assumes: bool = True
+    ) -> None:
         self.changing = changing
         self.checks = Checks(assumes)
+        self.sizes = SizeSymbols(policy, self.line)
         self.graph = GraphBuilder()
         self.names = Names()
         self.guards = GuardSet(self.names)
@@ -324,23 +332,33 @@ class Tracer:
         if real.is_conj() or real.is_neg():
             raise UnsupportedValue("a conjugate or negative view, whose memory holds other values")
         try:
-            abstract = self._abstract(real)
+            role: InputRole = "constant" if source is None else input_role(real, source)
+            abstract = self._abstract(real, None if source is None else self.sizes.meta_of(real, source, role))
         except UnsupportedTensor as error:
             raise UnsupportedValue(error.message) from None
-        type_ = tensor_type(real)
-        role: InputRole = "constant"
+        type_ = tensor_type(abstract)
         if source is None:
             source = self.places.handle(real)
         else:
-            role = input_role(real, source)
             self.guards.tensor(source, type_, real, self.line())
         name = self.graph.add_input(source_hint(source), type_, source, role)
         value = TensorValue(abstract, name, cls=type(real), real=real, role=role, source=source)
         self.tensors[id(abstract)] = value
         return value
 
-    def _abstract(self, real: torch.Tensor) -> AbstractTensor:
+    def input_number(self, real: int, source: Source) -> Value | None:
+        """An int from outside as a symbol, where it is known to change."""
+        size = self.sizes.number(real, source)
+        if size is None:
+            return None
+        self.guards.type_is(source, int, self.line())
+        self.graph.add_number(str(size), source)
+        return SymbolicInt(size, source)
+
+    def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.mode.lift(real)
+        if meta is not None:
+            lifted = AbstractTensor(meta, lifted.storage_record)
         # The content of an input may differ in the next call: nothing may be concluded from it.
         lifted.storage_record.constant = None
         if not real.requires_grad:
@@ -546,7 +564,7 @@ class Tracer:
         if kind is None or not issubclass(kind, BaseException):
             complaint = "exceptions must be classes or instances deriving from BaseException, not "
             raise self.raises(TypeError, complaint + first.python_type().__name__)
-        has_value = len(args) > 1 and not (isinstance(args[1], Constant) and args[1].value is None)
+        has_value = len(args) > 1 and args[1].python_type() is not type(None)
         return self.raising(first.call(self, [args[1]] if has_value else [], {}))
 
 

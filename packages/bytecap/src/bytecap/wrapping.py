@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint.symbolic import Size, unwrap
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.changing import refuse_changing
@@ -37,6 +38,7 @@ from bytecap.values.open_constants import OPEN_KINDS, is_readable
 from bytecap.values.outside_exceptions import OutsideException
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue
+from bytecap.values.sizes import as_value
 from stagewire.capture import Attribute, Cell, Item, Source
 
 if TYPE_CHECKING:
@@ -86,10 +88,16 @@ def _wrapper_of(real: Any) -> Wrapper:
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
+    if type(real) is int and (known := tracer.input_number(real, source)) is not None:
+        return known
     if type(real) in OPEN_KINDS and is_readable(source):
         return tracer.open_constant(real, source)
     tracer.guard_literal(source, real)
     return Constant(real, source)
+
+
+def _symbolic(tracer: Tracer, real: torch.SymInt, source: Source | None) -> Value:
+    return as_value(unwrap(real))
 
 
 def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -451,6 +459,8 @@ _BY_TYPE: dict[type, Wrapper] = {
     Dispatcher: _dispatcher,
     torch.Tensor: _tensor,
     torch.nn.Parameter: _tensor,
+    torch.SymInt: _symbolic,
+    Size: _symbolic,
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
 }

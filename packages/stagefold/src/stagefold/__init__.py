@@ -15,6 +15,9 @@ from stagefold.control import assume_constant as assume_constant
 from stagefold.control import disable as disable
 from stagefold.control import graph_break as graph_break
 from stagefold.control import is_compiling as is_compiling
+from stagefold.control import mark_dynamic as mark_dynamic
+from stagefold.control import mark_static as mark_static
+from stagefold.control import maybe_mark_dynamic as maybe_mark_dynamic
 from stagefold.control import reset as reset
 from stagefold.control import set_stance as set_stance
 from stagefold.explanation import Explanation as Explanation

@@ -30,8 +30,9 @@ def compile(
     """Compile a function, a method, an nn.Module, or the calls of a class; without `model`, return a decorator.
 
     fullgraph: refuse (with a coded error) what cannot be captured in one graph, instead of running it plain.
-    dynamic: sizes are fixed in each compiled version, and a new size compiles a new version. True is accepted with a
-        warning and does the same.
+    dynamic: which sizes of inputs (and ints) one version serves. None: what changes from one call to the next is left
+        open in the version that is then compiled; True: all at once; False: each new size compiles a new version.
+        Only backend="eager" takes open sizes so far: the others compile each new size.
     backend: "stagefold", "eager", a name that torch.compile knows ("inductor", "aot_eager"...: see `list_backends`), or
         a callable over (torch.fx.GraphModule, example_inputs).
     mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.
@@ -57,10 +58,6 @@ def compile(
     )
     if model is None:
         return functools.partial(compile, **settings)
-    if dynamic is True:
-        warnings.warn(
-            "dynamic=True: sizes are fixed in this version, each new size compiles again", NoEffect, stacklevel=2
-        )
     if not callable(model):
         raise BadModel(f"compile() cannot compile a {type(model).__name__}")
     if disable:
@@ -69,7 +66,11 @@ def compile(
         model.__call__ = compile(model.__call__, **settings)  # type: ignore[method-assign]
         return model
     capture_backend, parsed = resolve_backend(backend, mode, options, stages)
-    call = bytecap.optimize(model, capture_backend, fullgraph=fullgraph, recompile_limit=parsed.recompile_limit)
+    if dynamic is True and not getattr(capture_backend, "takes_symbols", False):
+        warnings.warn(f"dynamic=True: backend {backend!r} compiles each new size again", NoEffect, stacklevel=2)
+    call = bytecap.optimize(
+        model, capture_backend, fullgraph=fullgraph, recompile_limit=parsed.recompile_limit, dynamic=dynamic
+    )
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, functools.partial(compile, **settings))
     if not hasattr(call, "__wrapped__"):

@@ -27,6 +27,9 @@ class StageError(Exception):
     """True for what plain torch runs and a stage cannot take: the program then runs plain, unless fullgraph asks for
     the error. False for faults of documents, of the machine and of arguments, which are always raised."""
 
+    needs_fixed_sizes: ClassVar[bool] = False
+    """True for what a stage cannot do with symbolic sizes: the program is then compiled for each size."""
+
     def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
         super().__init__(message)
         self.message = message

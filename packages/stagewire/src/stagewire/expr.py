@@ -105,6 +105,28 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
     return _evaluate(_tree(dim.text), values, dim.text)
 
 
+def evaluator(dim: Dim) -> Callable[[Mapping[str, int]], int]:
+    """A function of the symbols' values that gives what `dim` is worth; faster than `evaluate` when called often.
+
+    >>> evaluator(symbol("n") * 2)({"n": 4})
+    8
+    """
+    if isinstance(dim, int):
+        number = dim
+        return lambda values: number
+    return _evaluator(_tree(dim.text), dim.text)
+
+
+def _evaluator(node: ast.expr, text: str) -> Callable[[Mapping[str, int]], int]:
+    match node:
+        case ast.Name(id=name):
+            return operator.itemgetter(name)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _INTEGER_MEANING:
+            meaning, first, second = _INTEGER_MEANING[type(op)], _evaluator(left, text), _evaluator(right, text)
+            return lambda values: meaning(first(values), second(values))
+    return lambda values: _evaluate(node, values, text)
+
+
 def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):

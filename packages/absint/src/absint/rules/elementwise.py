@@ -77,7 +77,8 @@ def _unary_bool(self: Meta) -> Meta:
 
 
 def _binary(self: Any, other: Any, *_: Any, **__: Any) -> Meta:
-    if self == other and type(self) is Meta and self.stride == contiguous_stride(self.shape):
+    alike = type(self) is Meta and type(other) is Meta and len(self.shape) == len(other.shape) and self == other
+    if alike and self.stride == contiguous_stride(self.shape):
         # The common case, answered without a new object.
         return self if self.storage_offset == 0 else pointwise((self,), self.dtype)
     return pointwise((self, other))

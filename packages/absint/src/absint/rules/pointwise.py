@@ -91,7 +91,7 @@ def pointwise(operands: Sequence[Operand], common: torch.dtype | None = None, ou
         raise TypeRuleError("a pointwise op needs a tensor operand")
     shape = tensors[0].shape
     for tensor in tensors[1:]:
-        if tensor.shape != shape:
+        if len(tensor.shape) != len(shape) or tensor.shape != shape:
             shape = broadcast(shape, tensor.shape)
     strides = [
         (

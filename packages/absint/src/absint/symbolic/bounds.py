@@ -16,9 +16,7 @@ Bounds = tuple[int | None, int | None]
 _UNKNOWN: Bounds = (None, None)
 
 
-def bounds_of(
-    value: Polynomial, range_of: Callable[[str], Bounds], inner: Callable[[Polynomial], Bounds]
-) -> Bounds:
+def bounds_of(value: Polynomial, range_of: Callable[[str], Bounds], inner: Callable[[Polynomial], Bounds]) -> Bounds:
     """(least, greatest) of `value`; `range_of` gives those of a symbol, `inner` those of parts of atoms."""
     ranges = {atom: _atom_bounds(atom, range_of, inner) for atom in value.atoms()}
     shifted, open_ended = ZERO, False

@@ -176,7 +176,7 @@ def _print_term(key: Monomial, count: int, *, first: bool) -> str:
 
 
 def _print_power(atom: Atom, power: int) -> str:
-    base = str(atom) if not atom.operands or atom.operator in ("Min", "Max") else f"({str(atom)})"
+    base = str(atom) if not atom.operands or atom.operator in ("Min", "Max") else f"({atom!s})"
     return base if power == 1 else f"{base}**{power}"
 
 

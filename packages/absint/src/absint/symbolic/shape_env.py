@@ -115,7 +115,7 @@ class ShapeEnv:
 
     def is_nonnegative(self, value: Polynomial) -> bool:
         """Is `value >= 0`; may assume it."""
-        value = self.reduce(value)
+        value = _lowest_terms(self.reduce(value))
         answer = self._known_sign(value)
         if answer is None:
             answer = self.hint(value) >= 0
@@ -124,7 +124,7 @@ class ShapeEnv:
 
     def is_zero(self, value: Polynomial) -> bool:
         """Is `value == 0`; may assume it."""
-        value = self.reduce(value)
+        value = _without_factor(self.reduce(value))
         answer = self._known_zero(value)
         if answer is None:
             answer = self.hint(value) == 0
@@ -133,11 +133,11 @@ class ShapeEnv:
 
     def known_nonnegative(self, value: Polynomial) -> bool | None:
         """Whether `value >= 0`, None where that is not known; assumes nothing."""
-        return self._known_sign(self.reduce(value))
+        return self._known_sign(_lowest_terms(self.reduce(value)))
 
     def known_zero(self, value: Polynomial) -> bool | None:
         """Whether `value == 0`, None where that is not known; assumes nothing."""
-        return self._known_zero(self.reduce(value))
+        return self._known_zero(_without_factor(self.reduce(value)))
 
     def specialize(self, value: Polynomial) -> int:
         """The number that `value` is now; assumes that it stays."""
@@ -320,17 +320,36 @@ def _relation(operator: str, value: Polynomial, line: SourceLine | None) -> Rela
     for atom in value.atoms():
         if operator in ("==", "!=") and atom.operator == "//":
             left, right = atom.operands
-            if right.number is not None and value in (polynomial.remainder(left, right), -polynomial.remainder(left, right)):
+            rest = polynomial.remainder(left, right)
+            if right.number is not None and value in (rest, -rest):
                 return Relation(parse_expr(f"({left.text}) % ({right.text})"), operator, 0, line)
     left = Polynomial({key: count for key, count in value.terms.items() if count > 0})
     right = Polynomial({key: -count for key, count in value.terms.items() if count < 0})
     return Relation(left.dim, operator, right.dim, line)  # type: ignore[arg-type]
 
 
+def _factor(value: Polynomial) -> int:
+    """The greatest common divisor of the coefficients of symbols; 1 for numbers."""
+    return gcd(*(count for key, count in value.terms.items() if key)) or 1
+
+
+def _lowest_terms(value: Polynomial) -> Polynomial:
+    """A polynomial that is >= 0 for the same integers: 8*n - 3 >= 0 is n - 1 >= 0."""
+    factor = _factor(value)
+    return value if factor == 1 else Polynomial({key: count // factor for key, count in value.terms.items()})
+
+
+def _without_factor(value: Polynomial) -> Polynomial:
+    """A polynomial that is 0 for the same integers."""
+    factor = _factor(value)
+    if factor == 1 or value.offset % factor:
+        return value
+    return Polynomial({key: count // factor for key, count in value.terms.items()})
+
+
 def _never_zero_by_divisor(value: Polynomial) -> bool:
     """4*n + 2*m + 1 is odd."""
-    common = gcd(*(count for key, count in value.terms.items() if key))
-    return common > 1 and value.offset % common != 0
+    return value.offset % _factor(value) != 0
 
 
 def _solve(value: Polynomial) -> tuple[str, Polynomial] | None:

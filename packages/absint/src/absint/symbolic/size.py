@@ -66,6 +66,9 @@ class Size(torch.SymInt):
     def __neg__(self) -> Any:
         return make_size(self.node.env, -self.node.value)
 
+    def __invert__(self) -> Any:
+        return -self - 1
+
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
@@ -122,8 +125,10 @@ class Size(torch.SymInt):
         return self // other, self % other
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, float) and other.is_integer():
+            other = int(other)
         gap = _gap(self, other)
-        return int(self) == other if gap is None else self.node.env.is_zero(gap)
+        return False if gap is None else self.node.env.is_zero(gap)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -149,12 +154,11 @@ class Size(torch.SymInt):
         return _combine(self, other, self.node.env.smallest, min)
 
 
-for _name in ("and", "or", "xor", "lshift", "rshift"):
-    _host: Callable[[Any, Any], Any] = getattr(operator, _name if _name.endswith("t") else f"{_name}_", None) or getattr(
-        operator, _name
-    )
-    setattr(Size, f"__{_name}__", lambda self, other, host=_host: host(int(self), unwrap_number(other)))
-    setattr(Size, f"__r{_name}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
+for _name in ("and_", "or_", "xor", "lshift", "rshift"):
+    _host: Callable[[Any, Any], Any] = getattr(operator, _name)
+    _stem = _name.rstrip("_")
+    setattr(Size, f"__{_stem}__", lambda self, other, host=_host: host(int(self), unwrap_number(other)))
+    setattr(Size, f"__r{_stem}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
 
 
 def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

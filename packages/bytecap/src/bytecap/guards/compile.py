@@ -165,10 +165,10 @@ class _Builder:
 
     def add_symbol(self, symbol: Symbol) -> None:
         """A symbol's own source, and its range as relations."""
-        if symbol.source is not None:
+        if symbol.source is not None and not _is_bound_by_tensor(symbol.source):
             self.guards.append(capture.Relation(Expr(symbol.name), "==", Expr(symbol.name)))
             self.symbol_sources.append((symbol, self.node(symbol.source)))
-        if symbol.lower is not None and symbol.lower > 0:
+        if symbol.lower is not None:
             self.guards.append(capture.Relation(Expr(symbol.name), ">=", symbol.lower))
         if symbol.upper is not None:
             self.guards.append(capture.Relation(Expr(symbol.name), "<=", symbol.upper))
@@ -306,6 +306,11 @@ def function_state(function: FunctionType) -> tuple[object, ...]:
     keywords = function.__kwdefaults__
     copy = None if keywords is None else dict(keywords)
     return weakref.ref(function), function.__code__, function.__defaults__, keywords, copy
+
+
+def _is_bound_by_tensor(source: Source) -> bool:
+    """Sizes and strides of tensors get their symbols from the guard on the tensor."""
+    return isinstance(source, capture.Reading) and source.function in ("torch.Tensor.size", "torch.Tensor.stride")
 
 
 def _no_value(guard: Guard) -> str:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 
 import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
-from bytecap.guards.printing import print_guard, print_literal, print_source
+from bytecap.guards.printing import print_guard, print_literal, print_source, symbol_names
 from stagewire import capture
-from stagewire.capture import Guard
+from stagewire.capture import Guard, Symbol
 from stagewire.expr import Dim
 
 
-def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> str | None:
+def explain(
+    program: GuardProgram, scope: FrameView | Mapping[str, object], symbols: Iterable[Symbol] = ()
+) -> str | None:
     """The sentence for the first guard that does not hold in `scope`; None when all hold.
+
+    symbols: the size symbols that the guards speak of.
 
     >>> from bytecap.guards.compile import compile_guards
     >>> from stagewire.capture import Equals, Local
@@ -33,7 +37,7 @@ def explain(program: GuardProgram, scope: FrameView | Mapping[str, object]) -> s
         return "an input is missing"
     guard = program.guards[index]
     if isinstance(guard, capture.Relation):
-        sentence = f"{print_guard(guard)} does not hold any more"
+        sentence = f"{print_guard(guard, symbol_names(symbols))} does not hold any more"
     elif isinstance(guard, capture.GlobalState):
         sentence = _explain_state(guard) + _called(scope)
     elif not found:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
 from stagewire import capture, graph
-from stagewire.capture import Guard, Source
+from stagewire.capture import Guard, Source, Symbol
 from stagewire.types import TensorType
 
 
@@ -35,6 +39,8 @@ def print_source(source: Source) -> str:
             return f"list({print_source(base)}.values())[{index}]"
         case capture.TypeOf(base=base):
             return f"type({print_source(base)})"
+        case capture.Reading(function="torch.Tensor.size", base=base, arguments=(dim,)) if base is not None:
+            return f"{print_source(base)}.shape[{dim}]"
         case capture.Reading(function=function, base=base, arguments=arguments):
             given = [*([] if base is None else [print_source(base)]), *map(print_literal, arguments)]
             return f"{function}({', '.join(given)})"
@@ -70,8 +76,8 @@ def print_literal(value: graph.Arg) -> str:
     return repr(value)
 
 
-def print_guard(guard: Guard) -> str:
-    """The guard as a Python condition.
+def print_guard(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The guard as a Python condition; `names`: what stands for size symbols.
 
     >>> from stagewire.capture import Equals, Local
     >>> print_guard(Equals(Local("n"), 3))
@@ -79,13 +85,25 @@ def print_guard(guard: Guard) -> str:
     """
     match guard:
         case capture.Relation(left=left, operator=operator, right=right):
-            return f"{left} {operator} {right}"
+            return f"{_named(str(left), names)} {operator} {_named(str(right), names)}"
         case capture.GlobalState():
             return _print_state(guard)
         case capture.SameObject(first=first, second=second, same=same):
             operator = "is" if same else "is not"
             return f"{print_source(first)} {operator} {print_source(second)}"
     return _print_on_source(guard, print_source(guard.source))
+
+
+def symbol_names(symbols: Iterable[Symbol]) -> dict[str, str]:
+    """What size symbols are in the program: `x.shape[0]`."""
+    return {symbol.name: print_source(symbol.source) for symbol in symbols if symbol.source is not None}
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    if not names:
+        return text
+    plain = re.sub(r"(?<=\S)(%|//)", r" \1 ", re.sub(r"\((\w+)\)", r"\1", text))
+    return re.sub(r"\b[A-Za-z_]\w*", lambda match: names.get(match.group(), match.group()), plain)
 
 
 def _print_on_source(guard: Guard, where: str) -> str:

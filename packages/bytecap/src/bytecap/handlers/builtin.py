@@ -46,6 +46,7 @@ from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import open_format
 from bytecap.values.protocols import CallIterator, ItemIterator
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
+from bytecap.values.sizes import is_size
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ NONE = Constant(None)
 
 
 def _len(tracer: Tracer, value: Value) -> Value:
+    if isinstance(value, TensorValue) and value.abstract.dim():
+        return tracer.fresh(value.abstract.shape[0])
     return Constant(value.length(tracer))
 
 
@@ -73,7 +76,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     try:
-        found = run(tracer, isinstance, (value.concrete(), cls))
+        found = run(tracer, isinstance, (0 if is_size(value) else value.concrete(), cls))
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
@@ -190,7 +193,7 @@ def _all(tracer: Tracer, values: Value) -> Value:
 
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
     values = collect(tracer, iterable)
-    if isinstance(start, Constant) and all(isinstance(value, Constant) for value in values):
+    if isinstance(start, Constant) and all(isinstance(v, Constant) and not is_size(v) for v in (start, *values)):
         # CPython 3.12 adds floats with compensation: only its own sum() is exact.
         return fold(tracer, sum, ([value.concrete() for value in values], start.value))
     total = start
@@ -389,5 +392,5 @@ BUILTIN |= {
     operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
     operator.is_: lambda tracer, left, right: Constant(same_object(left, right)),
     operator.is_not: lambda tracer, left, right: Constant(not same_object(left, right)),
-    operator.index: lambda tracer, value: Constant(as_int(tracer, value)),
+    operator.index: lambda tracer, value: value if is_size(value) else Constant(as_int(tracer, value)),
 }

@@ -1,0 +1,104 @@
+"""Torch code on tensors with symbolic sizes: its types, read at accepted sizes, are those of a run with these sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from absint import AbstractMode, AbstractTensor, Meta, contiguous
+from absint.meta import contiguous_stride, to_wire
+from absint.symbolic import ShapeEnv, dim_of, make_size
+from stagewire.expr import evaluate
+
+SIZES = ({"b": 4, "s": 6}, {"b": 3, "s": 9}, {"b": 7, "s": 2}, {"b": 2, "s": 32})
+Program = Callable[[torch.Tensor], torch.Tensor]
+HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    b, s, _ = x.shape
+    q, k, v = (part.view(b, s, 2, 4).transpose(1, 2) for part in (x, x * 2, x + 1))
+    positions = torch.arange(s)
+    scores = (q @ k.transpose(-1, -2)).masked_fill(positions[None] > positions[:, None], float("-inf"))
+    own = (scores.softmax(-1) @ v).transpose(1, 2).contiguous().view(b, s, 8)
+    return own + F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, -1, 8)
+
+
+PROGRAMS: dict[str, Program] = {
+    "elementwise": lambda x: (x * 2 + x.sin()).relu(),
+    "broadcast": lambda x: x + x[:, :1] * torch.ones(8),
+    "mean": lambda x: x.mean(1) + x.sum((0, 1)),
+    "layer_norm": lambda x: F.layer_norm(x, (8,)),
+    "linear": lambda x: F.linear(x, torch.ones(5, 8)).flatten(1),
+    "attention": attention,
+    "cat": lambda x: torch.cat([x[:, 1:], x[:, :1], x], 1),
+    "split": lambda x: sum(part.sum(0) for part in x.split(4, -1)),
+    "stack": lambda x: torch.stack([x, x], 1).unbind(1)[0],
+    "embedding": lambda x: F.embedding(torch.zeros(x.shape[0], x.shape[1], dtype=torch.long), torch.ones(5, 3)),
+    "expand": lambda x: x[:, None].expand(-1, 3, -1, -1).reshape(x.shape[0] * 3, -1),
+    "conv1d": lambda x: F.conv1d(x.transpose(1, 2), torch.ones(4, 8, 3), padding=1),
+    "conv2d": lambda x: F.conv2d(x[:, None], torch.ones(4, 1, 3, 3), padding=1, stride=2),
+    "pool": lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 1),
+    "max_pool": lambda x: F.max_pool1d(x, 2),
+    "interpolate": lambda x: F.interpolate(x.transpose(1, 2), size=20),
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "gather": lambda x: x.gather(1, torch.zeros_like(x, dtype=torch.long)),
+    "cumsum": lambda x: x.cumsum(1).flip(1),
+    "tril": lambda x: torch.ones(x.shape[1], x.shape[1]).tril() @ x,
+    "half": lambda x: x[:, : x.shape[1] // 2] * x.shape[0],
+    "masks": lambda x: torch.where(x > 0, x, torch.full_like(x, x.shape[1])),
+    "in_place": lambda x: x.clone().add_(1).mul_(x),
+}
+
+# Programs that ask for more than sizes: a half of one element broadcasts, and C++ of upsampling fixes the sizes.
+FEWER = {"half": 3, "interpolate": 1}
+
+
+def run(
+    program: Callable[[torch.Tensor], torch.Tensor], sizes: tuple[object, object], env: ShapeEnv | None
+) -> list[Meta]:
+    shape = (*sizes, 8)
+    x = AbstractTensor(Meta(shape, contiguous_stride(shape), torch.float32), requires_grad=True)
+    with AbstractMode() as mode:
+        y = program(x)
+        (gradient,) = (
+            torch.autograd.Variable._execution_engine.run_backward(
+                (y.sum(),), (AbstractTensor(contiguous((), torch.float32)),), False, False, (x,),
+                allow_unreachable=True, accumulate_grad=False,
+            )
+            if y.requires_grad
+            else (None,)
+        )  # fmt: skip
+    assert not mode.fallback.counts or env is None
+    return [tensor.meta for tensor in (y, gradient) if tensor is not None]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_types_at_all_accepted_sizes(name: str) -> None:
+    env = ShapeEnv()
+    sizes = tuple(make_size(env, env.create(symbol, hint)) for symbol, hint in SIZES[0].items())
+    symbolic = [to_wire(meta) for meta in run(PROGRAMS[name], sizes, env)]
+    accepted = 0
+    for values in SIZES:
+        if not all(HOLDS[r.operator](evaluate(r.left, values), evaluate(r.right, values)) for r in env.relations):
+            continue
+        accepted += 1
+        static = run(PROGRAMS[name], tuple(values.values()), None)
+        for found, expected in zip(symbolic, static, strict=True):
+            assert tuple(evaluate(dim, values) for dim in found.shape) == expected.shape
+            assert tuple(evaluate(dim, values) for dim in found.stride) == expected.stride
+            assert found.dtype == str(expected.dtype).removeprefix("torch.")
+    assert accepted >= FEWER.get(name, len(SIZES)), [f"{r.left} {r.operator} {r.right}" for r in env.relations]
+
+
+def test_a_number_that_is_asked_for_is_fixed() -> None:
+    env = ShapeEnv()
+    n = make_size(env, env.create("n", 6))
+    assert list(range(n)) == [0, 1, 2, 3, 4, 5]
+    assert n == 6
+    assert dim_of(n * 2) == 12
+    assert [f"{r.left} {r.operator} {r.right}" for r in env.relations] == ["n == 6"]

@@ -1,0 +1,204 @@
+"""Sizes that change between calls: one capture serves them all, and gives what eager gives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bytecap
+from bytecap.guards.printing import print_guard, symbol_names
+from bytecap.testing.breaking import each, forced_breaks
+from bytecap.testing.comparison import differences
+from stagewire.capture import Capture, Relation
+from stagewire.verify import verify
+
+
+class Eager:
+    """The eager backend, which takes symbols and keeps what it was given."""
+
+    takes_symbols = True
+
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+    def __call__(self, capture: Capture, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+        verify(capture)
+        self.captures.append(capture)
+        return bytecap.executor(capture)
+
+    def relations(self) -> list[str]:
+        """Those of the last capture, in the program's names."""
+        last = self.captures[-1]
+        names = symbol_names(last.symbols)
+        return [print_guard(guard, names) for guard in last.guards if isinstance(guard, Relation)]
+
+
+def run(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **options: Any) -> Eager:
+    """Call captured and plain with the same arguments."""
+    backend = Eager()
+    compiled = bytecap.optimize(function, backend, **options)
+    for arguments in calls:
+        assert not differences(function(*copy.deepcopy(arguments)), compiled(*copy.deepcopy(arguments)))
+    return backend
+
+
+def batches(*sizes: int) -> list[tuple[torch.Tensor]]:
+    return [(torch.arange(size * 8.0).view(size, 8),) for size in sizes]
+
+
+def views(x: torch.Tensor) -> Any:
+    b, d = x.shape
+    return x.view(b, 2, d // 2).transpose(0, 1).reshape(2, -1), x.unsqueeze(1).expand(-1, 3, -1).flatten(0, 1)
+
+
+def arithmetic(x: torch.Tensor) -> Any:
+    n = x.size(0)
+    return x * n, n * 2 + 1, -n, n // 2, n % 3, n**2, max(n, 1), [n, (n - 1,)], {"n": x.shape}, x.numel()
+
+
+def slices(x: torch.Tensor) -> Any:
+    n = len(x)
+    return x[: n - 1], x[1:], x[n // 2 :], x[..., -1], torch.cat([x[1:], x[:1]]), x.split(4, 1)[0]
+
+
+def creations(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    mask = torch.ones(n, n, dtype=torch.bool).tril()
+    return torch.arange(n), torch.zeros(n, 2), x.new_full((n,), n), mask, torch.arange(n) + n, torch.full((2, n), 0.5)
+
+
+def attends(x: torch.Tensor) -> Any:
+    q = x.view(1, x.shape[0], 2, 4).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(-1, 8), F.layer_norm(x @ x.t(), x.shape[:1])
+
+
+def writes(x: torch.Tensor) -> Any:
+    y = x.clone()
+    y[: x.shape[0] - 1] += 1
+    x.add_(1)
+    return y, x.sum()
+
+
+def kinds(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    is_large = bool(n) and n is not None and n != "n" and n >= 2
+    return x + 1, isinstance(n, int), type(n) is int, isinstance(n, (float, str)), int(n), is_large, n == None  # noqa: E711
+
+
+@pytest.mark.parametrize("program", [views, arithmetic, slices, creations, attends, writes, kinds])
+def test_one_capture_for_all_sizes(program: Callable[..., Any]) -> None:
+    backend = run(program, batches(4, 5, 3, 17, 64, 4))
+    assert len(backend.captures) == 2  # the first call, and all that differ from it
+    assert run(program, batches(4, 5, 3, 17, 64, 4), dynamic=True).captures[1:] == []
+    assert len(run(program, batches(4, 5, 3), dynamic=False).captures) == 3
+
+
+@pytest.mark.parametrize("program", [views, arithmetic, slices, creations])
+def test_breaks_anywhere_keep_the_sizes(program: Callable[..., Any]) -> None:
+    for place in (3, 9, 17):
+        with forced_breaks(each(place)):
+            run(program, batches(4, 5, 3, 17))
+
+
+def test_a_branch_is_a_relation_in_the_users_names() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] > 5 else x * 2
+
+    backend = run(branches, batches(4, 3, 5, 2, 8, 6, 100, 4))
+    assert len(backend.captures) == 3
+    assert backend.relations() == ["x.shape[0] >= 6"]
+    divides = run(lambda x: x + 1 if x.shape[0] % 4 == 0 else -x, batches(3, 4, 8, 16))
+    assert divides.relations() == ["x.shape[0] % 4 == 0"]
+
+
+def test_sizes_zero_and_one_are_captures_of_their_own() -> None:
+    backend = run(lambda x: x + torch.ones(x.shape[0], 1), batches(4, 1, 5, 6, 0, 7, 1, 0))
+    assert len(backend.captures) == 4
+
+
+def test_sizes_that_are_equal_by_chance() -> None:
+    def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[:, None] + y[None]
+
+    pairs = [(torch.ones(a), torch.ones(b)) for a, b in ((3, 3), (4, 4), (5, 6), (7, 8), (9, 9))]
+    assert len(run(outer, pairs).captures) == 3
+
+
+def test_ints_that_change_are_symbols() -> None:
+    backend = run(lambda x, n: (x.repeat(n, 1) * n, n + 1), [(torch.ones(2, 8), n) for n in (2, 3, 4, 9, 50)])
+    assert len(backend.captures) == 2
+
+
+def test_an_int_that_the_program_fixes() -> None:
+    layers = [torch.nn.Linear(8, 8) for _ in range(4)]
+    backend = run(lambda x, n: layers[n](x), [(torch.ones(2, 8), n) for n in (0, 1, 2, 3)])
+    assert len(backend.captures) == 4
+
+
+def test_strided_inputs() -> None:
+    calls = [(torch.arange(96.0).view(12, 8).t()[:, :n],) for n in (3, 5, 7)]
+    backend = run(lambda x: x.contiguous().view(-1) + 1, calls)
+    assert len(backend.captures) == 2
+
+
+def test_gradients_flow_at_every_size() -> None:
+    layer = torch.nn.Linear(8, 3)
+    compiled = bytecap.optimize(lambda x: layer(x).tanh().mean(0).sum(), Eager())
+    for (x,) in batches(4, 5, 9):
+        layer.zero_grad()
+        compiled(x).backward()
+        found = layer.weight.grad.clone()
+        layer.zero_grad()
+        layer(x).tanh().mean(0).sum().backward()
+        assert torch.equal(found, layer.weight.grad)
+
+
+def test_marks() -> None:
+    backend = Eager()
+    compiled = bytecap.optimize(lambda x: x.sum(0) * x.shape[0], backend)
+    for size in (4, 6, 9):
+        x = torch.ones(size, 8)
+        bytecap.mark_dynamic(x, 0, min=2, max=64)
+        assert torch.equal(compiled(x), x.sum(0) * size)
+    assert len(backend.captures) == 1
+    assert backend.captures[0].symbols[0].upper == 64
+
+
+def test_a_marked_size_that_a_line_fixes_is_an_error() -> None:
+    x = torch.ones(4, 8)
+    bytecap.mark_dynamic(x, 0)
+    compiled = bytecap.optimize(lambda x: x + torch.ones(4, 8), Eager())
+    with pytest.raises(bytecap.CannotCapture, match=r"BC017(.|\n)*x\.shape\[0\] was marked(.|\n)*test_dynamic_sizes"):
+        compiled(x)
+
+
+def test_static_marks() -> None:
+    backend = Eager()
+    compiled = bytecap.optimize(lambda x: x + 1, backend)
+    for size in (4, 6, 9):
+        x = torch.ones(size, 8)
+        bytecap.mark_static(x)
+        compiled(x)
+    assert [capture.symbols for capture in backend.captures] == [(), (), ()]
+
+
+def test_a_backend_that_wants_fixed_sizes() -> None:
+    class Refuses(bytecap.CannotCapture):
+        needs_fixed_sizes = True
+
+    class Fixed(Eager):
+        def __call__(self, capture: Capture, inputs: tuple[Any, ...]) -> Callable[..., Any]:
+            if capture.symbols:
+                raise Refuses("no symbols")
+            return super().__call__(capture, inputs)
+
+    backend = Fixed()
+    compiled = bytecap.optimize(lambda x: x + x.shape[0], backend)
+    for (x,) in batches(4, 5, 6):
+        assert torch.equal(compiled(x), x + x.shape[0])
+    assert len(backend.captures) == 3
