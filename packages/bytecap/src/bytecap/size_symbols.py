@@ -91,6 +91,10 @@ class SizeSymbols:
             known.setdefault(step * sizes[dim], made[dim] * shape[dim])
         return tuple(made)
 
+    def close(self) -> None:
+        """No more questions: the way back to the tracer, which asks for lines, is cut."""
+        self.env.line = lambda: None
+
     def documents(self) -> tuple[Symbol, ...]:
         """The symbols as the capture lists them."""
         hints = self.env.hints

@@ -106,6 +106,7 @@ class Tracer:
             if isinstance(value, ObjectValue):
                 value.attributes.owner = None
         self.fault = self.frame_globals = None
+        self.sizes.close()
         for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes):
             known.clear()
         for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators):
