@@ -41,7 +41,7 @@ def bind_interpreted(
 def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
     """What the captured program does, by eager torch: its calls, one after the other."""
     with torch.set_grad_enabled(torch.is_grad_enabled()):
-        return replay(capture, inputs, lambda line: None)
+        return replay(capture, inputs, lambda node: None)
 
 
 def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 
 from aotgrad import AotGrad, bind_interpreted
-from aotgrad.errors import NoFunctionalForm
 from aotgrad.testing import capture_by_torch_function
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
@@ -74,10 +73,39 @@ def test_the_cpu_keeps_its_fused_attention() -> None:
     assert targets == ["aten._scaled_dot_product_flash_attention_for_cpu.default"]
 
 
-def test_grouped_heads_are_refused_elsewhere() -> None:
-    q, k, v = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8)
-    capture, _ = capture_by_torch_function(
-        lambda q, k, v: torch._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0], [q, k, v]
-    )
-    with pytest.raises(NoFunctionalForm, match="grouped heads"):
-        AotGrad().run(moved(capture, "capture", "cpu", "cuda:0"))
+def test_grouped_heads() -> None:
+    def program(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def inputs():
+        torch.manual_seed(1)
+        return [torch.randn(2, heads, 5, 8, requires_grad=True) for heads in (4, 2, 2)]
+
+    def written_out(q, k, v):
+        return torch._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0]
+
+    mine, theirs = inputs(), inputs()
+    (out,) = bind_interpreted(traced_elsewhere(written_out, mine))(*mine)
+    expected = program(*theirs)
+    torch.testing.assert_close(out, expected)
+    for result in (out, expected):
+        (result * torch.linspace(0, 1, 8)).sum().backward()
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_conversions_keep_the_device() -> None:
+    mine, theirs = [[torch.ones(3, dtype=torch.bfloat16, requires_grad=True)] for _ in range(2)]
+
+    def program(x):
+        return x.float().pow(3), F.one_hot(x.detach().long(), 4)
+
+    assert_same = torch.testing.assert_close
+    for result, expected in zip(
+        bind_interpreted(traced_elsewhere(program, mine))(*mine), program(*theirs), strict=True
+    ):
+        assert_same(result, expected)
+        if result.requires_grad:
+            result.sum().backward()
+            expected.sum().backward()
+    assert_same(mine[0].grad, theirs[0].grad)

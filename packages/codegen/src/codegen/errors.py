@@ -85,6 +85,13 @@ class WrongResult(StageError):
     fix = "Compile again with the torch version that runs the program."
 
 
+class LaunchFailed(StageError):
+    """The CUDA driver did not start a kernel; the message gives its result (a `CUresult`)."""
+
+    code = "CG012"
+    fix = "Look the number up in the driver's documentation; an earlier failure of the device may be the cause."
+
+
 class CorruptCode(UserWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 

@@ -39,7 +39,7 @@ def load(
     elif targets == {"triton"}:
         from codegen.runtime.triton_loader import load_triton
 
-        loaded = load_triton(units, cache_dir)
+        loaded = load_triton(units, cache_dir, executor)
     else:
         raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
     return loaded[0] if isinstance(unit, Unit) else loaded

@@ -19,5 +19,6 @@ for path in sys.argv[1:]:
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     module = import_source(unit.source, Path(tempfile.mkdtemp()))
     for info in unit.kernels:
-        cubin = compile_cubin(module, info, types, capability=90)
+        dtypes = tuple(types[name].dtype for name in info.parameters)
+        cubin = compile_cubin(module, info, dtypes, capability=90).code
         print(info.name, len(cubin), cubin[:4].hex())

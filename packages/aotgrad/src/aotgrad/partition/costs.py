@@ -74,4 +74,7 @@ _PRODUCTS: dict[str, Callable[[Costs, Node], int]] = {
     "aten.addmv": _product(1),
     "aten.convolution": _convolution,
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten._scaled_dot_product_flash_attention": _attention,
+    "aten._scaled_dot_product_efficient_attention": _attention,
+    "aten._scaled_dot_product_cudnn_attention": _attention,
 }

@@ -30,7 +30,7 @@ class Tolerance(msgspec.Struct, frozen=True):
 def run_capture(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """What the captured program does, by eager torch."""
     with torch.set_grad_enabled(capture.state.grad_enabled):
-        return replay(capture, tuple(inputs), lambda line: None)
+        return replay(capture, tuple(inputs), lambda node: None)
 
 
 def check_against_eager(

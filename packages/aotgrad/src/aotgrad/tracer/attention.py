@@ -1,7 +1,8 @@
 """Attention on devices other than the CPU.
 
 Abstract tensors are CPU tensors to C++, so that `scaled_dot_product_attention` chooses the CPU's fused op for them. On
-another device that op is written out: products, softmax, and its gradient by the log-sum-exp, scores in float32.
+another device a fused kernel of that device takes its place; where there is none, the op is written out: products,
+softmax, and its gradient by the log-sum-exp, scores in float32.
 
 Source of the gradient: Dao et al., "FlashAttention" (2022), appendix B.
 """
@@ -16,6 +17,7 @@ import torch
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
+from aotgrad.tracer.fused_attention import Operands, choose, fused_backward, fused_forward
 from aotgrad.tracer.views import reshape_value
 from stagewire.graph import Ref
 
@@ -31,7 +33,11 @@ _LOW = (torch.float16, torch.bfloat16)
 def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout_p, is_causal, *, attn_mask, scale):
     the output (N, heads, T, C) in memory of (N, T, heads, C), and the log-sum-exp of each row of scores."""
-    work = _Attention(mode, record, args[:3], _named(args[3:], kwargs), kwargs)
+    named = _named(args[3:], kwargs)
+    found = _fused(mode, record, args[:3], named)
+    if found is not None:
+        return found
+    work = _Attention(mode, record, args[:3], named)
     scores = work.scores()
     rows = work.emit(aten.logsumexp.default, scores, [-1], False)
     out = work.product(work.weights(scores, rows), work.value)
@@ -44,7 +50,13 @@ def attend(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dic
 def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Its backward (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale): the
     gradients of query, key and value."""
-    work = _Attention(mode, record, args[1:4], _named(args[6:], kwargs), kwargs)
+    named = _named(args[6:], kwargs)
+    fused = mode.attentions.get(mode.content(args[5]).name)
+    if fused is not None:
+        given = _operands(mode, args[1:4], named)
+        refs = fused_backward(mode, fused, given, mode.content(args[0]), mode.content(args[4]))
+        return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+    work = _Attention(mode, record, args[1:4], named)
     grad, out, rows = work.operand(args[0]), work.operand(args[4]), mode.content(args[5])
     weights = work.weights(work.scores(), rows)
     to_weights = work.product(grad, work.turn(work.value))
@@ -55,8 +67,8 @@ def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
         work.cast(ref)
         for ref in (
             work.product(to_scores, work.key),
-            work.product(work.turn(to_scores), work.query),
-            work.product(work.turn(weights), grad),
+            work.together(work.product(work.turn(to_scores), work.query)),
+            work.together(work.product(work.turn(weights), grad)),
         )
     )
     return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
@@ -66,21 +78,62 @@ def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
 
 
+def _fused(mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The op by a fused kernel of its device; None where eager would take none."""
+    if named.get("dropout_p"):
+        return None
+    given = _operands(mode, tensors, named)
+    mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
+    kernel = choose([tensor.meta for tensor in tensors], mask, given.is_causal, given.scale)
+    if kernel is None:
+        return None
+    out, fused = fused_forward(mode, kernel, given)
+    mode.attentions[fused.logsumexp.name] = fused
+    refs = (out, fused.logsumexp)
+    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+
+
+def _operands(mode: TraceMode, tensors: tuple[Any, ...], named: dict[str, Any]) -> Operands:
+    mask, scale = named.get("attn_mask"), named.get("scale")
+    return Operands(
+        *(mode.content(tensor) for tensor in tensors),
+        None if mask is None else mode.content(mask),
+        bool(named.get("is_causal")),
+        1 / math.sqrt(tensors[0].meta.shape[-1]) if scale is None else scale,
+    )
+
+
 class _Attention:
     """One attention: its operands as values in the dtype of the scores, and the ops that both directions use."""
 
-    def __init__(
-        self, mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any], kwargs: dict[str, Any]
-    ) -> None:
-        metas = [tensor.meta for tensor in tensors]
-        if named.get("dropout_p") or metas[0].shape[:2] != metas[1].shape[:2]:
-            raise NoFunctionalForm(f"{record.name} with dropout or grouped heads on {metas[0].device}")
-        self.mode, self.dtype = mode, metas[0].dtype
-        self.query, self.key, self.value = (self.operand(tensor) for tensor in tensors)
-        self.is_causal = bool(named.get("is_causal"))
-        mask, scale = kwargs.get("attn_mask"), kwargs.get("scale")
-        self.mask = None if mask is None else mode.content(mask)
-        self.scale = 1 / math.sqrt(metas[0].shape[-1]) if scale is None else scale
+    def __init__(self, mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> None:
+        query, key, _ = (tensor.meta for tensor in tensors)
+        if named.get("dropout_p"):
+            raise NoFunctionalForm(f"{record.name} with dropout on {query.device}")
+        self.mode, self.dtype = mode, query.dtype
+        self.group = query.shape[1] // key.shape[1]
+        self.query = self.operand(tensors[0])
+        self.key, self.value = (self.apart(self.operand(tensor)) for tensor in tensors[1:])
+        given = _operands(mode, tensors, named)
+        self.is_causal, self.mask, self.scale = given.is_causal, given.mask, given.scale
+
+    def apart(self, value: Ref) -> Ref:
+        """Keys or values with a head for each head of the query: groups of these share one."""
+        if self.group == 1:
+            return value
+        batch, heads, *rest = self.mode.recorder.metas[value.name].shape
+        spread = self.emit(aten.expand.default, self.emit(aten.unsqueeze.default, value, 2),
+                           [batch, heads, self.group, *rest])  # fmt: skip
+        dense = self.mode.emit(aten.clone.default, (spread,), {"memory_format": torch.contiguous_format})
+        return self.emit(aten.view.default, dense, [batch, heads * self.group, *rest])
+
+    def together(self, gradient: Ref) -> Ref:
+        """The gradient of what `apart` was given."""
+        if self.group == 1:
+            return gradient
+        batch, heads, *rest = self.mode.recorder.metas[gradient.name].shape
+        groups = self.emit(aten.view.default, gradient, [batch, heads // self.group, self.group, *rest])
+        return self.emit(aten.sum.dim_IntList, groups, [2], False)
 
     def emit(self, func: Any, *args: Any) -> Ref:
         """One recorded op."""

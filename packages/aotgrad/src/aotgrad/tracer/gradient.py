@@ -16,7 +16,7 @@ import torch
 from absint import Meta, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
-from aotgrad.errors import BackwardFailed, DoubleBackward
+from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from aotgrad.passes.remove_dead_code import live_nodes
@@ -38,6 +38,9 @@ def backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[di
         return {}, [None] * len(inputs)
     starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
     found = _run_engine(inputs, [plan.tensors[number] for number in numbers], starts, create_graph=False)
+    for given, gradient in zip(inputs, found, strict=True):
+        if gradient is not None and gradient.meta.device != given.leaf.meta.device:
+            raise NoFunctionalForm("a gradient through a copy from one device to another")
     values = [None if gradient is None else mode.content(gradient) for gradient in found]
     return {number: start.value for number, start in zip(numbers, starts, strict=True)}, values
 

@@ -7,7 +7,6 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -24,6 +23,7 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.joint import Joint
+from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
@@ -95,16 +95,18 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     rows: list[Row] = []
     aliases: list[Memory] = []
 
-    def on_line(line: Any) -> None:
-        recorder.line = line
+    def on_node(node: Node) -> None:
+        recorder.line = node.line
+        mode.home = home_of(node)
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = noted_functions(custom_functions(capture.functions), aliases)
         instead = {DATA: mode.data, TARGET: _kept_gradients, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}
-        outputs = replay(capture, given_tensors, on_line, instead, values)
+        outputs = replay(capture, given_tensors, on_node, instead, values)
     recorder.line = None
+    mode.home = device_of(capture)
     refuse_lost_views(rows, outputs, capture.graph, values)
     refuse_lost_gradients(aliases, given_tensors, outputs)
     try:

@@ -20,6 +20,7 @@ from absint.schema import OpRecord
 from absint.strides import is_dense
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
+from aotgrad.tracer.fused_attention import Fused
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
@@ -41,7 +42,9 @@ class TraceMode(AbstractMode):
 
     constants: the real tensors met, by the name of their value. fixed_inputs: inputs that are addressed from the start
     of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm. counts_writes:
-    False while an op writes without moving the version counter.
+    False while an op writes without moving the version counter. home: the device that "cpu" stands for in an argument:
+    to C++ abstract tensors are on the CPU, wherever they are, and its own code makes tensors "on the same device".
+    attentions: fused ones, by the name of their log-sum-exp.
     """
 
     tensor_class = Traced
@@ -54,6 +57,8 @@ class TraceMode(AbstractMode):
         self.fixed_inputs: set[int] = set()
         self.keeps_statistics = True
         self.counts_writes = True
+        self.home: torch.device | None = None
+        self.attentions: dict[str, Fused] = {}
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 
@@ -104,6 +109,8 @@ class TraceMode(AbstractMode):
                 operands.append(self.refs(given))
         if kwargs:
             kwargs = {key: self._abstract_tree(value) for key, value in kwargs.items()}
+            if self.home is not None and kwargs.get("device") == CPU:
+                kwargs["device"] = self.home
             types = self._rule(record, tuple(metas), {key: self._type(value) for key, value in kwargs.items()})
             kwargs = {key: self.refs(value) for key, value in kwargs.items()}
         else:
@@ -145,6 +152,13 @@ class TraceMode(AbstractMode):
             return self._plain(record, args, kwargs)
         written_out = attend_backward if "backward" in record.name else attend
         return written_out(self, record, args, kwargs)
+
+    def _fused_attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A fused attention that the program itself calls."""
+        place = next(k for k, argument in enumerate(record.func._schema.arguments) if argument.name == "dropout_p")
+        if args[place] if len(args) > place else kwargs.get("dropout_p"):
+            raise NoFunctionalForm(f"{record.name} with dropout")
+        return self._plain(record, args, kwargs)
 
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._abstract_all(args, kwargs)
@@ -441,4 +455,7 @@ _SPECIAL = {
     "aten.native_batch_norm_backward.default": "_batch_norm_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
+    "aten._scaled_dot_product_flash_attention.default": "_fused_attention",
+    "aten._scaled_dot_product_efficient_attention.default": "_fused_attention",
+    "aten._scaled_dot_product_cudnn_attention.default": "_fused_attention",
 }

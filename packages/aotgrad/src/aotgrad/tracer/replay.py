@@ -12,7 +12,7 @@ from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOut
 from aotgrad.tracer.masks import set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
-from stagewire.graph import Arg, Node, Ref, SourceLine
+from stagewire.graph import Arg, Node, Ref
 
 __all__ = ["replay", "tensor_leaves"]
 
@@ -31,11 +31,11 @@ _FORMS: dict[str, Callable[..., Any]] = {"torch.Tensor.__setitem__": set_item, "
 def replay(
     capture: Capture,
     inputs: tuple[Any, ...],
-    on_line: Callable[[SourceLine | None], None],
+    on_node: Callable[[Node], None],
     instead: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     values: dict[str, Any] | None = None,
 ) -> tuple[Any, ...]:
-    """The outputs of the captured graph on `inputs`; `on_line` hears the user's line before each call.
+    """The outputs of the captured graph on `inputs`; `on_node` hears of each call before it is made.
 
     Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture). `instead` has
     functions to call for some targets. values: takes what every name of the graph stands for.
@@ -48,7 +48,7 @@ def replay(
         return values[ref.name]
 
     for node in graph.nodes:
-        on_line(node.line)
+        on_node(node)
         leaves = list(tensor_leaves(_call(node, value_of, functions, instead)))
         if len(leaves) != len(node.results):
             raise BadCapture(

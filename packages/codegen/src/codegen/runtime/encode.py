@@ -24,7 +24,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
-    "ATTENTION", "ATTENTION_BACKWARD",
+    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -51,16 +51,20 @@ class EncodedUnit(NamedTuple):
     literals: tuple[Any, ...]
 
 
-def encode(unit: Unit, address: Callable[[str], int]) -> EncodedUnit:
-    """Encode a unit without symbolic sizes; `address` gives that of a kernel."""
-    return _Encoder(unit, plan_memory(unit), address).run()
+Launcher = Callable[[str], tuple[str, tuple[int, ...]] | None]
+"""(operation, first operands) for the launch of a kernel; its buffers follow. None: there is nothing to run."""
+
+
+def encode(unit: Unit, launch: Launcher) -> EncodedUnit:
+    """Encode a unit without symbolic sizes; `launch` says how each kernel is launched."""
+    return _Encoder(unit, plan_memory(unit), launch).run()
 
 
 class _Encoder:
     """Tables that grow while a unit is encoded."""
 
-    def __init__(self, unit: Unit, homes: Homes, address: Callable[[str], int]) -> None:
-        self.unit, self.homes, self.address = unit, homes, address
+    def __init__(self, unit: Unit, homes: Homes, launch: Launcher) -> None:
+        self.unit, self.homes, self.launch = unit, homes, launch
         self.slots = {name: number for number, name in enumerate(unit.inputs)}
         self.code = array("q")
         self.types = array("q")
@@ -68,7 +72,6 @@ class _Encoder:
         self.calls: list[Callable[..., Any]] = []
         self.literals: list[Any] = []
         self.owned: set[str] = set(unit.inputs)  # where the caller gave them up; else dropping one does nothing
-        self.distance: dict[str, int] = {}  # bytes from the first element of the root, where not 0
 
     def run(self) -> EncodedUnit:
         input_types = [self.type(type_) for type_ in self.unit.input_types]
@@ -135,12 +138,15 @@ class _Encoder:
         match instruction:
             case Allocate(buffer, type_, None):
                 self.make(buffer, type_)
-            case Allocate(buffer, type_, str(reuse)):
-                self.window(buffer, reuse, type_, 0)
-            case MakeView(buffer, base, type_):
-                self.window(buffer, base, type_, type_.storage_offset)  # type: ignore[arg-type]
+            case Allocate(buffer, type_, str()):
+                self.window(buffer, type_)
+            case MakeView(buffer, _, type_):
+                self.window(buffer, type_)
             case Launch(kernel, buffers):
-                self.emit("LAUNCH", self.address(kernel), len(buffers), *(self.slot(name) for name in buffers))
+                way = self.launch(kernel)
+                if way is not None:
+                    operation, operands = way
+                    self.emit(operation, *operands, len(buffers), *(self.slot(name) for name in buffers))
             case CallExtern():
                 self.call(instruction)
 
@@ -150,14 +156,10 @@ class _Encoder:
             self.own(name)
             self.emit("FRESH", self.slot(name), self.type(type_))
 
-    def window(self, name: str, base: str, type_: TensorType, offset: int) -> None:
-        """`name` is another reading of the memory of `base`; encoded as a window on the root, which is always there."""
-        before, root = self.homes.types[base], self.homes.of[name].root
-        start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
-        item = ITEM_SIZE[type_.dtype]
-        distance = self.distance.get(base, 0) + offset * item - start  # type: ignore[operator]
-        self.distance[name] = distance
-        home, first = self.homes.of[name], self.homes.types[root]
+    def window(self, name: str, type_: TensorType) -> None:
+        """`name` is another reading of memory that exists; encoded as a window on its root, which is always there."""
+        home, distance, item = self.homes.of[name], self.homes.distance[name], ITEM_SIZE[type_.dtype]
+        root, first = home.root, self.homes.types[home.root]
         if home.kind == "arena":
             return
         if name not in self.homes.handled:
@@ -210,7 +212,7 @@ class _Encoder:
         for name, home in self.homes.of.items():
             if home.kind == "arena":
                 type_ = self.homes.types[name] if name in self.homes.handled else None
-                place = self.homes.offsets[home.root] + self.distance.get(name, 0)
+                place = self.homes.offsets[home.root] + self.homes.distance[name]
                 found.append((self.slot(name), place, self.type(type_)))
         return found
 
@@ -244,5 +246,5 @@ def at_distance(tensor: torch.Tensor, type_: TensorType, distance: int) -> torch
     """A tensor of `type_` on the memory of `tensor`, `distance` bytes after its first element."""
     item = ITEM_SIZE[type_.dtype]
     start = tensor.storage_offset() * tensor.element_size() + distance
-    window = torch.empty(0, dtype=getattr(torch, type_.dtype))
+    window = torch.empty(0, dtype=getattr(torch, type_.dtype), device=tensor.device)
     return window.set_(tensor.untyped_storage(), start // item, type_.shape, type_.stride)  # type: ignore[call-overload]

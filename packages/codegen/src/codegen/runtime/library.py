@@ -6,7 +6,10 @@ import ctypes
 from pathlib import Path
 
 from codegen.cpp.statements import OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import IndexOutOfRange, IntegerDivisionByZero
+from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed
+
+LAUNCH_FAILED = 1 << 16
+"""As in vm.cpp."""
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 
@@ -23,9 +26,15 @@ class Library:
         assert found is not None
         return found
 
+    def launch(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """The operation of the native executor that runs a function, and its first operands."""
+        return "LAUNCH", (self.address(name),)
+
 
 def raise_status(status: int) -> None:
     """The error that a kernel's status word stands for."""
+    if status & LAUNCH_FAILED:
+        raise LaunchFailed(f"the driver did not start a kernel: result {status & ~LAUNCH_FAILED}")
     if status & OUT_OF_RANGE:
         raise IndexOutOfRange("an index is out of range for the dimension that it indexes")
     if status & ZERO_DIVISOR:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from codegen.cpp.compiler import compile_sources
+from codegen.errors import NoCompiler, SlowExecutor
+from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.library import Library
-from codegen.runtime.native import bind_native, executor_source, load_machine
+from codegen.runtime.native import Machine, bind_native, executor_source, load_machine
 from codegen.runtime.python_wrapper import PythonWrapper
 from stagewire.program import Unit
 
@@ -29,6 +32,17 @@ def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str)
     if machine is None:
         return tuple(PythonWrapper(unit, libraries.get(unit.source)) for unit in units)
     return tuple(bind_native(unit, libraries.get(unit.source), machine) for unit in units)
+
+
+def machine_for(directory: Path, driver: Driver) -> Machine | None:
+    """The native executor for a CUDA device; None, with a warning, where there is no compiler to make it."""
+    try:
+        (path,) = compile_sources([executor_source()], directory)
+    except NoCompiler as error:
+        message = f"the native executor cannot be made: {error.message}; programs run step by step"
+        warnings.warn(message, SlowExecutor, stacklevel=2)
+        return None
+    return load_machine(path, driver)
 
 
 @lru_cache(maxsize=1)

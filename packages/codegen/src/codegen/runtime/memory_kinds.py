@@ -24,12 +24,14 @@ class Home(NamedTuple):
 class Homes(NamedTuple):
     """For every buffer its home and type (None: unknown result of a call), where it is used, where its memory ends.
 
+    `distance`: bytes from the first element of its root to its own.
     `handled`: buffers that calls or the caller need as tensors (the others are addresses for kernels).
     `escaping`: roots of memory that may outlive the run: outputs, and what Python-level calls saw.
     """
 
     of: dict[str, Home]
     types: dict[str, TensorType | None]
+    distance: dict[str, int]
     last_use: dict[str, int]
     last_use_of_root: dict[str, int]
     handled: frozenset[str]
@@ -68,7 +70,7 @@ def plan_memory(unit: Unit) -> Homes:
         if home.kind == "arena" and home.root == name
     ]
     offsets, total = place(lifetimes)
-    return Homes(of, types, last, last_of_root, frozenset(handled), escaping, offsets, total)
+    return Homes(of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, offsets, total)
 
 
 def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | None], dict[str, int]]:
@@ -82,6 +84,21 @@ def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | Non
             types[name] = type_
             first[name] = position
     return roots, types, first
+
+
+def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, int]:
+    """How far each buffer begins from its root: a view's offset counts from where the storage of its base begins."""
+    found = dict.fromkeys(unit.inputs, 0)
+    for one in unit.instructions:
+        for name, base, type_ in _made(one):
+            found[name] = 0
+            if base is not None:
+                assert type_ is not None
+                offset = type_.storage_offset if isinstance(one, MakeView) else 0
+                before = types[base]
+                start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
+                found[name] = found[base] + offset * ITEM_SIZE[type_.dtype] - start  # type: ignore[operator,assignment]
+    return found
 
 
 def _made(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:

@@ -1,4 +1,4 @@
-"""The fast executor: a unit bound to the native executor, which runs it in one call."""
+"""The fast executor: a unit bound to the native executor, which runs it in one call, on one device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from codegen.errors import SlowExecutor, WrongInput, WrongResult
+from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
 from codegen.runtime.python_wrapper import PythonWrapper, settled
@@ -30,9 +31,12 @@ FUNCTIONS = (
     "aoti_torch_cpu_bmm_out",
     "aoti_torch_cpu_addmm_out", "aoti_torch_cpu_baddbmm_out", "aoti_torch_cpu_convolution",
     "aoti_torch_cpu_convolution_backward", "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu",
-    "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward",
+    "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward", "aoti_torch_get_device_index",
 )  # fmt: skip
-"""As `struct Torch` in vm.cpp."""
+"""As `struct Torch` in vm.cpp begins. On a CUDA device the operators are those of that device, and more follows."""
+
+OF_CUDA = ("aoti_torch_get_current_cuda_stream", "aoti_torch_create_cuda_guard", "aoti_torch_delete_cuda_guard")
+OF_THE_DRIVER = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxSetCurrent")
 
 FIELD = 16
 """Bytes from the start of a Python tensor to its at::Tensor; as in vm.cpp."""
@@ -44,16 +48,25 @@ def executor_source() -> str:
 
 
 class Machine(NamedTuple):
-    """The loaded native executor and the table of libtorch's functions."""
+    """The loaded native executor and the table of the functions that it calls.
+
+    device: 0 CPU, 1 CUDA; index: of the device; context: the driver's, of a CUDA device.
+    """
 
     make_unit: Callable[..., Any]
-    torch: Any
+    functions: Any
+    device: int = 0
+    index: int = 0
+    context: int = 0
 
 
-def load_machine(path: Path) -> Machine | None:
-    """The executor in the shared library at `path`; None, with a warning, where this torch has another layout."""
+def load_machine(path: Path, driver: Driver | None = None) -> Machine | None:
+    """The executor in the shared library at `path`; None, with a warning, where this torch has another layout.
+
+    driver: of the CUDA device that the units are for; None for the CPU.
+    """
     try:
-        table = (ctypes.c_void_p * len(FUNCTIONS))(*_addresses())
+        addresses = _addresses(driver)
         _check_layout()
     except (AttributeError, OSError, LayoutMismatch) as error:
         warnings.warn(
@@ -63,7 +76,8 @@ def load_machine(path: Path) -> Machine | None:
     make = ctypes.PyDLL(str(path)).make_unit
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p] * 4 + [ctypes.py_object, ctypes.py_object]
-    return Machine(make, table)
+    table = (ctypes.c_void_p * len(addresses))(*addresses)
+    return Machine(make, table) if driver is None else Machine(make, table, 1, driver.index, driver.context)
 
 
 class LayoutMismatch(Exception):
@@ -77,14 +91,32 @@ def _libraries() -> tuple[ctypes.CDLL, ...]:
     return tuple(ctypes.CDLL(str(directory / f"lib{name}.{suffix}")) for name in ("torch_cpu", "torch_python"))
 
 
-def _addresses() -> list[int]:
+@lru_cache(maxsize=1)
+def _cuda_library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))
+
+
+def _addresses(driver: Driver | None) -> list[int]:
+    cpu, python = _libraries()
+    if driver is None:
+        return [address_of(python if "THPVariable" in name else cpu, name) for name in FUNCTIONS]
     found = []
     for name in FUNCTIONS:
-        library = _libraries()[1 if "THPVariable" in name else 0]
-        address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        assert address is not None
-        found.append(address)
-    return found
+        if "_for_cpu" in name:
+            found.append(0)  # no unit of a CUDA device calls it
+        elif "_cpu_" in name:
+            found.append(address_of(_cuda_library(), name.replace("_cpu_", "_cuda_")))
+        else:
+            found.append(address_of(python if "THPVariable" in name else cpu, name))
+    found += [address_of(_cuda_library(), name) for name in OF_CUDA]
+    return found + [address_of(driver.library, name) for name in OF_THE_DRIVER]
+
+
+def address_of(library: ctypes.CDLL, name: str) -> int:
+    """Where a function of a shared library is."""
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 def _check_layout() -> None:
@@ -103,50 +135,57 @@ def _check_layout() -> None:
 
 
 def bind_native(unit: Unit, library: Library | None, machine: Machine) -> Any:
-    """The unit as a built-in function of its inputs."""
+    """A C++ unit as a built-in function of its inputs."""
     slow = PythonWrapper(unit, library)
-    if not is_static(unit):
+    if static_device(unit) != "cpu":
         return slow
-    encoded = encode(unit, library.address if library is not None else _no_kernel)
-    keep = (encoded, library, machine, objects := _objects(encoded, slow))
+    launch = library.launch if library is not None else no_kernel
+    return make_native(unit, slow, machine, encode(unit, launch), library)
+
+
+def make_native(unit: Unit, slow: Any, machine: Machine, encoded: EncodedUnit, code: object) -> Any:
+    """An encoded unit as a built-in function. slow: runs it when an input is of another kind. code: is kept alive."""
+    encoded.head.extend((machine.device, machine.index, machine.context))
+    keep = (encoded, code, machine, objects := _objects(encoded, unit, slow))
     return machine.make_unit(
-        ctypes.addressof(machine.torch),
+        ctypes.addressof(machine.functions),
         *(values.buffer_info()[0] for values in (encoded.words, encoded.types, encoded.head)),
         objects,
         keep,
     )
 
 
-def is_static(unit: Unit) -> bool:
-    """Whether the unit has no symbolic sizes, tensors on the CPU only, and outputs that are buffers or literals."""
+def static_device(unit: Unit) -> str | None:
+    """The one device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units."""
     types: list[TensorType] = list(unit.input_types)
     for one in unit.instructions:
         match one:
             case Allocate(type=type_) | MakeView(type=type_):
                 types.append(type_)
             case Launch(sizes=sizes) if sizes:
-                return False
+                return None
             case CallExtern(args=args, kwargs=kwargs, result_types=made):
                 types += [type_ for type_ in made if type_ is not None]
                 if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
-                    return False
+                    return None
     if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
-        return False
-    return all(
-        type_.device == "cpu" and all(isinstance(n, int) for n in (*type_.shape, *type_.stride, type_.storage_offset))
-        for type_ in types
-    )
+        return None
+    if any(not isinstance(n, int) for type_ in types for n in (*type_.shape, *type_.stride, type_.storage_offset)):
+        return None
+    devices = {type_.device for type_ in types} or {"cpu"}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _has_symbol(arg: Any) -> bool:
     return isinstance(arg, Expr) or any(_has_symbol(item) for item in getattr(arg, "items", ()))
 
 
-def _no_kernel(name: str) -> int:
+def no_kernel(name: str) -> tuple[str, ...]:
+    """How the kernels of a unit without any are launched."""
     raise AssertionError(name)
 
 
-def _objects(encoded: EncodedUnit, slow: PythonWrapper) -> tuple[Any, ...]:
+def _objects(encoded: EncodedUnit, unit: Unit, slow: Any) -> tuple[Any, ...]:
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
     def restride(tensor: torch.Tensor, number: int) -> torch.Tensor:
@@ -154,9 +193,9 @@ def _objects(encoded: EncodedUnit, slow: PythonWrapper) -> tuple[Any, ...]:
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
         raise_status(status)
-        if inputs == (None,) and len(slow.unit.inputs) != 1:
+        if inputs == (None,) and len(unit.inputs) != 1:
             raise WrongResult("an operator failed, after the inputs of the run were given up")
-        check_inputs(slow.unit, inputs)
+        check_inputs(unit, inputs)
         return slow(*inputs)
 
     return torch.Tensor, torch.nn.Parameter, encoded.calls, encoded.literals, recover, restride

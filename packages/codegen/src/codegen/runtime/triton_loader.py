@@ -1,7 +1,7 @@
-"""Loading Triton units: the module is written to a file (Triton reads its source), imported, and launched by Triton.
+"""Loading Triton units: kernels become machine code for the device, and the native executor launches them.
 
-With TRITON_INTERPRET=1 in the environment when the module is loaded, kernels run on CPU tensors in Triton's
-interpreter.
+Units of several devices or with symbolic sizes are run step by step, each kernel launched by Triton; so are all units
+in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loaded), which works on CPU tensors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,14 +20,73 @@ import torch
 
 from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Environment, Symbols, resolve
+from codegen.runtime.cuda_driver import driver_of
+from codegen.runtime.encode import encode
+from codegen.runtime.loader import machine_for
+from codegen.runtime.memory_kinds import plan_memory
+from codegen.runtime.native import make_native, static_device
 from codegen.runtime.python_wrapper import allocate, call, stated_offsets, taken, view
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
+from codegen.triton.cubin import ALIGNMENT
+from codegen.triton.cubins import Wanted, cubins_of
+from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView, Release, Unit
 
 
-def load_triton(units: Sequence[Unit], cache_dir: str | Path | None) -> tuple[Any, ...]:
-    """One callable for each unit; kernels compile at their first launch, and Triton caches them."""
-    directory = Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
-    return tuple(TritonWrapper(unit, import_source(unit.source, directory / "triton")) for unit in units)
+def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
+    """One callable for each unit."""
+    directory = (
+        Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
+    ) / "triton"
+    return tuple(_load(unit, directory, executor) for unit in units)
+
+
+def _load(unit: Unit, directory: Path, executor: str) -> Any:
+    slow = TritonWrapper(unit, directory)
+    device = static_device(unit)
+    if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
+        return slow
+    driver = driver_of(torch.device(device).index or 0)
+    machine = machine_for(directory.parent, driver)
+    if machine is None:
+        return slow
+    major, minor = torch.cuda.get_device_capability(driver.index)
+    kernels = wanted(unit)
+    cubins = cubins_of(unit.source, kernels, 10 * major + minor, directory, lambda: slow.module)
+    functions = {
+        kernel.info.name: (kernel.info, driver.load(cubins[kernel.info.name], len(kernel.dtypes))) for kernel in kernels
+    }
+
+    def launch(name: str) -> tuple[str, tuple[int, ...]] | None:
+        info, function = functions[name]
+        grid = (*info.grid, 1, 1)[:3]
+        if 0 in grid:
+            return None  # no point to run at
+        return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare)  # type: ignore[return-value]
+
+    return make_native(unit, slow, machine, encode(unit, launch), cubins)
+
+
+def wanted(unit: Unit) -> tuple[Wanted, ...]:
+    """The kernels of a unit without symbolic sizes; memory is aligned that is at a good distance from a root's start.
+
+    Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
+    return a tensor that begins anywhere.
+    """
+    homes = plan_memory(unit)
+    launches: dict[str, list[tuple[str, ...]]] = {}
+    for one in unit.instructions:
+        if isinstance(one, Launch):
+            launches.setdefault(one.kernel, []).append(one.buffers)
+
+    def is_aligned(buffer: str) -> bool:
+        return homes.of[buffer].kind != "library" and homes.distance[buffer] % ALIGNMENT == 0
+
+    found = []
+    for info in unit.kernels:
+        places = range(len(info.parameters))
+        aligned = frozenset(k for k in places if all(is_aligned(buffers[k]) for buffers in launches[info.name]))
+        types = [homes.types[buffer] for buffer in launches[info.name][0]]
+        found.append(Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned))
+    return tuple(found)
 
 
 def import_source(source: str, directory: Path) -> ModuleType:
@@ -53,12 +113,22 @@ def import_source(source: str, directory: Path) -> ModuleType:
 
 
 class TritonWrapper:
-    """Runs a unit's instructions on tensors, in order."""
+    """Runs a unit's instructions on tensors, in order; Triton compiles each kernel at its first launch."""
 
-    def __init__(self, unit: Unit, module: ModuleType) -> None:
+    def __init__(self, unit: Unit, directory: Path) -> None:
         self.unit = unit
         self.stated = stated_offsets(unit)
-        self.kernels = {info.name: (getattr(module, info.name), info) for info in unit.kernels}
+        self.directory = directory
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """The source, imported."""
+        return import_source(self.unit.source, self.directory)
+
+    @cached_property
+    def kernels(self) -> dict[str, tuple[Any, KernelInfo]]:
+        """Triton's functions by name."""
+        return {info.name: (getattr(self.module, info.name), info) for info in self.unit.kernels}
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         inputs = taken(inputs)

@@ -4,6 +4,9 @@
 //   unit  ::= word*            words are 64-bit integers; see codegen/runtime/encode.py for each instruction
 //   slot  : one buffer. `data` is its address, `handle` an at::Tensor (an AtenTensorHandle), where it has one
 //   frame : slots and arena of one run in progress; frames are kept for the next run
+//
+// A unit lives on one device. On a CUDA device the arena is a block of torch's caching allocator, taken for each run, and
+// kernels are functions of the driver, launched on the current stream.
 typedef long long i64;
 typedef unsigned char u8;
 typedef int i32;
@@ -40,6 +43,8 @@ extern Object _Py_NoneStruct, PyList_Type;
 
 typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
 
+static const i64 LAUNCH_FAILED = 1 << 16;  // in a run's status; beside it, the driver's result
+
 struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
   i32 (*empty_strided)(i64, const i64 *, const i64 *, i32, i32, i32, Handle *);
   i32 (*from_blob)(void *, i64, const i64 *, const i64 *, i64, i32, i32, i32, Handle *);
@@ -65,16 +70,25 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
   i32 (*attention)(Handle, Handle, Handle, double, i32, Handle *, double *, Handle *, Handle *);
   i32 (*attention_backward)(Handle, Handle, Handle, Handle, Handle, Handle, double, i32, Handle *, double *, Handle *,
                             Handle *, Handle *);
+  i32 (*device_index)(Handle, i32 *);
+  // of a CUDA device alone; the last three are the driver's
+  i32 (*stream)(i32, void **);
+  i32 (*new_guard)(i32, void **);
+  i32 (*delete_guard)(void *);
+  i32 (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  i32 (*get_context)(void **);
+  i32 (*set_context)(void *);
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD };
+          ATTENTION_BACKWARD, LAUNCH_GRID };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
 struct Frame {
   Frame *next;
   void *arena;
+  Handle block;     // the tensor that the arena is, on a CUDA device, while a run is in progress
   void **data;
   Handle *handle;
   Object **object;
@@ -88,6 +102,8 @@ struct Unit {
   const i64 *words;
   const i64 *types;      // dtype ndim offset size* stride*
   i64 inputs, slots, outputs, arena_bytes, prepared, code_start, code_end, item_start, output_start;
+  i32 device, index;  // device: 0 CPU, 1 CUDA
+  void *context;      // the driver's, of a CUDA device
   Object *tensor, *parameter, *calls, *literals, *recover, *restride;
   Object *keep;
   Frame *frames;
@@ -100,11 +116,14 @@ static inline const i64 *sizes_of(const i64 *type) { return type + 3; }
 static inline const i64 *strides_of(const i64 *type) { return type + 3 + type[1]; }
 static inline double as_double(i64 bits) { return __builtin_bit_cast(double, bits); }
 
-static bool matches(const Torch *t, Handle handle, const i64 *type) {
+static bool matches(const Unit *unit, Handle handle, const i64 *type) {
+  const Torch *t = unit->torch;
   i64 ndim, *sizes, *strides;
-  i32 dtype, device;
+  i32 dtype, device, index;
   if (t->dtype(handle, &dtype) || dtype != type[0] || t->dim(handle, &ndim) || ndim != type[1]) return false;
-  if (t->device(handle, &device) || device != 0 || t->sizes(handle, &sizes) || t->strides(handle, &strides)) return false;
+  if (t->device(handle, &device) || device != unit->device) return false;
+  if (device && (t->device_index(handle, &index) || index != unit->index)) return false;
+  if (t->sizes(handle, &sizes) || t->strides(handle, &strides)) return false;
   const i64 *n = sizes_of(type), *s = strides_of(type);
   bool same = true, empty = false;
   for (i64 k = 0; k < ndim; k++) {
@@ -120,9 +139,51 @@ static bool matches(const Torch *t, Handle handle, const i64 *type) {
 static void free_frame(const Unit *unit, Frame *frame) {
   for (i64 k = 0; k < unit->slots; k++)
     if (frame->lasting[k]) unit->torch->destroy(frame->lasting[k]);
-  free(frame->arena);
+  if (!unit->device) free(frame->arena);
   free(frame->data);
   free(frame);
+}
+
+static bool tensor_at(const Unit *unit, void *address, const i64 *type, Handle *made) {
+  return !unit->torch->from_blob(address, type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], unit->device,
+                                 unit->index, made);
+}
+
+static void forget(const Unit *unit, Frame *frame, i64 slot) {
+  if (frame->lasting[slot]) unit->torch->destroy(frame->lasting[slot]);
+  frame->lasting[slot] = nullptr;
+}
+
+// Buffers of the arena, which begins at frame->arena.
+static bool lay_out(const Unit *unit, Frame *frame) {
+  const i64 *w = unit->words + unit->item_start;  // slot, byte offset, type or -1
+  for (i64 k = 0; k < unit->prepared; k++, w += 3) {
+    frame->data[w[0]] = (char *)frame->arena + w[1];
+    if (w[2] < 0) continue;
+    forget(unit, frame, w[0]);
+    if (!tensor_at(unit, frame->data[w[0]], unit->types + w[2], &frame->lasting[w[0]])) return false;
+    frame->handle[w[0]] = frame->lasting[w[0]];
+  }
+  return true;
+}
+
+// On a CUDA device the arena belongs to the stream: it is given back after each run, and is mostly where it was before.
+static bool take_block(const Unit *unit, Frame *frame) {
+  if (!unit->device || !unit->arena_bytes) return true;
+  i64 size = unit->arena_bytes, one = 1;
+  void *address;
+  if (unit->torch->empty_strided(1, &size, &one, 0, unit->device, unit->index, &frame->block)) return false;
+  if (unit->torch->data_ptr(frame->block, &address)) return false;
+  if (address == frame->arena) return true;
+  frame->arena = address;
+  if (lay_out(unit, frame)) return true;
+  frame->arena = nullptr;
+  return false;
+}
+
+static void give_block_back(const Unit *unit, Frame *frame) {
+  if (frame->block) unit->torch->destroy(frame->block);
+  frame->block = nullptr;
 }
 
 static Frame *new_frame(const Unit *unit) {
@@ -136,18 +197,8 @@ static Frame *new_frame(const Unit *unit) {
   frame->lasting = block + 3 * n;
   frame->seen = block + 4 * n;
   frame->owner = (u8 *)(block + 5 * n);
-  if (unit->arena_bytes && posix_memalign(&frame->arena, 4096, (unsigned long)unit->arena_bytes)) frame->arena = nullptr;
-  bool good = !unit->arena_bytes || frame->arena;
-  const i64 *w = unit->words + unit->item_start;  // slot, byte offset, type or -1
-  for (i64 k = 0; good && k < unit->prepared; k++, w += 3) {
-    frame->data[w[0]] = (char *)frame->arena + w[1];
-    if (w[2] < 0) continue;
-    const i64 *type = unit->types + w[2];
-    good = !unit->torch->from_blob(frame->data[w[0]], type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], 0, 0,
-                                   &frame->lasting[w[0]]);
-    frame->handle[w[0]] = frame->lasting[w[0]];
-  }
-  if (good) return frame;
+  bool good = unit->device || !unit->arena_bytes || !posix_memalign(&frame->arena, 4096, (unsigned long)unit->arena_bytes);
+  if (good && ((unit->device && unit->arena_bytes) || lay_out(unit, frame))) return frame;
   free_frame(unit, frame);
   return nullptr;
 }
@@ -164,6 +215,7 @@ struct Run {
   const Unit *unit;
   Frame *frame;
   i64 status, threads;
+  void *stream, *guard;
   void *unlocked;  // the thread state while the interpreter's lock is released
 };
 
@@ -208,7 +260,7 @@ static Object *call_with(Object *callable, Object *tensor, i64 number) {
 // A library may give a result other strides than the program was written for: it is copied then.
 static bool settle(Run *run, i64 slot, i64 type) {
   const Unit *unit = run->unit;
-  if (type < 0 || matches(unit->torch, run->frame->handle[slot], unit->types + type)) return true;
+  if (type < 0 || matches(unit, run->frame->handle[slot], unit->types + type)) return true;
   bool released = run->unlocked != nullptr;
   lock(run);
   Object *copy = call_with(unit->restride, object_of(run, slot), type);
@@ -265,9 +317,10 @@ static bool call_python(Run *run, const i64 *w) {  // callable, arguments, resul
 // Another reading of the base's memory. mode 0: a tensor that shares the storage; 1: a tensor on the bare address, kept
 // with the frame (for memory that outlives the run); 2: the address alone, for kernels.
 static bool window(Run *run, const i64 *w) {  // slot, base, type, mode, bytes and elements from the base's first element
-  const Torch *t = run->unit->torch;
+  const Unit *unit = run->unit;
+  const Torch *t = unit->torch;
   Frame *frame = run->frame;
-  const i64 *type = run->unit->types + w[2];
+  const i64 *type = unit->types + w[2];
   void *address = (char *)frame->data[w[1]] + w[4];
   if (w[3] == 0) {
     Handle made;  // reinterpret counts from the base's own offset
@@ -277,10 +330,8 @@ static bool window(Run *run, const i64 *w) {  // slot, base, type, mode, bytes a
   frame->data[w[0]] = address;
   if (w[3] == 2) return true;
   if (!frame->lasting[w[0]] || frame->seen[w[0]] != address) {
-    if (frame->lasting[w[0]]) t->destroy(frame->lasting[w[0]]);
-    frame->lasting[w[0]] = nullptr;
-    if (t->from_blob(address, type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], 0, 0, &frame->lasting[w[0]]))
-      return false;
+    forget(unit, frame, w[0]);
+    if (!tensor_at(unit, address, type, &frame->lasting[w[0]])) return false;
     frame->seen[w[0]] = address;
   }
   frame->handle[w[0]] = frame->lasting[w[0]];
@@ -330,9 +381,11 @@ static bool attention_backward(Run *run, const i64 *w) {  // grad q k v out lse 
 }
 
 static bool fresh(Run *run, const i64 *w) {  // slot, type
-  const i64 *type = run->unit->types + w[1];
+  const Unit *unit = run->unit;
+  const i64 *type = unit->types + w[1];
   Handle made;
-  if (run->unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), (i32)type[0], 0, 0, &made)) return false;
+  if (unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), (i32)type[0], unit->device, unit->index, &made))
+    return false;
   return own(run, w[0], made);
 }
 
@@ -343,6 +396,20 @@ static bool launch(Run *run, const i64 *w) {  // address, count, slot*
   ((Kernel)w[0])(p, nullptr, run->threads, &run->status);
   if (p != pointers) free(p);
   return run->status == 0;
+}
+
+static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, spare, count, slot*
+  static void *none = nullptr;                     // spare: parameters behind the buffers, which are null
+  void *few[264], **p = few;
+  i64 count = w[7], all = count + w[6];
+  if (all > 264 && !(p = (void **)malloc((unsigned long)all * sizeof(void *)))) return false;
+  for (i64 k = 0; k < count; k++) p[k] = &run->frame->data[w[8 + k]];
+  for (i64 k = count; k < all; k++) p[k] = &none;
+  i32 failed = run->unit->torch->launch((void *)w[0], (unsigned)w[1], (unsigned)w[2], (unsigned)w[3], (unsigned)w[4], 1, 1,
+                                        (unsigned)w[5], run->stream, p, nullptr);
+  if (p != few) free(p);
+  if (failed) run->status = LAUNCH_FAILED | failed;
+  return !failed;
 }
 
 static bool step(Run *run, i64 op, const i64 *w) {
@@ -368,6 +435,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case CONVOLUTION_BACKWARD: return convolution_backward(run, w);
     case ATTENTION: return attention(run, w);
     case ATTENTION_BACKWARD: return attention_backward(run, w);
+    case LAUNCH_GRID: return launch_grid(run, w);
   }
   return false;
 }
@@ -392,10 +460,11 @@ static bool read_inputs(Run *run, Object *const *args) {
     Py_DecRef(kind);
     if (kind != unit->tensor && kind != unit->parameter && PyObject_IsInstance(args[k], unit->tensor) != 1) return false;
     Handle handle = handle_of(args[k]);
-    if (!matches(t, handle, unit->types + type[k])) return false;
+    if (!matches(unit, handle, unit->types + type[k])) return false;
     run->frame->object[k] = args[k];
     run->frame->handle[k] = handle;
     if (t->data_ptr(handle, &run->frame->data[k])) return false;
+    if (unit->device && ((i64)run->frame->data[k] & 15)) return false;  // the kernels are compiled for aligned memory
   }
   return true;
 }
@@ -444,17 +513,36 @@ static void take_inputs(Run *run, Object *list) {
   }
 }
 
+static bool enter_device(Run *run) {
+  const Unit *unit = run->unit;
+  const Torch *t = unit->torch;
+  if (!unit->device) {
+    unsigned threads = 1;
+    t->threads(&threads);
+    run->threads = threads;
+    return true;
+  }
+  void *context = nullptr;
+  if (t->new_guard(unit->index, &run->guard) || t->get_context(&context)) return false;
+  if (context != unit->context && t->set_context(unit->context)) return false;  // a thread that is new to the device
+  return !t->stream(unit->index, &run->stream) && take_block(unit, run->frame);
+}
+
+static void leave_device(Run *run) {
+  if (run->guard) run->unit->torch->delete_guard(run->guard);
+}
+
 static Object *run_on(Unit *unit, Object *const *args, long count, Object *list) {
   if (count != unit->inputs) return recover(unit, 0, args, count);
   Frame *frame = unit->frames;
   if (frame) unit->frames = frame->next;
   else if (!(frame = new_frame(unit))) return recover(unit, 0, args, count);
-  unsigned threads = 1;
-  unit->torch->threads(&threads);
-  Run run = {unit, frame, 0, threads, nullptr};
-  bool good = read_inputs(&run, args);
+  Run run = {unit, frame, 0, 1, nullptr, nullptr, nullptr};
+  bool good = read_inputs(&run, args) && enter_device(&run);
   if (good && list) take_inputs(&run, list);
   Object *result = good && execute(&run) ? outputs(&run) : nullptr;
+  give_block_back(unit, frame);
+  leave_device(&run);
   finish(unit, frame);
   if (result || PyErr_Occurred()) return result;
   if (!good || !list) return recover(unit, run.status, args, count);
@@ -498,7 +586,7 @@ static void destroy_unit(Object *capsule) {
 
 static MethodDef METHOD = {"run_unit", run_unit, 0x80 /* METH_FASTCALL */, "Runs one unit on its inputs."};
 
-// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start
+// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start device index context
 // objects: tensor parameter calls literals recover restride; kept alive with the words by `keep`
 extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *types, const i64 *head, Object *objects,
                              Object *keep) {
@@ -515,6 +603,9 @@ extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *ty
   unit->code_start = head[6];
   unit->code_end = head[7];
   unit->output_start = head[8];
+  unit->device = (i32)head[9];
+  unit->index = (i32)head[10];
+  unit->context = (void *)head[11];
   Object **fields[] = {&unit->tensor, &unit->parameter, &unit->calls, &unit->literals, &unit->recover, &unit->restride};
   for (long k = 0; k < 6; k++) *fields[k] = PyTuple_GetItem(objects, k);
   Py_IncRef(keep);

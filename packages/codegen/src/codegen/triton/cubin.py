@@ -1,6 +1,6 @@
-"""Machine code for an NVIDIA GPU without one: proof that an emitted kernel is valid Triton.
+"""Machine code for an NVIDIA GPU; none needs to be there.
 
-compile_cubin(module, info, types, capability=90) -> the bytes of an ELF cubin
+compile_cubin(module, info, types, capability=90) -> Cubin
 """
 
 from __future__ import annotations
@@ -8,28 +8,50 @@ from __future__ import annotations
 import warnings
 from types import ModuleType
 
+import msgspec
+
+from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import POINTER
 from stagewire.program import KernelInfo
-from stagewire.types import TensorType
+
+ALIGNMENT = 16
+"""Bytes; loads and stores of this width need it."""
 
 
-def compile_cubin(module: ModuleType, info: KernelInfo, types: dict[str, TensorType], capability: int = 90) -> bytes:
+class Cubin(msgspec.Struct, frozen=True):
+    """One kernel. `code`: an ELF file. `shared`: bytes of dynamic shared memory."""
+
+    code: bytes
+    symbol: str
+    shared: int
+    warps: int
+
+
+def compile_cubin(
+    module: ModuleType,
+    info: KernelInfo,
+    dtypes: tuple[str, ...],
+    capability: int = 90,
+    aligned: frozenset[int] = frozenset(),
+) -> Cubin:
     """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
 
-    Needs the CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module must have been
-    imported without TRITON_INTERPRET.
+    dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
+    `ALIGNMENT` bytes. Needs the CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module
+    must have been imported without TRITON_INTERPRET.
     """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = {f"p{i}": POINTER[types[name].dtype] for i, name in enumerate(info.parameters)}
+    signature = {f"p{i}": POINTER[dtype] for i, dtype in enumerate(dtypes)}
     constants = dict(info.constants)
     signature.update(dict.fromkeys(constants, "constexpr"))
     source = ASTSource(
         fn=getattr(module, info.name),
         signature=signature,
         constexprs={(list(signature).index(name),): value for name, value in constants.items()},
+        attrs={(number,): [["tt.divisibility", ALIGNMENT]] for number in sorted(aligned)},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax
@@ -38,4 +60,7 @@ def compile_cubin(module: ModuleType, info: KernelInfo, types: dict[str, TensorT
             target=GPUTarget("cuda", capability, 32),
             options={"num_warps": info.num_warps, "num_stages": info.num_stages, "enable_fp_fusion": True},
         )
-    return compiled.asm["cubin"]
+    made = compiled.metadata
+    if made.global_scratch_size or made.num_ctas != 1:
+        raise UnsupportedKernel(f"kernel {info.name} needs scratch memory or a cluster of blocks")
+    return Cubin(compiled.asm["cubin"], made.name, made.shared, made.num_warps)

@@ -1,0 +1,334 @@
+"""Eager, torch.compile and stagefold on one NVIDIA GPU, in one run: time of a step, first call, peak memory, error.
+
+    python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
+
+A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
+median of wall-clock times of many steps, the device synchronised around each round. `err` is the largest relative error
+of the result (and of the gradients) against eager in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import stagefold
+
+
+@dataclass(frozen=True)
+class Case:
+    """make(): (module or function, inputs in float32 or integers), on the CPU."""
+
+    make: Callable[[], tuple[Any, tuple[Any, ...]]]
+    training: bool = False
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(name: str, *, training: bool = False) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    def register(make: Callable[[], Any]) -> Callable[[], Any]:
+        CASES[name] = Case(make)
+        if training:
+            CASES[f"{name} train"] = Case(make, training=True)
+        return make
+
+    return register
+
+
+@case("add 1024")
+def _add() -> Any:
+    return (lambda a, b: a + b), (torch.randn(1024), torch.randn(1024))
+
+
+@case("pairs 16")
+def _pairs() -> Any:
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList(nn.Parameter(torch.randn(16, 16) / 4) for _ in range(20))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for weight in self.weights:
+                x = torch.relu(x @ weight)
+            return x
+
+    return Pairs(), (torch.randn(16, 16),)
+
+
+@case("pointwise 64M")
+def _pointwise() -> Any:
+    return (lambda a, b: torch.tanh(a * 2 + b) * torch.sigmoid(b)), (torch.randn(64 << 20), torch.randn(64 << 20))
+
+
+@case("softmax 16k x 4k", training=True)
+def _softmax() -> Any:
+    return (lambda x: torch.softmax(x * 1.5, -1)), (torch.randn(16384, 4096),)
+
+
+@case("layer norm 32k x 1k", training=True)
+def _layer_norm() -> Any:
+    norm = nn.LayerNorm(1024)
+    return norm, (torch.randn(32768, 1024),)
+
+
+@case("rms norm 32k x 4k", training=True)
+def _rms_norm() -> Any:
+    weight = nn.Parameter(torch.ones(4096))
+
+    class RMSNorm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+    return RMSNorm(), (torch.randn(32768, 4096),)
+
+
+@case("bias gelu 8k x 16k", training=True)
+def _bias_gelu() -> Any:
+    return (lambda x, b: F.gelu(x + b)), (torch.randn(8192, 16384), torch.randn(16384))
+
+
+@case("cross entropy 8k x 50k", training=True)
+def _cross_entropy() -> Any:
+    return (lambda x, y: F.cross_entropy(x, y)), (torch.randn(8192, 50304), torch.randint(0, 50304, (8192,)))
+
+
+@case("column sum 64k x 1k")
+def _column_sum() -> Any:
+    return (lambda x: (x * 2).sum(0)), (torch.randn(65536, 1024),)
+
+
+@case("total sum 64M")
+def _total() -> Any:
+    return (lambda x: (x * x).sum()), (torch.randn(64 << 20),)
+
+
+@case("transpose add 8k")
+def _transpose() -> Any:
+    return (lambda x, y: x.t() + y), (torch.randn(8192, 8192), torch.randn(8192, 8192))
+
+
+@case("batch norm relu 64x256x56x56", training=True)
+def _batch_norm() -> Any:
+    return nn.Sequential(nn.BatchNorm2d(256), nn.ReLU()), (torch.randn(64, 256, 56, 56),)
+
+
+def _transformer(name: str, batch: int, length: int, **sizes: Any) -> Any:
+    import transformers
+
+    config = getattr(transformers, f"{name[0]}Config")(**sizes)
+    model = getattr(transformers, name[1])(config)
+    return model, (torch.randint(0, config.vocab_size, (batch, length)),)
+
+
+@case("bert base 8x512", training=True)
+def _bert() -> Any:
+    return _transformer(("Bert", "BertModel"), 8, 512, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+_GPT2 = {"use_cache": False, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+
+@case("gpt2 8x512", training=True)
+def _gpt2() -> Any:
+    return _transformer(("GPT2", "GPT2LMHeadModel"), 8, 512, **_GPT2)
+
+
+@case("gpt2 1x64")
+def _gpt2_small() -> Any:
+    return _transformer(("GPT2", "GPT2LMHeadModel"), 1, 64, **_GPT2)
+
+
+@case("llama 4x1024", training=True)
+def _llama() -> Any:
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 12, "num_attention_heads": 16}
+    return _transformer(("Llama", "LlamaForCausalLM"), 4, 1024, use_cache=False, vocab_size=32000, **sizes)
+
+
+def _timm(name: str, batch: int) -> Any:
+    import timm
+
+    return timm.create_model(name, pretrained=False), (torch.randn(batch, 3, 224, 224),)
+
+
+@case("resnet50 32", training=True)
+def _resnet() -> Any:
+    return _timm("resnet50", 32)
+
+
+@case("convnext_tiny 32", training=True)
+def _convnext() -> Any:
+    return _timm("convnext_tiny", 32)
+
+
+@case("vit_base 32", training=True)
+def _vit() -> Any:
+    return _timm("vit_base_patch16_224", 32)
+
+
+@case("mobilenetv3 32", training=True)
+def _mobilenet() -> Any:
+    return _timm("mobilenetv3_large_100", 32)
+
+
+def first_tensor(result: Any) -> torch.Tensor:
+    """The tensor that a result begins with."""
+    return (
+        result
+        if isinstance(result, torch.Tensor)
+        else next(iter(result.values() if hasattr(result, "values") else result))
+    )
+
+
+def stepper(call: Any, inputs: tuple[Any, ...], training: bool) -> Callable[[], torch.Tensor]:
+    """One step."""
+    if not training:
+
+        def step() -> torch.Tensor:
+            with torch.no_grad():
+                return first_tensor(call(*inputs))
+
+    else:
+        leaves = [x for x in inputs if x.requires_grad]
+        owner = getattr(call, "__self__", call)
+        parameters = list(owner.parameters()) if isinstance(owner, nn.Module) else []
+
+        def step() -> torch.Tensor:
+            for leaf in (*leaves, *parameters):
+                leaf.grad = None
+            result = first_tensor(call(*inputs))
+            result.float().sum().backward()
+            return result
+
+    return step
+
+
+def gradients(call: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Those of the last step."""
+    owner = call if isinstance(call, nn.Module) else None
+    leaves = [*inputs, *(owner.parameters() if owner is not None else ())]
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
+    """The largest relative error, by norms."""
+    worst = 0.0
+    for a, b in zip(found, exact, strict=True):
+        worst = max(worst, float((a.double() - b).norm() / (b.norm() + 1e-30)))
+    return worst
+
+
+def timed(step: Callable[[], Any], count: int) -> float:
+    """Seconds of one step, of a round of `count`."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def run(name: str, dtype: torch.dtype, engines: dict[str, Callable[[Any], Any]], seconds: float) -> None:
+    """Print one case."""
+    one = CASES[name]
+    torch.manual_seed(0)
+    original, inputs = one.make()
+    cast = [x.cuda().to(dtype) if x.is_floating_point() else x.cuda() for x in inputs]
+    needs = one.training and not isinstance(original, nn.Module)
+    if isinstance(original, nn.Module):
+        original = original.cuda().to(dtype).train(one.training)
+        needs = one.training and cast[0].is_floating_point()
+    results, steps, first, peak = {}, {}, {}, {}
+    for engine, wrap in engines.items():
+        given = tuple(x.detach().clone().requires_grad_(needs and x.is_floating_point()) for x in cast)
+        module = copy.deepcopy(original) if isinstance(original, nn.Module) else original
+        gc.collect()
+        torch.cuda.empty_cache()
+        try:
+            call = wrap(module)
+            step = stepper(call, given, one.training)
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            step()
+            torch.cuda.synchronize()
+            first[engine] = time.perf_counter() - start
+            timed(step, 3)
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            result = step().detach().clone()
+            torch.cuda.synchronize()
+            peak[engine] = torch.cuda.max_memory_allocated() - before
+            results[engine] = [result, *(gradients(module, given) if one.training else ())]
+            steps[engine] = step
+        except Exception as failure:
+            print(f"  {engine}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
+    exact = exact_result(original, cast, one.training, needs, dtype)
+    base = timed(steps["eager"], 3)
+    count = max(3, min(200, int(seconds / 7 / base)))
+    rounds: dict[str, list[float]] = {engine: [] for engine in steps}
+    for _ in range(7):
+        for engine, step in steps.items():
+            rounds[engine].append(timed(step, count))
+    middle = {engine: statistics.median(values) for engine, values in rounds.items()}
+    for engine, value in middle.items():
+        err = "" if exact is None else f"err {error(results[engine], exact):.1e}"
+        print(
+            f"{name:28s} {engine:16s} {value * 1e6:10.1f} us  eager/it {middle['eager'] / value:5.2f}"
+            f"  first {first[engine]:6.2f} s  peak {peak[engine] / 2**20:8.1f} MiB  {err}",
+            flush=True,
+        )
+
+
+def exact_result(original: Any, cast: list[Any], training: bool, needs: bool, dtype: torch.dtype) -> Any:
+    """Result and gradients in float64; None where that does not fit or is not supported."""
+    given = tuple(
+        x.detach().double().requires_grad_(needs) if x.is_floating_point() else x.detach().clone() for x in cast
+    )
+    module = copy.deepcopy(original).double() if isinstance(original, nn.Module) else original
+    try:
+        result = stepper(module, given, training)().detach()
+    except (RuntimeError, NotImplementedError) as failure:
+        print(f"  no float64: {str(failure)[:100]}")
+        return None
+    return [result, *(gradients(module, given) if training else ())]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--modes", nargs="*", default=["default"])
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each engine of a case")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(CASES))
+        return
+    engines: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f}
+    for mode in arguments.modes:
+        suffix = "" if mode == "default" else f" {mode}"
+        if not arguments.no_peer:
+            engines[f"torch{suffix}"] = lambda f, mode=mode: torch.compile(f, mode=mode)
+        engines[f"ours{suffix}"] = lambda f, mode=mode: stagefold.compile(f, mode=mode)
+    for name in arguments.cases or CASES:
+        torch._dynamo.reset()
+        run(name, getattr(torch, arguments.dtype), engines, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Attention by the fused kernels of a CUDA device, chosen as eager torch chooses on the same machine.
+
+    kernel     forward -> results                                  also takes
+    flash      out, logsumexp, -, -, -, -, seed, offset, -          grouped heads; no mask
+    efficient  out, logsumexp, -, -                                 a mask, added to the scores
+    cudnn      out, logsumexp, -, -, -, -, seed, offset, -          a mask
+
+Without dropout, which the op that stands for attention in a trace does not know. Results "-" are not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from absint import Meta
+from absint.meta import contiguous
+from absint.strides import preserve_stride
+from stagewire.graph import Ref
+
+if TYPE_CHECKING:
+    from aotgrad.tracer.mode import TraceMode
+
+__all__ = ["Fused", "choose", "fused_backward", "fused_forward"]
+
+_KERNELS = {1: "flash", 2: "efficient", 3: "cudnn"}
+"""By `at::SDPBackend`; 0 is the written-out form."""
+
+
+class Fused(NamedTuple):
+    """A forward in the trace: its kernel, and the results that the backward takes beside the output.
+
+    rest: (seed, offset) of the random stream; none where the backward asks for none.
+    """
+
+    kernel: str
+    logsumexp: Ref
+    rest: tuple[Ref, ...]
+
+
+class Operands(NamedTuple):
+    """Query, key and value (batch, heads, length, width), the mask to be added to the scores, and the numbers."""
+
+    query: Ref
+    key: Ref
+    value: Ref
+    mask: Ref | None
+    is_causal: bool
+    scale: float
+
+
+def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float) -> str | None:
+    """The kernel that eager would take for such tensors here; None for none, or where the device is not there."""
+    query, key, _ = metas
+    if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
+        return None
+    if 0 in query.shape or 0 in key.shape or (mask is not None and mask.dtype != query.dtype):
+        return None
+    stand_ins = [_real(meta).requires_grad_() for meta in metas]
+    added = None if mask is None else _real(mask)
+    grouped = query.shape[1] != key.shape[1]
+    number = torch._fused_sdp_choice(*stand_ins, added, 0.0, is_causal, scale=scale, enable_gqa=grouped)
+    kernel = _KERNELS.get(int(number))
+    if kernel == "flash" and query.shape[-1] % 8:
+        return None  # eager pads the width for it
+    if kernel == "efficient" and (grouped or (mask is not None and mask.shape[-1] % 16)):
+        return None  # eager repeats the heads, pads the mask
+    return kernel
+
+
+def _real(meta: Meta) -> torch.Tensor:
+    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
+
+
+def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, Fused]:
+    """Record the forward; the output, and what its backward needs."""
+    metas = mode.recorder.metas
+    query, value = metas[given.query.name], metas[given.value.name]
+    batch, heads, length, _ = query.shape
+    rows = contiguous((batch, heads, length), torch.float32, query.device)
+    shape = (batch, heads, length, value.shape[-1])
+    named = {"scale": given.scale}
+    tensors = (given.query, given.key, given.value)
+    if kernel == "efficient":
+        padded = contiguous((batch, heads, -(-length // 32) * 32), torch.float32, query.device)
+        args = (*tensors, _whole_mask(mode, given, shape), True, 0.0, given.is_causal)
+        types = (_by_length(shape, query), padded, None, None)
+        found = mode.recorder.record("aten._scaled_dot_product_efficient_attention.default", args, named, types)
+        return found[0], Fused(kernel, found[1], ())
+    if kernel == "flash":
+        seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
+        types = (_by_length(shape, query), rows, None, None, None, None, seed, offset, None)
+        args = (*tensors, 0.0, given.is_causal, False)
+        found = mode.recorder.record("aten._scaled_dot_product_flash_attention.default", args, named, types)
+        return found[0], Fused(kernel, found[1], found[6:8])
+    seed = contiguous((), torch.int64, query.device)
+    last = contiguous((batch, heads, length, 1), torch.float32, query.device)
+    types = (_as_laid_out(shape, query), last, None, None, None, None, seed, seed, None)
+    args = (*tensors, given.mask, True, 0.0, given.is_causal, False)
+    found = mode.recorder.record("aten._scaled_dot_product_cudnn_attention.default", args, named, types)
+    return found[0], Fused(kernel, found[1], found[6:8])
+
+
+def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, out: Ref) -> tuple[Ref, Ref, Ref]:
+    """Record the backward; the gradients of query, key and value."""
+    metas = [mode.recorder.metas[ref.name] for ref in (given.query, given.key, given.value)]
+    tensors = (grad, given.query, given.key, given.value)
+    lengths = (metas[0].shape[2], metas[1].shape[2])
+    named = {"scale": given.scale}
+    by_length = tuple(_by_length(meta.shape, meta) for meta in metas)
+    target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
+    if fused.kernel == "efficient":
+        mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
+        args = (*tensors, mask, out, fused.logsumexp, None, None, 0.0, [True, True, True, False], given.is_causal)
+        found = mode.recorder.record(target, args, named, (*by_length, None))
+    elif fused.kernel == "flash":
+        args = (*tensors, out, fused.logsumexp, None, None, *lengths, 0.0, given.is_causal, *fused.rest)
+        found = mode.recorder.record(target, args, named, by_length)
+    else:
+        args = (*tensors, out, fused.logsumexp, *fused.rest, given.mask, None, None, *lengths, 0.0, given.is_causal)
+        found = mode.recorder.record(target, args, named, tuple(_as_laid_out(meta.shape, meta) for meta in metas))
+    return found[0], found[1], found[2]
+
+
+def _by_length(shape: tuple[int, ...], like: Meta) -> Meta:
+    """(batch, heads, length, width) in memory of (batch, length, heads, width)."""
+    batch, heads, length, width = shape
+    return Meta(shape, (heads * length * width, width, heads * width, 1), like.dtype, like.device)
+
+
+def _as_laid_out(shape: tuple[int, ...], like: Meta) -> Meta:
+    """In memory of the same order as `like`, if it has its shape."""
+    if shape != like.shape:
+        return _by_length(shape, like)
+    return Meta(shape, preserve_stride(like.shape, like.stride), like.dtype, like.device)
+
+
+def _whole_mask(mode: TraceMode, given: Operands, shape: tuple[int, ...]) -> Ref | None:
+    """The mask for every head, as the memory-efficient kernel takes it."""
+    if given.mask is None:
+        return None
+    size = [*shape[:3], mode.recorder.metas[given.mask.name].shape[-1]]
+    return mode.emit(torch.ops.aten.expand.default, (given.mask, size), {})
