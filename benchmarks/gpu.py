@@ -3,8 +3,8 @@
     python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
 
 A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
-median of wall-clock times of many steps, the device synchronised around each round. `err` is the largest relative error
-of the result (and of the gradients) against eager in float64.
+median of wall-clock times of many steps, the device synchronised around each round. `err` is the relative error of the
+result, and of the gradients together, against eager in float64.
 """
 
 from __future__ import annotations
@@ -217,19 +217,21 @@ def stepper(call: Any, inputs: tuple[Any, ...], training: bool) -> Callable[[], 
     return step
 
 
-def gradients(call: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor]:
-    """Those of the last step."""
+def gradients(call: Any, inputs: tuple[Any, ...]) -> list[torch.Tensor | None]:
+    """Those of the last step; None for what it did not reach."""
     owner = call if isinstance(call, nn.Module) else None
-    leaves = [*inputs, *(owner.parameters() if owner is not None else ())]
-    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+    return [leaf.grad for leaf in (*inputs, *(owner.parameters() if owner is not None else ()))]
 
 
-def error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
-    """The largest relative error, by norms."""
-    worst = 0.0
-    for a, b in zip(found, exact, strict=True):
-        worst = max(worst, float((a.double() - b).norm() / (b.norm() + 1e-30)))
-    return worst
+def error(found: list[Any], exact: list[Any]) -> str:
+    """Relative errors, by norms, of the result and of all gradients together."""
+    squares = [[0.0, 0.0], [0.0, 0.0]]
+    for place, (a, b) in enumerate(zip(found, exact, strict=True)):
+        if b is not None:
+            row = squares[place > 0]
+            row[0] += float((a.double() - b).square().sum())
+            row[1] += float(b.square().sum())
+    return " ".join(f"{(off / size) ** 0.5:.1e}" for off, size in squares if size)
 
 
 def timed(step: Callable[[], Any], count: int) -> float:
@@ -285,7 +287,7 @@ def run(name: str, dtype: torch.dtype, engines: dict[str, Callable[[Any], Any]],
             rounds[engine].append(timed(step, count))
     middle = {engine: statistics.median(values) for engine, values in rounds.items()}
     for engine, value in middle.items():
-        err = "" if exact is None else f"err {error(results[engine], exact):.1e}"
+        err = "" if exact is None else f"err {error(results[engine], exact)}"
         print(
             f"{name:28s} {engine:16s} {value * 1e6:10.1f} us  eager/it {middle['eager'] / value:5.2f}"
             f"  first {first[engine]:6.2f} s  peak {peak[engine] / 2**20:8.1f} MiB  {err}",

@@ -20,9 +20,7 @@ def home_of(node: Node) -> torch.device | None:
 
 def device_of(capture: Capture) -> torch.device | None:
     """That of a whole program; None for a program of several devices."""
-    return _one(
-        value for values in (capture.graph.inputs, *(n.results for n in capture.graph.nodes)) for value in values
-    )
+    return _one((*capture.graph.inputs, *(value for node in capture.graph.nodes for value in node.results)))
 
 
 def _one(values: Iterable[Value]) -> torch.device | None:

@@ -125,7 +125,7 @@ def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, ou
 
 def _by_length(shape: tuple[int, ...], like: Meta) -> Meta:
     """(batch, heads, length, width) in memory of (batch, length, heads, width)."""
-    batch, heads, length, width = shape
+    _, heads, length, width = shape
     return Meta(shape, (heads * length * width, width, heads * width, 1), like.dtype, like.device)
 
 

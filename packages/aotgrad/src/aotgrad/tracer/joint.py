@@ -32,7 +32,7 @@ from aotgrad.tracer.stand_ins import Row, noted_functions, refuse_lost_gradients
 from aotgrad.tracer.values import DATA, Memory, Traced
 from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
-from stagewire.graph import Graph, Ref, Value
+from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.tensors import Constant
 from stagewire.types import TensorType
 

@@ -3,7 +3,8 @@
     @triton.jit
     def kernel(buffer*, XBLOCK, RBLOCK):        one program: XBLOCK points of the flattened outer axes
         section without inner axes -> statements on [XBLOCK, 1]
-        section with inner axes    -> statements on [XBLOCK, RBLOCK], in one tile (persistent) or a loop of tiles
+        section with inner axes    -> statements on [XBLOCK, RBLOCK], in one tile (persistent) or a loop of tiles;
+                                      or the tile of the program's second number (see `plan.py`)
 
 Values of the outer scope are [XBLOCK, 1], values of a section [XBLOCK, RBLOCK]; Triton broadcasts between the two.
 """
@@ -11,10 +12,10 @@ Values of the outer scope are [XBLOCK, 1], values of a section [XBLOCK, RBLOCK];
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, expression, literal
+from codegen.triton.plan import POINTWISE_TILE, Plan, points
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -33,48 +34,10 @@ from stagewire.loop import (
 )
 from stagewire.types import TensorType
 
-PERSISTENT_LIMIT = 4096
-"""Rows up to this many elements are reduced in one tile."""
-
-LOOP_TILE = 2048
-POINTWISE_TILE = 1024
 INDEX_32_LIMIT = 2**31 - 1
 
 X = frozenset("x")
 XR = frozenset("xr")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """XBLOCK and RBLOCK of a kernel, both powers of two."""
-
-    outer: int
-    inner: int
-
-
-def power_of_two(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
-def points(axes: tuple[Axis, ...]) -> int:
-    """The number of points of a loop nest; symbolic sizes are refused."""
-    for axis in axes:
-        if not isinstance(axis.size, int):
-            raise UnsupportedKernel(f"axis {axis.name} has the symbolic size {axis.size}")
-    return prod(axis.size for axis in axes)  # type: ignore[misc]
-
-
-def choose_tile(kernel: Kernel) -> Tile:
-    """Wide tiles for pointwise kernels, whole rows for reductions that fit, else a looped tile."""
-    outer = points(kernel.axes)
-    inner = max((points(section.axes) for section in kernel.sections if section.axes), default=0)
-    if inner == 0:
-        return Tile(min(POINTWISE_TILE, power_of_two(outer)), 1)
-    if inner <= PERSISTENT_LIMIT:
-        row = power_of_two(inner)
-        return Tile(max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
-    return Tile(1, LOOP_TILE)
 
 
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
@@ -90,14 +53,15 @@ def value_dtypes(kernel: Kernel) -> dict[str, str]:
     return dtypes
 
 
-def emit_kernel(kernel: Kernel, parameters: tuple[str, ...], types: dict[str, TensorType]) -> str:
+def emit_kernel(plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType]) -> str:
     """The text of the kernel; `parameters` are its buffers in order."""
-    return _Emitter(kernel, parameters, types).emit()
+    return _Emitter(plan.kernel, plan, parameters, types).emit()
 
 
 @dataclass
 class _Emitter:
     kernel: Kernel
+    plan: Plan
     parameters: tuple[str, ...]
     types: dict[str, TensorType]
     lines: list[str] = field(default_factory=list)
@@ -113,7 +77,6 @@ class _Emitter:
         ]
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
         self.dtypes = value_dtypes(self.kernel)
-        self.tile = choose_tile(self.kernel)
         self.wide = self.needs_64_bits()
         outer = points(self.kernel.axes)
         offset = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
@@ -158,11 +121,13 @@ class _Emitter:
             self.statements(section, X)
             return
         count = points(section.axes)
+        if self.plan.kind == "tiled":
+            self.inner("tl.program_id(1) * RBLOCK", section.axes)
+            self.statements(section, XR)
+            return
         reductions = [s for s in section.statements if isinstance(s, Reduce)]
-        if count <= self.tile.inner:
-            self.put("r = tl.arange(0, RBLOCK)[None, :]")
-            self.put(f"rmask = r < {count}")
-            self.split("r", section.axes)
+        if count <= self.plan.inner:
+            self.inner("", section.axes)
             self.statements(section, XR)
             for reduction in reductions:
                 self.fold(reduction, self.masked(reduction, "xmask & rmask"))
@@ -170,15 +135,20 @@ class _Emitter:
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
         self.put(f"for base in range(0, {count}, RBLOCK):")
         self.indent = "        "
-        self.put("r = base + tl.arange(0, RBLOCK)[None, :]" + (".to(tl.int64)" if self.wide else ""))
-        self.put(f"rmask = r < {count}")
-        self.split("r", section.axes)
+        self.inner("base", section.axes)
         self.statements(section, XR)
         for reduction in reductions:
             self.accumulate(reduction, accumulators[id(reduction)])
         self.indent = "    "
         for reduction in reductions:
             self.fold(reduction, accumulators[id(reduction)])
+
+    def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
+        """The inner points of one tile, and the axes that they stand for."""
+        wide = ".to(tl.int64)" if self.wide and start else ""
+        self.put(f"r = {start}{' + ' if start else ''}tl.arange(0, RBLOCK)[None, :]{wide}")
+        self.put(f"rmask = r < {points(axes)}")
+        self.split("r", axes)
 
     # statements
 

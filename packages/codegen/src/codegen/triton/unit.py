@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from codegen.errors import MalformedLoop, UnsupportedKernel
-from codegen.triton.emit import Tile, choose_tile, emit_kernel, points
+from codegen.triton.emit import emit_kernel
+from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.wrapper import write_instructions
 from stagewire.loop import Kernel, Load, LoopGraph, Store
@@ -25,10 +26,11 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         devices = sorted({types[name].device for name in parameters})
         if len(devices) > 1:
             raise UnsupportedKernel(f"kernel {step.name} works on several devices: {', '.join(devices)}")
-        body = emit_kernel(step, parameters, types)
+        tiles = plan(step)
+        body = emit_kernel(tiles, parameters, types)
         key = body.replace(f"def {step.name}(", "def (", 1) + repr([types[name].dtype for name in parameters])
         if key not in functions:
-            functions[key] = kernel_info(step, parameters)
+            functions[key] = kernel_info(tiles, parameters)
             texts.append(body)
         launches[step.name] = Launch(functions[key].name, parameters)
     missing = [name for name in graph.inputs if name not in types]
@@ -51,20 +53,7 @@ def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
 
 
-def kernel_info(kernel: Kernel, parameters: tuple[str, ...]) -> KernelInfo:
+def kernel_info(tiles: Plan, parameters: tuple[str, ...]) -> KernelInfo:
     """Grid, block sizes and warps of a kernel."""
-    tile = choose_tile(kernel)
-    grid = -(-points(kernel.axes) // tile.outer)
-    return KernelInfo(
-        kernel.name,
-        parameters,
-        grid=(grid,),
-        constants=(("XBLOCK", tile.outer), ("RBLOCK", tile.inner)),
-        num_warps=warps(tile),
-    )
-
-
-def warps(tile: Tile) -> int:
-    """About eight elements a thread, between one warp and sixteen."""
-    elements = tile.outer * tile.inner
-    return max(1, min(16, elements // 256))
+    blocks = (("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
+    return KernelInfo(tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=tiles.warps)

@@ -23,14 +23,15 @@ class SplitReductions:
     LeVeque 1979), all parts being of one size.
 
     points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
-    the outer points, which are then handled many at a time. shortest: the least loop that is left to a part. CPUs split
-    loops among their threads themselves.
+    the outer points, which are then handled many at a time. shortest: the least loop that is left to a part (and the
+    same for columns). CPUs split loops among their threads themselves.
     """
 
     name = "split_reductions"
     points: int = 1024
-    columns: int = 16384
+    columns: int = 32768
     shortest: int = 1024
+    shortest_column: int = 128
 
     def run(self, schedule: Schedule) -> Schedule:
         state = _State(dict(schedule.buffers), Names(schedule.fresh))
@@ -54,16 +55,17 @@ class SplitReductions:
         stores = any(isinstance(s, Write) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
-        along_rows = _runs_along_rows(looped[0], state)
-        choice = self._choose(nest, looped[0], self.points if along_rows else self.columns)
+        along_rows = _runs_along_rows(nest, looped[0], state)
+        choice = self._choose(nest, looped[0], along_rows)
         return None if choice is None else _halves(nest, reduces, *choice, along_rows, state)
 
-    def _choose(self, nest: Nest, block: Block, points: int) -> tuple[Axis, int] | None:
+    def _choose(self, nest: Nest, block: Block, along_rows: bool) -> tuple[Axis, int] | None:
         """The inner axis to split and into how many parts, if that is worth two kernels."""
+        points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
         outer, inner = _points(nest.axes), _points(block.axes)
         if outer is None or inner is None or not 0 < outer < points:
             return None
-        wanted = min(-(-points // outer), inner // self.shortest)
+        wanted = min(-(-points // outer), inner // shortest)
         if wanted < 2:
             return None
         for axis in block.axes:
@@ -90,15 +92,18 @@ def _points(axes: tuple[Axis, ...]) -> int | None:
     return count
 
 
-def _runs_along_rows(block: Block, state: _State) -> bool:
-    """Whether any load is contiguous along an axis of the loop."""
-    axes = {axis.name for axis in block.axes}
+def _runs_along_rows(nest: Nest, block: Block, state: _State) -> bool:
+    """Whether memory runs along the loop: most loads do that vary with both the loop and the outer points."""
+    inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
+    rows = columns = 0
     for statement in block.statements:
         if isinstance(statement, Read):
             offset = ix.linear(statement.coordinates, state.buffers[statement.buffer].type.stride)
-            if any(term.coefficient == 1 and getattr(term.atom, "name", None) in axes for term in offset.terms):
-                return True
-    return False
+            steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
+            is_shared = outer and not outer & set(steps)  # by all outer points
+            rows += not is_shared and any(steps.get(name) == 1 for name in inner)
+            columns += any(steps.get(name) == 1 for name in outer)
+    return rows >= columns and rows > 0
 
 
 def _is_on_gpu(nest: Nest, state: _State) -> bool:

@@ -1,0 +1,130 @@
+"""How a loop kernel is cut into tiles, from its access patterns.
+
+row      the inner loop runs along memory: whole rows where they fit in a tile, else a loop of tiles
+column   the outer loop does: a few inner points of many outer ones at a time
+tiled    no inner loop, and memory runs along one axis here, along another there: a two-dimensional grid
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from msgspec.structs import replace
+
+from codegen.errors import UnsupportedKernel
+from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
+
+PERSISTENT_LIMIT = 4096
+"""Rows up to this many elements are reduced in one tile."""
+
+LOOP_TILE = 2048
+POINTWISE_TILE = 1024
+SQUARE = 64
+"""Sides of the tiles of columns and of transposed accesses."""
+
+MANY = 264
+"""Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two."""
+
+    kernel: Kernel
+    kind: Literal["row", "column", "tiled"]
+    outer: int
+    inner: int
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The numbers of programs."""
+        columns = -(-points(self.kernel.axes) // self.outer)
+        if self.kind != "tiled":
+            return (columns,)
+        return (columns, -(-points(self.kernel.sections[0].axes) // self.inner))
+
+    @property
+    def warps(self) -> int:
+        """About eight elements a thread, between one warp and sixteen."""
+        return max(1, min(16, self.outer * self.inner // (512 if self.kind != "row" else 256)))
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def points(axes: tuple[Axis, ...]) -> int:
+    """The number of points of a loop nest; symbolic sizes are refused."""
+    for axis in axes:
+        if not isinstance(axis.size, int):
+            raise UnsupportedKernel(f"axis {axis.name} has the symbolic size {axis.size}")
+    return prod(axis.size for axis in axes)  # type: ignore[misc]
+
+
+def plan(kernel: Kernel) -> Plan:
+    """The tiles of a kernel of static sizes."""
+    outer = points(kernel.axes)
+    inner = max((points(section.axes) for section in kernel.sections if section.axes), default=0)
+    if inner == 0:
+        return _tiled(kernel) or Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
+    if _runs_along_columns(kernel):
+        width = min(SQUARE, power_of_two(outer))
+        while width > 16 and -(-outer // width) < MANY:
+            width //= 2
+        return Plan(kernel, "column", width, min(SQUARE, power_of_two(inner)))
+    if inner <= PERSISTENT_LIMIT:
+        row = power_of_two(inner)
+        return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
+    return Plan(kernel, "row", 1, LOOP_TILE)
+
+
+def _accesses(section: Section) -> Iterator[Index]:
+    return (statement.index for statement in section.statements if isinstance(statement, Load | Store))
+
+
+def _step(index: Index, axis: Axis) -> int | None:
+    """By how much an index grows along an axis; None where that is not one number."""
+    steps = [term.coefficient for term in index.terms if term.atom == AxisAtom(axis.name)]
+    step = sum(steps) if steps else 0  # type: ignore[arg-type]
+    return step if isinstance(step, int) else None
+
+
+def _runs_along_columns(kernel: Kernel) -> bool:
+    """Whether more accesses of the inner loops are contiguous along the outer loop than along the inner one."""
+    if not kernel.axes:
+        return False
+    fast, rows, columns = kernel.axes[-1], 0, 0
+    for section in kernel.sections:
+        for index in _accesses(section) if section.axes else ():
+            across, along = _step(index, fast), _step(index, section.axes[-1])
+            rows += along == 1 and across != 0
+            columns += across == 1 and along != 0
+    return columns > rows
+
+
+def _tiled(kernel: Kernel) -> Plan | None:
+    """A pointwise kernel with its fastest axis as an inner one, if some access runs along another axis."""
+    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
+        return None
+    *others, fast = kernel.axes
+    turned = [
+        axis
+        for axis in others
+        if any(
+            _step(index, axis) == 1 and _step(index, fast) not in (0, 1)
+            for section in kernel.sections
+            for index in _accesses(section)
+        )
+    ]
+    if not turned or min(int(fast.size), int(turned[-1].size)) < 16:  # type: ignore[arg-type]
+        return None
+    if int(fast.size) > SQUARE * 65535:  # type: ignore[arg-type]
+        return None  # more than the second number of a program may be
+    axes = (*(axis for axis in others if axis is not turned[-1]), turned[-1])
+    sections = tuple(Section((fast,), section.statements) for section in kernel.sections)
+    made = replace(kernel, axes=axes, sections=sections)
+    return Plan(made, "tiled", min(SQUARE, power_of_two(points(axes))), min(SQUARE, power_of_two(points((fast,)))))
