@@ -10,6 +10,7 @@ import torch
 import stagefold
 from codegen.cpp.compiler import Compiler, find_compiler, run_compiler
 from codegen.load import load
+from codegen.runtime.library import LAUNCH_FAILED, raise_status
 from codegen.stage import Codegen, Options
 from stagewire.loop import Loop
 from stagewire.parser import parse_document
@@ -128,6 +129,10 @@ def CG010(folder: Path) -> None:
 
 def CG011(folder: Path) -> None:
     load(calling("aten.exp.default", "f64[4]").forward, folder)(torch.ones(4))
+
+
+def CG012() -> None:
+    raise_status(LAUNCH_FAILED | 700)  # what the native executor reports after CUDA_ERROR_ILLEGAL_ADDRESS
 
 
 def CG020() -> None:

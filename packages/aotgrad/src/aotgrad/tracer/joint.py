@@ -7,6 +7,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from msgspec.structs import replace
