@@ -53,7 +53,7 @@ def test_a_trigger_of_another_code_is_found() -> None:
 
 
 def test_a_code_of_two_classes_is_found() -> None:
-    clash = type("Clash", (SECTIONS[0].classes["SW001"],), {"__module__": "stagewire.errors"})
+    clash = type("Clash", (SECTIONS[0].classes["SW001"],), {"__module__": "stagewire.errors", "code": "SW001"})
     with pytest.raises(ValueError, match="SW001 belongs to Clash and to DecodeError"):
         error_docs.codes("stagewire")
     del clash
