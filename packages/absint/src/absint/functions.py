@@ -3,6 +3,8 @@
 apply    ::= name(*operands, captured)          captured: a tuple, which autograd does not look into
 forward  ::= run keep return                    the kept values are saved tensors, then plain ones
 backward ::= run return
+
+A function with a transform is what `absint.transforms` makes of its graph.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from torch.autograd.function import once_differentiable
 
 from absint.errors import UnknownTarget
 from absint.targets import resolve
+from absint.transforms import apply_transform
 from absint.wire import from_arg
-from stagewire.capture import CUSTOM, CustomFunction
+from stagewire.capture import CUSTOM, CustomFunction, Transform
 from stagewire.graph import Graph, Node
 
 __all__ = ["custom_functions", "function_of", "run_graph", "tensor_leaves"]
@@ -33,6 +36,24 @@ def custom_functions(functions: tuple[CustomFunction, ...]) -> dict[str, Callabl
 
 
 def _callable(function: CustomFunction, known: Functions) -> Callable[..., Any]:
+    if function.transform is not None:
+        return _transformed(function, function.transform, known)
+    return _differentiable(function, known)
+
+
+def _transformed(function: CustomFunction, transform: Transform, known: Functions) -> Callable[..., Any]:
+    def apply(*arguments: Any) -> tuple[Any, ...]:
+        *operands, captured = arguments
+
+        def body(*given: Any) -> tuple[Any, ...]:
+            return run_graph(function.forward, (*given, *captured), known)
+
+        return apply_transform(transform, body, tuple(operands))
+
+    return apply
+
+
+def _differentiable(function: CustomFunction, known: Functions) -> Callable[..., Any]:
     def forward(ctx: Any, *arguments: Any) -> tuple[Any, ...]:
         *operands, captured = arguments
         outputs = run_graph(function.forward, (*operands, *captured), known)

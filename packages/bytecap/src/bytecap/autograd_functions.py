@@ -73,6 +73,8 @@ class Context:
 
 def apply_function(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Value:
     """`cls.apply(*args)`."""
+    if tracer.graph.is_transformed:
+        raise UnsupportedCall("a torch.autograd.Function under a transform of torch.func")
     if kwargs:
         raise tracer.raises(TypeError, "apply() takes no keyword arguments")
     return _Application(tracer, cls, list(args)).run()

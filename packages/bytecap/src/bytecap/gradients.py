@@ -32,6 +32,8 @@ def autograd_grad(
     tracer: Tracer, outputs: Value, inputs: Value, grad_outputs: Value = NONE, *rest: Value, **named: Value
 ) -> Value:
     """`torch.autograd.grad(...)`."""
+    if tracer.graph.is_transformed:
+        raise UnsupportedCall("torch.autograd.grad under a transform of torch.func")
     given = {**dict(zip(_OPTIONS, rest, strict=False)), **named}
     options = {name: value.concrete() for name, value in given.items()}
     if not options.pop("only_inputs", True) or options.get("is_grads_batched"):

@@ -23,15 +23,17 @@ class GraphBuilder:
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use. made: inputs that the replacement makes; they stand behind the others.
+    use. made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of
+    a function under a transform of torch.func.
     """
 
-    def __init__(self, outer: GraphBuilder | None = None) -> None:
+    def __init__(self, outer: GraphBuilder | None = None, *, is_transformed: bool = False) -> None:
         self.nodes: list[Node] = []
         self.inputs: list[Input] = [] if outer is None else outer.inputs
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
         self.hidden: set[str] = set()
         self.is_body = outer is not None
+        self.is_transformed = is_transformed
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
         self._taken: dict[str, int] = {} if outer is None else outer._taken

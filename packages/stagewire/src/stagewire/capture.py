@@ -5,6 +5,7 @@ input   ::= value source role
 source  ::= local | global | cell | constant | attribute | item | ...       (a path to a Python value)
 guard   ::= kind source payload                                             (a condition on that value)
 function::= name forward:graph backward:graph?                              (a gradient that the program defines)
+          | name forward:graph transform                                    (a function that torch.func transforms)
 check   ::= output line*                                                (a condition on data that the graph computes)
 """
 
@@ -231,6 +232,28 @@ class Code(msgspec.Struct, frozen=True):
     first_line: int
 
 
+class Transform(msgspec.Struct, frozen=True, kw_only=True):
+    """A function transform of `torch.func`, with trees flattened.
+
+    kind: "call" is the function itself. arguments: how many operands the function takes; those of "jvp" and "vjp" are
+    followed by tangents or cotangents. outputs: how many of the graph's outputs are the function's, the others being
+    passed through. wanted: the arguments that are differentiated. in_dims, out_dims: of "vmap".
+
+    Results: "vmap" each output; "grad" a gradient for each wanted argument, then each output; "jvp" the outputs, their
+    tangents, the others; "vjp" a gradient for each argument; "jacrev" and "jacfwd" for each output the derivative by
+    each wanted argument, then the others.
+    """
+
+    kind: Literal["call", "vmap", "grad", "jvp", "vjp", "jacrev", "jacfwd"]
+    arguments: int
+    outputs: int
+    wanted: tuple[int, ...] = ()
+    in_dims: tuple[int | None, ...] = ()
+    out_dims: tuple[int | None, ...] = ()
+    randomness: Literal["error", "different", "same"] = "error"
+    chunk_size: int | None = None
+
+
 class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     """A `torch.autograd.Function` of the program: what it computes, and what its own backward does.
 
@@ -243,6 +266,7 @@ class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     its gradient or None. None: no operand requires grad.
     saved: how many of the kept values are saved tensors, whose later change in place is an error of the backward.
     non_differentiable, written: numbers of results. once: the gradient itself cannot be differentiated.
+    transform: the node applies this transform of the forward instead, which runs with gradients and keeps nothing.
     """
 
     name: str
@@ -254,6 +278,7 @@ class CustomFunction(msgspec.Struct, frozen=True, kw_only=True):
     non_differentiable: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
     once: bool = False
+    transform: Transform | None = None
 
 
 class Check(msgspec.Struct, frozen=True):

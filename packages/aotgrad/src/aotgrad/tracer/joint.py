@@ -29,7 +29,14 @@ from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritt
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
-from aotgrad.tracer.stand_ins import Row, noted_functions, refuse_lost_gradients, refuse_lost_views, row_calls
+from aotgrad.tracer.stand_ins import (
+    Row,
+    gradients_of_their_own,
+    noted_functions,
+    refuse_lost_gradients,
+    refuse_lost_views,
+    row_calls,
+)
 from aotgrad.tracer.values import DATA, Memory, Traced
 from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
@@ -101,7 +108,8 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         mode.home = home_of(node)
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        functions = noted_functions(custom_functions(capture.functions), aliases)
+        functions = custom_functions(capture.functions)
+        functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
         instead = {DATA: mode.data, TARGET: _kept_gradients, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}

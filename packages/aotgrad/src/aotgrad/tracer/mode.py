@@ -127,6 +127,10 @@ class TraceMode(AbstractMode):
     def _nothing(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return None
 
+    def _answer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A question about types, which forward-mode gradients ask: no node."""
+        return self.result_types(record, tuple(self._abstract(arg) for arg in args), kwargs)
+
     def _unsafe_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
         source = self._abstract(args[0])
@@ -451,6 +455,8 @@ _SPECIAL = {
     **dict.fromkeys(_WITHOUT_GENERATOR, "_drawn"),
     "aten._local_scalar_dense.default": "_value_of",
     "aten._assert_tensor_metadata.default": "_nothing",
+    "aten.is_same_size.default": "_answer",
+    "aten._has_same_storage_numel.default": "_answer",
     "aten._unsafe_view.default": "_unsafe_view",
     "aten.native_batch_norm_backward.default": "_batch_norm_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",

@@ -7,7 +7,7 @@ program is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masks import set_item
 from aotgrad.tracer.values import Memory, Traced
+from stagewire.capture import CUSTOM, Capture
 from stagewire.graph import Graph, Ref, node_references
 
 if TYPE_CHECKING:
@@ -139,9 +140,16 @@ class _Selection:
             outer[index] = inner
 
 
-def noted_functions(functions: Functions, aliases: list[Memory]) -> dict[str, Callable[..., Any]]:
-    """The custom functions of a capture; memories of which they return a view with a gradient of its own are noted."""
-    return {target: partial(_note, function, aliases) for target, function in functions.items()}
+def gradients_of_their_own(capture: Capture) -> list[str]:
+    """The targets of custom functions that are a torch.autograd.Function."""
+    return [CUSTOM + function.name for function in capture.functions if function.transform is None]
+
+
+def noted_functions(
+    functions: Functions, targets: Iterable[str], aliases: list[Memory]
+) -> dict[str, Callable[..., Any]]:
+    """Custom functions of a capture; memories of which they return a view with a gradient of its own are noted."""
+    return {target: partial(_note, functions[target], aliases) for target in targets}
 
 
 def _note(function: Callable[..., Any], aliases: list[Memory], *args: Any) -> Any:

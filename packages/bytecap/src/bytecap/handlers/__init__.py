@@ -23,10 +23,11 @@ from bytecap.handlers.pure import PURE, PURE_MODULES
 from bytecap.handlers.regions import REGIONS
 from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
+from bytecap.transforms import TRANSFORMS
 
 TABLES = (
     BUILTIN, CHECKED_FUNCTIONS, CLASSES, DEEP_COPIES, INSPECTION, ITERATORS, LIBRARY, LEGACY, OPTIMIZERS, PARAMETERS,
-    REGIONS, TORCH_STATE, TORCH_FUNCTIONS,
+    REGIONS, TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS,
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 

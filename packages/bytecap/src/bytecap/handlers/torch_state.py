@@ -95,6 +95,21 @@ def _device(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
     return fold_call(tracer, torch.device, list(args), kwargs)
 
 
+_CAPTURED = frozenset(
+    {
+        "functional_call",
+        "grad",
+        "grad_and_value",
+        "vmap",
+        "jvp",
+        "vjp",
+        "jacrev",
+        "jacfwd",
+        "hessian",
+        "stack_module_state",
+    }
+)
+
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
     marks.is_compiling: _always(True),
     torch.compiler.is_compiling: _always(True),
@@ -126,7 +141,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
 } | {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()
-    if isinstance(function, types.FunctionType) and name != "functional_call"
+    if isinstance(function, types.FunctionType) and name not in _CAPTURED
 }
 
 if hasattr(torch, "get_default_device"):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stagewire.capture import CUSTOM, Capture, CustomFunction
+from stagewire.capture import CUSTOM, Capture, CustomFunction, Transform
 from stagewire.graph import Graph, Node, Tuple
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
 from stagewire.verify.types import Symbols
+
+# Kinds whose node is given tangents behind the arguments.
+_PAIRED = frozenset({"jvp", "vjp"})
 
 
 def check_functions(document: Capture, symbols: Symbols) -> Faults:
@@ -40,7 +43,21 @@ def all_graphs(document: Capture) -> Iterator[tuple[Path, Graph]]:
             yield ("functions", position, part), graph
 
 
+def _check_transform(function: CustomFunction, transform: Transform, path: Path) -> Faults:
+    arguments, outputs = transform.arguments, transform.outputs
+    has_operands = function.operands >= arguments if transform.kind in _PAIRED else function.operands == arguments
+    if not has_operands or arguments > len(function.forward.inputs) or outputs > len(function.forward.outputs):
+        message = f"a transform of {arguments} arguments and {outputs} outputs"
+        yield Fault("C8", f"{message}, which the function has not", path)
+    for number in transform.wanted:
+        if not 0 <= number < arguments:
+            yield Fault("C8", f"there is no argument {number}", path)
+
+
 def _check_counts(function: CustomFunction, path: Path) -> Faults:
+    if function.transform is not None:
+        yield from _check_transform(function, function.transform, path)
+        return
     kept = len(function.forward.outputs) - function.results
     if function.operands > len(function.forward.inputs) or not 0 <= function.saved <= max(kept, 0) or kept < 0:
         counts = f"{function.operands} operands, {function.results} results, {function.saved} saved"
@@ -60,7 +77,8 @@ def _check_node(node: Node, function: CustomFunction | None, path: Path) -> Faul
     if function is None:
         yield Fault("C9", f"{node.target} is no function of this document", path)
         return
-    captured = len(function.forward.inputs) - function.operands
+    taken = function.operands if function.transform is None else function.transform.arguments
+    captured = len(function.forward.inputs) - taken
     last = node.args[-1] if node.args else None
     if len(node.args) != function.operands + 1 or not isinstance(last, Tuple) or len(last.items) != captured:
         message = f"{node.target} takes {function.operands} operands and a tuple of {captured}"

@@ -1,0 +1,93 @@
+"""What a function of a Capture means that `torch.func` transforms: torch's own transform of its graph.
+
+    apply ::= name(*operands, captured)          captured: tensors that the function closes over
+
+Works on real tensors, on abstract ones, and on those of a tracer: the transform turns into ordinary operations there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stagewire.capture import Transform
+
+__all__ = ["apply_transform"]
+
+Body = Callable[..., tuple[Any, ...]]
+
+
+def apply_transform(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of the transformed `body` (which takes and gives flat tensors), flattened."""
+    return _KINDS[transform.kind](transform, body, operands)
+
+
+def _vmap(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    mapped = torch.func.vmap(
+        body, transform.in_dims, transform.out_dims, transform.randomness, chunk_size=transform.chunk_size
+    )
+    return tuple(mapped(*operands))
+
+
+def _split(transform: Transform, body: Body) -> Callable[..., tuple[Any, Any]]:
+    """The function's outputs, and what it gives besides them."""
+
+    def function(*arguments: Any) -> tuple[Any, Any]:
+        found = body(*arguments)
+        return found[: transform.outputs], found[transform.outputs :]
+
+    return function
+
+
+def _grad(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    def function(*arguments: Any) -> tuple[Any, Any]:
+        value, *rest = body(*arguments)
+        return value, tuple(rest)
+
+    gradients, (value, rest) = torch.func.grad_and_value(function, transform.wanted, has_aux=True)(*operands)
+    return (*gradients, value, *rest)
+
+
+def _call(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return body(*operands)
+
+
+def _jvp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    count = transform.arguments
+    outputs, tangents, rest = torch.func.jvp(_split(transform, body), operands[:count], operands[count:], has_aux=True)
+    return (*outputs, *tangents, *rest)
+
+
+def _vjp(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    count = transform.arguments
+    _, pull_back, _ = torch.func.vjp(_split(transform, body), *operands[:count], has_aux=True)
+    return tuple(pull_back(operands[count:]))
+
+
+def _jacobian(make: Callable[..., Any]) -> Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]:
+    def jacobian(transform: Transform, body: Body, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows, rest = make(transform, _split(transform, body))(*operands)
+        return (*[entry for row in rows for entry in row], *rest)
+
+    return jacobian
+
+
+def _reverse(transform: Transform, function: Callable[..., Any]) -> Any:
+    return torch.func.jacrev(function, transform.wanted, has_aux=True, chunk_size=transform.chunk_size)
+
+
+def _forward(transform: Transform, function: Callable[..., Any]) -> Any:
+    return torch.func.jacfwd(function, transform.wanted, has_aux=True, randomness=transform.randomness)
+
+
+_KINDS: dict[str, Callable[[Transform, Body, tuple[Any, ...]], tuple[Any, ...]]] = {
+    "call": _call,
+    "vmap": _vmap,
+    "grad": _grad,
+    "jvp": _jvp,
+    "vjp": _vjp,
+    "jacrev": _jacobian(_reverse),
+    "jacfwd": _jacobian(_forward),
+}

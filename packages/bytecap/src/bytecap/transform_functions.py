@@ -1,0 +1,54 @@
+"""`torch.func.jacrev` and its kin as Python functions that the evaluator inlines: closures around one known call.
+
+In plain code, behind a graph break, they are what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def jacobian_of(name: str, func: Callable[..., Any], options: dict[str, Any], args: tuple[Any, ...]) -> Any:
+    """`torch.func.<name>(func, **options)(*args)`."""
+    return getattr(torch.func, name)(func, **options)(*args)
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable[..., Any]:
+    """torch.func.jacrev."""
+
+    def wrapper_fn(*args: Any) -> Any:
+        options = {"argnums": argnums, "has_aux": has_aux, "chunk_size": chunk_size}
+        return jacobian_of("jacrev", func, options, args)
+
+    return wrapper_fn
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """torch.func.jacfwd."""
+
+    def wrapper_fn(*args: Any) -> Any:
+        options = {"argnums": argnums, "has_aux": has_aux, "randomness": randomness}
+        return jacobian_of("jacfwd", func, options, args)
+
+    return wrapper_fn
+
+
+def pull_back(func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], cotangents: Any) -> Any:
+    """What the second result of `torch.func.vjp(func, *primals)` gives for `cotangents`."""
+    return torch.func.vjp(func, *primals, has_aux=has_aux)[1](cotangents)
+
+
+def make_pull_back(func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...]) -> Callable[..., Any]:
+    """The second result of `torch.func.vjp(func, *primals)`."""
+
+    def wrapper(cotangents: Any, retain_graph: bool = True, create_graph: Any = None) -> Any:
+        return pull_back(func, has_aux, primals, cotangents)
+
+    return wrapper
