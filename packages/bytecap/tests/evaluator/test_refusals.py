@@ -54,8 +54,8 @@ def backward(x):
 
 
 @PROGRAMS.add(matrix, refusal="BC002")
-def vmap(x):
-    return torch.vmap(lambda r: r * 2)(x)
+def functionalized(x):
+    return torch.func.functionalize(lambda r: r * 2)(x)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
