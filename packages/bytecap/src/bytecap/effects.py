@@ -19,6 +19,7 @@ from bytecap.values.mappings import DictValue, stored_items
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue
+from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.writes import ClassWrites, SlotWrites, TensorWrites
 
 if TYPE_CHECKING:
@@ -279,6 +280,12 @@ def _plan_tensor(emitter: Emitter, effect: TensorWrites) -> list[Store]:
     return [store_all]
 
 
+def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Store]:
+    """Registered at once: nothing that is read for the stores depends on it."""
+    emitter.prepare(effect)
+    return []
+
+
 _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ListValue: _plan_list,
     DequeValue: _plan_list,
@@ -290,4 +297,5 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ClassWrites: _plan_class,
     SlotWrites: _plan_slots,
     TensorWrites: _plan_tensor,
+    HookHandle: _plan_hook,
 }

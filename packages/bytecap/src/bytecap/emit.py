@@ -13,6 +13,7 @@ from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
+from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.resume.flow import argument_count
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
@@ -25,6 +26,7 @@ from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.sizes import SymbolicInt, is_size
+from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import (
     Attribute,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 # Values with identity: built once, then loaded from a local.
 _SHARED = (
+    HookHandle,
     TupleValue,
     ListValue,
     DictValue,
@@ -228,6 +231,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:
     """Rebuild the result, replay side effects, return."""
+    leave_settings(emitter.tracer)
     emit_effects(emitter, [result])
     emit_modes(emitter)
     emitter.load(result)

@@ -88,6 +88,7 @@ class Tracer:
         self.handled: list[Value] = []
         self.effects: list[Any] = []
         self.regions: list[Value] = []
+        self.settings: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
         self.class_writes: dict[type, ClassWrites] = {}
         self.tensor_writes: dict[int, TensorWrites] = {}

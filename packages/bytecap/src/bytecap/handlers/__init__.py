@@ -15,6 +15,7 @@ from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
 from bytecap.handlers.inspection import INSPECTION
 from bytecap.handlers.iterators import ITERATORS
+from bytecap.handlers.kernel_choices import KERNEL_CHOICES
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
 from bytecap.handlers.optimizers import OPTIMIZERS
@@ -24,11 +25,26 @@ from bytecap.handlers.regions import REGIONS
 from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 from bytecap.transforms import TRANSFORMS
+from bytecap.values.tensor_hooks import TENSOR_HOOKS
 
 TABLES = (
-    BUILTIN, CHECKED_FUNCTIONS, CLASSES, DEEP_COPIES, INSPECTION, ITERATORS, LIBRARY, LEGACY, OPTIMIZERS, PARAMETERS,
-    REGIONS, TORCH_STATE, TORCH_FUNCTIONS, TRANSFORMS,
-)  # fmt: skip
+    BUILTIN,
+    CHECKED_FUNCTIONS,
+    CLASSES,
+    DEEP_COPIES,
+    INSPECTION,
+    ITERATORS,
+    KERNEL_CHOICES,
+    LEGACY,
+    LIBRARY,
+    OPTIMIZERS,
+    PARAMETERS,
+    REGIONS,
+    TENSOR_HOOKS,
+    TORCH_STATE,
+    TORCH_FUNCTIONS,
+    TRANSFORMS,
+)
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 
 

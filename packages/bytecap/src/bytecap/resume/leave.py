@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.effects import emit_effects
 from bytecap.emit import Emitter, emit_modes
 from bytecap.errors import CannotRebuild
+from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.handlers.regions import enter_open_regions
 from bytecap.resume.points import Continue, Point, Resumption, Unbound, make_driver
 from bytecap.resume.stack import HELD
@@ -29,6 +30,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     driver_of: where the driver comes from, for the function's own frame; None for a segment.
     """
     enter_open_regions(emitter.tracer)
+    leave_settings(emitter.tracer)
     entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
     values = [entry for entry in entries if isinstance(entry, Value)]

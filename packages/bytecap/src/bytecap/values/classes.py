@@ -9,6 +9,7 @@ import torch
 from torch.backends import ContextProp
 
 from bytecap.attributes import static_lookup
+from bytecap.errors import UnsupportedMutation
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -139,7 +140,13 @@ class ModuleValue(Value):
         return tracer.wrap(run(tracer, getattr, (self.real, name)), None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
-        self.names.set_item(tracer, Constant(name), value)
+        setting, _ = static_lookup(type(self.real).__mro__, name)
+        if isinstance(setting, ContextProp) and not torch.backends.flags_frozen():
+            tracer.wrap(setting.setter, None).call(tracer, [value], {})
+        elif hasattr(type(setting), "__set__"):
+            raise UnsupportedMutation(f"cannot assign {self.real.__name__}.{name} in captured code")
+        else:
+            self.names.set_item(tracer, Constant(name), value)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.constant(self.real)

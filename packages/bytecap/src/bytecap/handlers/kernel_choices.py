@@ -1,0 +1,100 @@
+"""Settings of torch that choose between kernels of one meaning: which attention, whether cuDNN or oneDNN.
+
+They change nothing that a graph says, so that captured code only keeps books of them: it reads what it wrote, and what
+it leaves changed is set when the graph has run. A setting that changes numbers (TF32, precision) may only be set to
+what it is; anything else ends the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.effects import CallEffect
+from bytecap.errors import UnsupportedCall
+from bytecap.values.base import Value
+from bytecap.values.constant import Constant
+
+if TYPE_CHECKING:
+    from bytecap.tracer import Tracer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """setter(*place, value), getter(*place) -> value; places: how many arguments say which one."""
+
+    setter: Callable[..., Any]
+    getter: Callable[..., Any]
+    changes_numbers: bool
+    places: int
+
+    def read(self, tracer: Tracer, *place: Value) -> Value:
+        """What the code wrote, else what is set."""
+        key = self._key(place)
+        if key in tracer.settings:
+            return Constant(tracer.settings[key][1])
+        return Constant(self._now(tracer, key))
+
+    def write(self, tracer: Tracer, *args: Value) -> Value:
+        """Note the value."""
+        key = self._key(args[: self.places])
+        value = args[self.places].concrete()
+        before = tracer.settings[key][0] if key in tracer.settings else self._now(tracer, key)
+        if self.changes_numbers and value != before:
+            raise UnsupportedCall(f"torch._C.{self.setter.__name__} in captured code")
+        tracer.settings[key] = before, value
+        return Constant(None)
+
+    def _key(self, place: tuple[Value, ...]) -> tuple[Any, ...]:
+        return (self, *[value.concrete() for value in place])
+
+    def _now(self, tracer: Tracer, key: tuple[Any, ...]) -> Any:
+        value = self.getter(*key[1:])
+        tracer.guard_reading(self.getter, key[1:], value)
+        return value
+
+
+def leave_settings(tracer: Tracer) -> None:
+    """The capture ends: what is changed is set for real."""
+    for (setting, *place), (before, value) in tracer.settings.items():
+        if value != before:
+            tracer.effects.append(CallEffect(setting.setter, [Constant(part) for part in (*place, value)], {}))
+
+
+_CHOICES = (
+    ("_set_sdp_use_flash", "_get_flash_sdp_enabled"),
+    ("_set_sdp_use_mem_efficient", "_get_mem_efficient_sdp_enabled"),
+    ("_set_sdp_use_math", "_get_math_sdp_enabled"),
+    ("_set_sdp_use_cudnn", "_get_cudnn_sdp_enabled"),
+    ("_set_sdp_use_overrideable", "_get_overrideable_sdp_enabled"),
+    ("_set_cudnn_enabled", "_get_cudnn_enabled"),
+    ("_set_cudnn_benchmark", "_get_cudnn_benchmark"),
+    ("_set_cudnn_deterministic", "_get_cudnn_deterministic"),
+    ("_set_cudnn_depthwise_kernel", "_get_cudnn_depthwise_kernel"),
+    ("_set_mkldnn_enabled", "_get_mkldnn_enabled"),
+    ("_set_mkldnn_deterministic", "_get_mkldnn_deterministic"),
+)
+_NUMBERS = (
+    ("_set_cudnn_allow_tf32", "_get_cudnn_allow_tf32", 0),
+    ("_set_onednn_allow_tf32", "_get_onednn_allow_tf32", 0),
+    ("_set_cublas_allow_tf32", "_get_cublas_allow_tf32", 0),
+    ("_set_float32_matmul_precision", "_get_float32_matmul_precision", 0),
+    ("_set_fp32_precision_setter", "_get_fp32_precision_getter", 2),
+)
+
+
+def _settings() -> list[Setting]:
+    """Those that this build of torch has."""
+    rows = [(*row, False, 0) for row in _CHOICES] + [(setter, getter, True, n) for setter, getter, n in _NUMBERS]
+    found = [(getattr(torch._C, s, None), getattr(torch._C, g, None), numbers, n) for s, g, numbers, n in rows]
+    return [Setting(*row) for row in found if None not in row]
+
+
+_ALL = _settings()
+KERNEL_CHOICES: dict[Any, Callable[..., Value]] = {
+    **{setting.setter: setting.write for setting in _ALL},
+    **{setting.getter: setting.read for setting in _ALL},
+}
