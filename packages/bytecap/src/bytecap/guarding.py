@@ -127,9 +127,7 @@ class GuardSet:
         self.add(SameObject(first, second, same, line))
 
     def tensor(self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
-        name = f"{type(real).__module__}.{type(real).__qualname__}"
-        if type(real) is torch.Tensor:
-            name = "torch.Tensor"
+        name = "torch.Tensor" if type(real) is torch.Tensor else self.names.of(type(real))
         self.names.objects.setdefault(name, type(real))
         # What needs no gradient is a leaf, and parameters are; whether others are shows (is_leaf, in-place writes).
         is_leaf = real.is_leaf if real.requires_grad else None

@@ -44,6 +44,7 @@ from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.sizes import SymbolicInt
+from bytecap.values.tensor_classes import is_plain_class
 from bytecap.values.tensors import TensorValue
 from bytecap.values.writes import ClassWrites, TensorWrites
 from bytecap.wrapping import set_of, wrap_object
@@ -329,7 +330,7 @@ class Tracer:
 
     def input_tensor(self, real: torch.Tensor, source: Source | None) -> TensorValue:
         """A tensor from outside as a graph input."""
-        if type(real) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        if not is_plain_class(type(real)):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
         if real.is_conj() or real.is_neg():
             raise UnsupportedValue("a conjugate or negative view, whose memory holds other values")

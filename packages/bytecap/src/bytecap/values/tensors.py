@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.attributes import bind, static_lookup
 from bytecap.errors import DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.tensor_classes import OWN_CLASSES
 from bytecap.values.writes import TensorWrites
 from stagewire.capture import Source
 
@@ -84,6 +86,9 @@ class TensorValue(Value):
             return self._grad(tracer)
         if name == "grad_fn":
             return self._grad_fn()
+        raw, owner = static_lookup(self.cls.__mro__, name)
+        if owner is not None and owner not in OWN_CLASSES:
+            return self._of_subclass(tracer, name, raw, owner)
         found = getattr(self.cls, name, None)
         if callable(found):
             tracer.guard_lookup(torch.Tensor, name)
@@ -93,6 +98,12 @@ class TensorValue(Value):
             return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
         tracer.guard_tensor_lacks(self.source, name)
         raise tracer.raises(AttributeError, f"'Tensor' object has no attribute '{name}'")
+
+    def _of_subclass(self, tracer: Tracer, name: str, raw: Any, owner: type) -> Value:
+        """What a subclass of a user adds."""
+        if self.real is not None and name in vars(self.real) and not hasattr(type(raw), "__set__"):
+            return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+        return bind(tracer, raw, owner, self, self.cls, name)
 
     def _grad(self, tracer: Tracer) -> Value:
         if self.real is None:
