@@ -20,7 +20,6 @@ from bytecode import BinaryOp, Label
 from bytecap.assembler import Assembler
 from bytecap.hook import plain
 from bytecap.resume.flow import argument_count
-from stagewire.errors import StageError
 
 _log = logging.getLogger("bytecap")
 _OUTPUTS = ".outputs"
@@ -40,14 +39,12 @@ class Checked:
         self.written = written
         self.on_failure = on_failure
 
-    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...] | None:
+    def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
         before = _Snapshot(tuple(inputs[number] for number in self.written), inputs)
         try:
             outputs = self.compiled(*inputs)
             if all(map(bool, outputs[-self.count :])):
                 return outputs[: -self.count]
-        except StageError:
-            raise
         except Exception as error:
             # What follows a check may fail because it does not hold. If the plain run does not raise, this is told.
             _log.info("a graph with runtime checks raised, the frame runs plain: %r", error)
@@ -59,13 +56,15 @@ class Checked:
 class _Snapshot:
     """What a graph may change."""
 
-    def __init__(self, written: tuple[torch.Tensor, ...], inputs: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, written: tuple[torch.Tensor, ...], inputs: tuple[Any, ...]) -> None:
         self.written = written
         with torch.no_grad():
             self.contents = tuple(tensor.detach().clone() for tensor in written)
         self.versions = tuple(tensor._version for tensor in written if not tensor.is_inference())
         self.random = torch.default_generator.get_state()
-        devices = {tensor.device for tensor in inputs if tensor.device.type == "cuda"}
+        # (Sizes are numbers among the inputs.)
+        tensors = [each for each in inputs if isinstance(each, torch.Tensor)]
+        devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
         self.random_on = {device: torch.cuda.get_rng_state(device) for device in devices}
 
     def restore(self) -> None:

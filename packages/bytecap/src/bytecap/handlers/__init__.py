@@ -13,6 +13,7 @@ from bytecap.handlers.builtin import BUILTIN
 from bytecap.handlers.checked_functions import CHECKED_FUNCTIONS
 from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
+from bytecap.handlers.distributions import DISTRIBUTIONS
 from bytecap.handlers.inspection import INSPECTION
 from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.kernel_choices import KERNEL_CHOICES
@@ -32,6 +33,7 @@ TABLES = (
     CHECKED_FUNCTIONS,
     CLASSES,
     DEEP_COPIES,
+    DISTRIBUTIONS,
     INSPECTION,
     ITERATORS,
     KERNEL_CHOICES,
