@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from primops.builder import GraphBuilder, Value, decode_argument
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
+from primops.exactness import is_exact
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.passes.renaming import renamed, renamed_node
 from primops.prims import OPSET
@@ -27,12 +28,14 @@ logger = logging.getLogger("primops")
 class Options:
     """`keep`: ATen ops left whole ("aten.gelu.default"); `decompositions`: more of them, or others, by overload name;
     `passes`: what runs over each graph afterwards, in order; `strict`: a decomposition that fails is an error, where
-    otherwise its call stays with ATen and a warning is logged."""
+    otherwise its call stays with ATen and a warning is logged; `numerics`: "eager" decomposes only what then gives
+    eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen."""
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     strict: bool = False
+    numerics: Literal["default", "eager"] = "default"
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,11 @@ class Primops:
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
-        forward = lower_graph(document.forward, table, options.passes, strict=options.strict)
+        choices = {"strict": options.strict, "exact": options.numerics == "eager"}
+        forward = lower_graph(document.forward, table, options.passes, **choices)
         backward = document.backward
         if backward is not None:
-            backward = lower_graph(backward, table, options.passes, strict=options.strict)
+            backward = lower_graph(backward, table, options.passes, **choices)
         return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
 
 
@@ -65,9 +69,10 @@ def lower_graph(
     passes: tuple[Pass, ...] = DEFAULT_PASSES,
     *,
     strict: bool = True,
+    exact: bool = False,
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
-    lowered = _Lowering(graph, table, strict).run()
+    lowered = _Lowering(graph, table, strict, exact).run()
     for step in passes:
         lowered = step.run(lowered)
     return lowered
@@ -80,10 +85,11 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool) -> None:
+    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool) -> None:
         self.graph = graph
         self.table = table
         self.strict = strict
+        self.exact = exact
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = GraphBuilder(names)
@@ -114,6 +120,9 @@ class _Lowering:
             if self.strict:
                 raise DecompositionFault(fault.message, where=str(node.line) if node.line else None) from fault
             logger.warning("%s stays with ATen: %s", node.target, fault.message)
+            del builder.nodes[mark:]
+            return False
+        if self.exact and not is_exact(node.target, builder.nodes[mark:]):
             del builder.nodes[mark:]
             return False
         self.settle(node, made, mark)

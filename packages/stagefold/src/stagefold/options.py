@@ -48,6 +48,9 @@ class Options:
     recompile_limit: how many versions of one code object to keep before running it plain.
     rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
     through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
+    numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
+    stay with ATen. "default" compiles those too, which rounds differently in the last bits; half precision is rounded
+    where eager stores it in both.
     stage: the options object of each stage slot (None: the stage's defaults).
     """
 
@@ -58,6 +61,7 @@ class Options:
     progress: bool | None = None
     recompile_limit: int = 8
     rng: str = "default"
+    numerics: str = "default"
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
     @property
@@ -77,8 +81,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "progress": (bool,),
     "recompile_limit": (int,),
     "rng": (str,),
+    "numerics": (str,),
 }
-_CHOICES: dict[str, tuple[str, ...]] = {"rng": ("default", "eager")}
+_CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))
 
 
 def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
@@ -107,6 +112,8 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
             own[key] = _checked(key, value)
         else:
             raise _unknown(key)
+    if own.get("numerics") == "eager":
+        stage.setdefault("primops", {}).setdefault("numerics", "eager")
     packed = tuple((slot, tuple(fields.items())) for slot, fields in stage.items())
     return Options(stage=packed, **own)
 

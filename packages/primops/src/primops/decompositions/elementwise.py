@@ -8,6 +8,7 @@ from typing import Any
 from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table, broadcast, convert, filled, is_float, operand, opmath
 from primops.errors import Decline
+from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES
 from primops.promotion import result_type
 
@@ -70,20 +71,41 @@ def scaled(p: Builder, x: Any, alpha: Any) -> Any:
     return p.mul(x, float(alpha) if x.dtype in FLOATS else int(alpha))
 
 
+def _plus(p: Builder, x: Any, y: Any, alpha: Any) -> Any:
+    """x + alpha * y; eager's kernels multiply and add floats with one rounding."""
+    if type(x) is Value and type(y) is Value and y.dtype in FLOATS and abs(alpha) != 1:
+        return p.fma(y, float(alpha), x)
+    if alpha == -1:
+        return p.sub(x, y)
+    return p.add(x, scaled(p, y, alpha))
+
+
+def _stored(p: Builder, *operands: Any) -> tuple[Any, ...]:
+    """Numbers as the result's dtype holds them: in half precision eager adds those, where it multiplies by the number
+    itself."""
+    rounded = [x if type(x) is Value or p.out.dtype not in HALVES else in_dtype(x, p.out.dtype) for x in operands]
+    if None in rounded:
+        raise Decline("a number that the dtype does not hold")
+    return tuple(rounded)
+
+
 def add(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
     if p.out.dtype == "bool":
         if alpha != 1:
             raise Decline("bool with alpha")
         return pointwise(p, lambda p, x, y: p.logical_or(x, y), x, y)
-    return pointwise(p, lambda p, x, y: p.add(x, scaled(p, y, alpha)), x, y)
+    x, y, alpha = _stored(p, x, y, alpha)
+    return pointwise(p, lambda p, x, y: _plus(p, x, y, alpha), x, y)
 
 
 def sub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
-    return pointwise(p, lambda p, x, y: p.sub(x, scaled(p, y, alpha)), x, y)
+    x, y, alpha = _stored(p, x, y, alpha)
+    return pointwise(p, lambda p, x, y: _plus(p, x, y, -alpha), x, y)
 
 
 def rsub(p: Builder, x: Any, y: Any, alpha: Any = 1) -> Value:
-    return pointwise(p, lambda p, x, y: p.sub(y, scaled(p, x, alpha)), x, y)
+    x, y, alpha = _stored(p, x, y, alpha)
+    return pointwise(p, lambda p, x, y: _plus(p, y, x, -alpha), x, y)
 
 
 def div_mode(p: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Value:
@@ -232,8 +254,12 @@ def addcdiv(p: Builder, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     return pointwise(p, lambda p, x, a, b: p.add(x, p.div(scaled(p, a, value), b)), x, a, b)
 
 
+def fmod(p: Builder, x: Any, y: Any) -> Value:
+    return pointwise(p, lambda p, x, y: p.fmod(x, y), *_stored(p, x, y))
+
+
 def remainder(p: Builder, x: Any, y: Any) -> Value:
-    return pointwise(p, lambda p, x, y: p.remainder(x, y), x, y)
+    return pointwise(p, lambda p, x, y: p.remainder(x, y), *_stored(p, x, y))
 
 
 def xlogy(p: Builder, x: Any, y: Any) -> Value:
@@ -362,7 +388,7 @@ TABLE: Table = {
     "aten.floor_divide.default": lambda p, x, y: div_mode(p, x, y, "floor"),
     "aten.floor_divide.Scalar": lambda p, x, y: div_mode(p, x, y, "floor"),
     **{f"aten.remainder.{o}": remainder for o in (*_OVERLOADS, "Scalar_Tensor")},
-    **{f"aten.fmod.{o}": _simple("fmod") for o in _OVERLOADS},
+    **{f"aten.fmod.{o}": fmod for o in _OVERLOADS},
     "aten.pow.Tensor_Scalar": pow_scalar,
     "aten.pow.Tensor_Tensor": _simple("pow"),
     "aten.pow.Scalar": _simple("pow"),

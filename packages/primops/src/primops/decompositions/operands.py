@@ -7,6 +7,7 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.errors import Decline
+from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES, INTEGERS
 from stagewire.expr import Dim
 from stagewire.types import TensorType, numel
@@ -85,7 +86,9 @@ def literal(x: Any, dtype: str) -> Any:
 def operand(p: Builder, x: Any, dtype: str, shape: tuple[Dim, ...], compute: str | None = None) -> Any:
     """x converted to `dtype` (then to `compute`, where eager computes), moved and broadcast; numbers stay literals."""
     if type(x) is not Value:
-        return literal(x, compute or dtype)
+        # What computes in another dtype takes the number itself, what does not (a comparison) takes it as stored.
+        stored = in_dtype(x, dtype) if compute is None and dtype in HALVES and type(x) is float else x
+        return literal(x if stored is None else stored, compute or dtype)
     x = convert(p, to_device(p, x, p.out.device), dtype)
     if compute is not None:
         x = convert(p, x, compute)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -43,13 +44,17 @@ PARTLY_UNDEFINED = frozenset({("aten._ctc_loss.default", 1)})
 
 @dataclass
 class Outcome:
-    """What was seen of one ATen op: calls compared, equal in every bit, declined; faults as text."""
+    """What was seen of one ATen op: calls compared, equal in every bit, declined; faults as text.
+
+    ulps: the greatest distance from ATen's results by dtype, as `primops.decompositions.numerics` counts it.
+    """
 
     compared: int = 0
     bitwise: int = 0
     declined: int = 0
     worst: float = 0.0
     faults: list[str] = field(default_factory=list)
+    ulps: dict[str, float] = field(default_factory=dict)
 
 
 class Compare(TorchDispatchMode):
@@ -109,6 +114,7 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
         b is None or (a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num()))  # type: ignore[union-attr]
         for a, b in zip(given, expected, strict=True)
     )
+    note_ulps(outcome, greatest_magnitude((args, kwargs, result)), zip(given, expected, strict=True))
     floor = 1e-2 * max(1.0, greatest_magnitude((args, kwargs, result)))
     compared = enumerate(zip((*given, *emitted), (*expected, *expected), strict=True))
     for position, (a, b) in compared:
@@ -117,6 +123,20 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
         fault = difference(a, b, outcome, floor)
         if fault is not None:
             outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
+
+
+def note_ulps(outcome: Outcome, greatest: float, pairs: Iterable[tuple[Any, Any]]) -> None:
+    """Note how many steps of the dtype, at the greatest magnitude of the call, the results are off."""
+    for a, b in pairs:
+        if b is None or not b.dtype.is_floating_point or a.dtype != b.dtype or a.shape != b.shape:
+            continue
+        finite = a.isfinite() & b.isfinite()
+        error = (a.double() - b.double())[finite].abs()
+        if not error.numel():
+            continue
+        step = torch.finfo(b.dtype).eps * 2.0 ** math.floor(math.log2(greatest)) if greatest > 0 else 1.0
+        name = NAMES[b.dtype]
+        outcome.ulps[name] = max(outcome.ulps.get(name, 0.0), error.max().item() / step)
 
 
 def run_as_graph(target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...]) -> tuple[Any, ...]:

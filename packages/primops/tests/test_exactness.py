@@ -1,0 +1,89 @@
+"""What decompositions promise of their bits holds; numerics="eager" decomposes only what gives eager's."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from primops.decompositions import TABLE
+from primops.exactness import BOUNDS, bound, is_exact, record
+from primops.stage import lower_graph
+from primops.testing.opinfo import Compare, op_infos, run_samples
+from stagewire.parser import parse_graph
+
+HALVES = ("bfloat16", "float16")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+SLOW = ("ctc_loss", "linalg", "lu", "svd", "conv", "special", "sparse", "masked.", "pca_lowrank", "ormqr", "unique")
+INFOS: list[Any] = [info for info in op_infos() if not any(word in info.name for word in SLOW)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 2**32 - 1))
+def test_each_decomposition_keeps_to_its_bound(seed: int) -> None:
+    draw = random.Random(seed)
+    info = draw.choice(INFOS)
+    dtype = draw.choice([d for d in DTYPES if d in info.supported_dtypes("cpu")] or [None])
+    if dtype is None:
+        return
+    mode = Compare()
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        list(run_samples(mode, info, dtype, samples=2))
+    for target, outcome in mode.outcomes.items():
+        for name, ulps in outcome.ulps.items():
+            assert ulps <= bound(target)[name in HALVES], f"{target} in {name} ({info.name}, {dtype})"
+
+
+def test_the_record_names_each_decomposition_once() -> None:
+    assert set(record()) == set(TABLE)
+    assert record()["aten.add.Tensor"] == "bitwise"
+    assert record()["aten._softmax.default"] == "4 ulps; 2 in half precision"
+    packets = {target.rpartition(".")[0] for target in TABLE}
+    assert set(BOUNDS) <= packets, set(BOUNDS) - packets
+
+
+@pytest.mark.parametrize(
+    ("call", "exact"),
+    [
+        ("aten.add.Tensor(%x, 0.3)", True),
+        ("aten.add.Tensor(%x, %x, alpha=0.3)", False),
+        ("aten.relu.default(%x)", True),
+        ("aten.exp.default(%x)", False),
+        ("aten.sum.dim_IntList(%x, [0, 1])", False),
+        ("aten.gelu.default(%x)", False),
+    ],
+)
+def test_only_exact_decompositions_stand_for_eager(call: str, exact: bool) -> None:
+    result = "bf16[]" if "sum" in call else "bf16[2, 3]"
+    graph = parse_graph(f"input %x: bf16[2, 3]\n%y: {result} = {call}\nreturn %y")
+    lowered = lower_graph(graph, TABLE)
+    assert is_exact(graph.nodes[0].target, lowered.nodes) is exact
+    kept = [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
+    assert (graph.nodes[0].target in kept) is not exact
+
+
+def test_numbers_beside_halves_are_those_that_eager_uses() -> None:
+    """Stored in half precision for sums and comparisons, as they are for products."""
+    from primops.interpret import interpret
+
+    x = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    for call, function in {
+        "aten.add.Tensor(%x, 0.3)": lambda x: x + 0.3,
+        "aten.sub.Tensor(%x, 0.3, alpha=0.7)": lambda x: torch.sub(x, 0.3, alpha=0.7),
+        "aten.mul.Tensor(%x, 0.3)": lambda x: x * 0.3,
+        "aten.div.Tensor(%x, 0.3)": lambda x: x / 0.3,
+    }.items():
+        graph = parse_graph(f"input %x: bf16[65536]\n%y: bf16[65536] = {call}\nreturn %y")
+        (found,) = interpret(lower_graph(graph), [x])
+        assert torch.equal(found.nan_to_num(7), function(x).nan_to_num(7)), call
+    for call, function in {"aten.eq.Scalar": torch.eq, "aten.gt.Scalar": torch.gt, "aten.le.Scalar": torch.le}.items():
+        graph = parse_graph(f"input %x: bf16[65536]\n%y: b8[65536] = {call}(%x, 0.3)\nreturn %y")
+        (found,) = interpret(lower_graph(graph), [x])
+        assert torch.equal(found, function(x, 0.3)), call
