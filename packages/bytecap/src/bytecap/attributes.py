@@ -7,14 +7,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
-from bytecap.guarding import is_exempt
+from bytecap.guarding import is_exempt, is_watched
 from bytecap.hook import Dispatcher
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
 from bytecap.values.writes import ClassWrites, SlotWrites, written_attribute
-from stagewire.capture import HasAttribute, Source
+from stagewire.capture import Attribute, HasAttribute, Source
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -380,7 +380,10 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     if name == "__mro__" or name == "__bases__":
         return tracer.fresh(getattr(real, name))
     if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        return Constant(run(tracer, getattr, (real, name)))
+        found = run(tracer, getattr, (real, name))
+        if is_watched(real.__module__) and isinstance(found, str) and not hasattr(type(real), "__getattr__"):
+            tracer.guard_literal(Attribute(tracer.places.of(real), name), found)
+        return Constant(found)
     if name == "__dict__":
         return DictValue(real=dict(real.__dict__), item_source=lambda key, index: _in_class(tracer, real, key))
     written = written_attribute(tracer.class_writes, real.__mro__, name)

@@ -14,6 +14,7 @@ from bytecap.binding import bind_arguments
 from bytecap.errors import DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import handler_of, is_pure
+from bytecap.handlers.numpy_calls import call_numpy, is_numpy_function
 from bytecap.polyfills import POLYFILLS
 from bytecap.signals import NotConcrete
 from bytecap.torch_calls import call_torch
@@ -70,6 +71,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
                 return inline(tracer, function, args, kwargs)
         if is_pure(real):
             return fold_call(tracer, real, args, kwargs)
+        if is_numpy_function(real):
+            return call_numpy(tracer, real, args, kwargs)
         if real.__code__ is _HIDDEN_FROM_TORCH:
             return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:
@@ -157,6 +160,8 @@ def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
         return call_torch(tracer, real, args, kwargs)
     if is_pure(real):
         return fold_call(tracer, real, args, kwargs)
+    if is_numpy_function(real):
+        return call_numpy(tracer, real, args, kwargs)
     name = getattr(real, "__qualname__", None) or repr(real)
     raise UnsupportedCall(f"call of {getattr(real, '__module__', None)}.{name}, which has no known meaning")
 

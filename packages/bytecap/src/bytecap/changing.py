@@ -10,25 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import torch
+
 from bytecap.errors import ChangingNumber
 from bytecap.guards import print_source
 from bytecap.hook import Entry, FrameView
-from stagewire.capture import Equals, Guard, HasKey, KeysAre, LengthIs, Local, Source
+from stagewire.capture import Equals, Guard, HasKey, IdentityIs, KeysAre, LengthIs, Local, Source, TypeIs, TypeOf
 
 _KINDS = (int, float, str)
 # How many captures a code object has, at most, before values that differ are left open.
 _PATIENCE = 4
 
 
-def changed_value(known: Sequence[Entry], view: FrameView, counted: frozenset[Source]) -> Source | None:
+def changed_value(known: Sequence[Entry], view: FrameView, counted: frozenset[Source], limit: int) -> Source | None:
     """Where the value is that alone makes the last capture miss, if it changes too often.
 
-    counted: where the numbers are that the last capture itself counts up.
+    counted: where the numbers are that the last capture itself counts up. limit: of captures; the last of them leaves
+    open what object an argument is.
     """
     first = _missed(known[0], view) if known else None
     if first is None:
         return None
     source, value = first
+    if isinstance(source, TypeOf):
+        return source if len(known) == limit - 1 else None
     if source in counted or (isinstance(source, Local) and type(value) is float):
         return source
     return source if len(known) >= _PATIENCE else None
@@ -46,6 +51,8 @@ def _missed(entry: Entry, view: FrameView) -> tuple[Source, Any] | None:
     match guards[index]:
         case Equals(source, before) if type(before) is type(value) and type(value) in _KINDS:
             return source, value
+        case TypeIs(Local() as source) | IdentityIs(Local() as source) if not isinstance(value, torch.Tensor):
+            return TypeOf(source), value
         case LengthIs(source) | KeysAre(source) | HasKey(source):
             return source, value
     return None

@@ -19,6 +19,7 @@ from bytecap.values.mappings import DictValue, stored_items
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue
+from bytecap.values.sizes import is_size
 from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.writes import ClassWrites, SlotWrites, TensorWrites
 
@@ -120,7 +121,7 @@ def _plan_cell(emitter: Emitter, effect: CellValue) -> list[Store]:
         if effect.frame_name is not None:
             emitter.store_free(effect.frame_name)
         else:
-            emitter.constant(effect.real)
+            emitter.load_outside_cell(effect)
             emitter.store_attribute("cell_contents")
 
     return [store]
@@ -201,7 +202,7 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
 
 def _unchanged(value: Value, real: Any) -> bool:
     if isinstance(value, Constant):
-        return not value.is_open and same_object(value, Constant(real))
+        return not value.is_open and not is_size(value) and same_object(value, Constant(real))
     return real is not None and getattr(value, "real", None) is real
 
 

@@ -98,6 +98,10 @@ class Emitter(Assembler):
             self.constant(value.value)
         elif value.source is not None:
             emit_source(self, value.source, self.tracer.names.objects)
+            if isinstance(value.source, Reading):
+                # Each reading makes another object.
+                self.keep(value)
+                self.load(value)
         elif getattr(value, "real", None) is not None and not isinstance(value, _REBUILT):
             self.constant(value.real)  # type: ignore[attr-defined]
         else:
@@ -138,6 +142,13 @@ class Emitter(Assembler):
                 self.pop()
             else:
                 self.keep(value)
+
+    def load_outside_cell(self, cell: CellValue) -> None:
+        """Push a cell that was there before."""
+        if cell.place is None:
+            self.constant(cell.real)
+        else:
+            emit_source(self, cell.place, self.tracer.names.objects)
 
     def graph_output(self, value: TensorValue) -> None:
         """Push a result of the graph."""
@@ -223,6 +234,9 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
         case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:
             inner(prefix)
             emitter.call_function(getattr(torch.Tensor, method.rpartition(".")[2]), dim, arguments=1)
+        case Reading(function, base, ()) if base is not None:
+            inner(base)
+            emitter.call_function(objects[function], arguments=1)
         case DictKey():
             raise CannotRebuild("a key of an outside dict")
         case _:

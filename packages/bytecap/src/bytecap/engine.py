@@ -121,7 +121,7 @@ class Engine:
                     remove_entry(code, entry)
                     return entry
             reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
-            changed = None if self.fullgraph else changed_value(known, view, _counted(known))
+            changed = None if self.fullgraph else changed_value(known, view, _counted(known), self.limit)
             if changed is not None:
                 self._changing[code] = self._changing.get(code, frozenset()) | {changed}
             if known:

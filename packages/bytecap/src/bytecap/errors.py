@@ -20,7 +20,7 @@ class CannotCapture(StageError):
 
     guards: what the evaluator relied on until then: while they hold, the same would happen again. objects: the live
     objects that they name. symbols: the size symbols in them. trail: the way of the frame to where it ended, None if
-    it did not start.
+    it did not start. is_whole: the frame runs plain as a whole, a break would not help.
     """
 
     code = "BC000"
@@ -28,6 +28,7 @@ class CannotCapture(StageError):
     objects: Mapping[str, Any] = MappingProxyType({})
     symbols: tuple[Symbol, ...] = ()
     trail: Trail | None = None
+    is_whole: bool = False
 
     def let_go(self) -> CannotCapture:
         """This error without the program's objects and frames, so that it can be kept."""

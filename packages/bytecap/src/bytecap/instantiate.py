@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import types
+import typing
 from abc import ABCMeta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from bytecap.attributes import bind, is_python_class, static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import HANDLERS, handler_of, is_pure
+from bytecap.handlers.numpy_calls import call_numpy, is_numpy_function
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import TORCH_CONSTANTS
@@ -39,6 +41,10 @@ def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, 
         from bytecap.calls import call_entry
 
         return call_entry(tracer, handler, cls, args, kwargs)
+    if is_numpy_function(cls):
+        return call_numpy(tracer, cls, args, kwargs)
+    if typing.is_typeddict(cls):
+        return HANDLERS[dict](tracer, *args, **kwargs)
     if type(cls) is not type:
         tracer.guard_lookup(type(cls), "__call__")
     custom = static_lookup(type(cls).__mro__, "__call__")[0]
@@ -92,6 +98,11 @@ def _initialise(tracer: Tracer, made: Value, cls: type, args: list[Value], kwarg
 
 def allocate(tracer: Tracer, cls: type, args: list[Value]) -> Value:
     """What the C `__new__` of the class's builtin base makes: an empty instance."""
+    if static_lookup(cls.__mro__, "__del__")[1] is not None:
+        # Its end can be seen, and this evaluator does not know when that is.
+        refusal = UnsupportedCall(f"creating a {cls.__qualname__}, which has a __del__")
+        refusal.is_whole = True
+        raise refusal
     if cls.__flags__ & _IS_ABSTRACT:
         run(tracer, object.__new__, (cls,))
     if issubclass(cls, BaseException):

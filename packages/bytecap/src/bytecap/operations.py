@@ -123,7 +123,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             return left_open
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
     kinds = {type(left), type(right)}
-    if TensorValue in kinds and not any(issubclass(kind, ObjectValue) for kind in kinds):
+    if TensorValue in kinds and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
         function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
         return call_torch(tracer, function, [left, right], {})
     if inplace:
@@ -161,6 +161,14 @@ def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
     if all(isinstance(side, _NUMBERS) for side in sides):
         return sides  # type: ignore[return-value]
     return tuple(0 if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
+
+
+def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:
+    """Whether the class of an object says what the operator does (a subclass of a number need not)."""
+    if not isinstance(value, ObjectValue):
+        return False
+    names = (row.method, row.reflected, row.inplace_method, "__torch_function__")
+    return not isinstance(value.base, Constant) or any(_user_method(tracer, value, name) for name in names)
 
 
 def plain(value: Value) -> Value:

@@ -184,7 +184,7 @@ def _refusal(tracer: Tracer, error: Exception, state: GlobalState, trail: Trail,
     refused = _as_refusal(error)
     refused.guards, refused.objects = _conditions(tracer, state), tracer.names.objects
     refused.symbols = tracer.sizes.documents()
-    refused.trail = trail
+    refused.trail = None if refused.is_whole else trail
     if refused.where is None:
         known = tracer.fault is not None and tracer.fault[0] is error
         refused.where = str(tracer.fault[1]) if known else place(code)  # type: ignore[index]

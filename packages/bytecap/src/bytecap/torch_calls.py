@@ -16,10 +16,12 @@ from bytecap.errors import AbstractCallFailed, DataDependent, StageError, Unsupp
 from bytecap.indexing import with_known_index
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
+from bytecap.values.arrays import python_number
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
+from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sizes import host_number
 from bytecap.values.tensors import TensorValue
@@ -38,7 +40,9 @@ def to_host(tracer: Tracer, value: Value) -> Any:
     if isinstance(value, TensorValue):
         return value.abstract
     if isinstance(value, Constant):
-        return host_number(value)
+        return python_number(host_number(value))
+    if isinstance(value, ObjectValue) and isinstance(value.base, Constant):
+        return value.base.value
     if isinstance(value, TupleValue):
         items = [to_host(tracer, item) for item in value.values(tracer)]
         return torch.Size(items) if value.cls is torch.Size else tuple(items)

@@ -20,9 +20,10 @@ from bytecap.attributes import bind, static_lookup
 from bytecap.changing import refuse_changing
 from bytecap.checks import Checks
 from bytecap.environment import torch_modes
-from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
+from bytecap.errors import ChangingNumber, LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
+from bytecap.guards import print_source
 from bytecap.input_names import input_role, source_hint
 from bytecap.keys import Identity, UserKey
 from bytecap.outside import Outside
@@ -30,6 +31,7 @@ from bytecap.places import Places
 from bytecap.signals import PythonRaise
 from bytecap.size_policy import SizePolicy
 from bytecap.size_symbols import SizeSymbols
+from bytecap.values.arrays import ArrayValue, is_array
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.classes import ClassValue
@@ -39,7 +41,7 @@ from bytecap.values.exceptions import ExceptionValue, TracebackValue
 from bytecap.values.iterators import GeneratorValue, HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
 from bytecap.values.objects import ObjectValue
-from bytecap.values.opaque import OpaqueValue
+from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
@@ -48,7 +50,18 @@ from bytecap.values.tensor_classes import is_plain_class
 from bytecap.values.tensors import TensorValue
 from bytecap.values.writes import ClassWrites, TensorWrites
 from bytecap.wrapping import set_of, wrap_object
-from stagewire.capture import Attribute, Builtin, Global, HandleSource, HasAttribute, InputRole, Item, Reading, Source
+from stagewire.capture import (
+    Attribute,
+    Builtin,
+    Global,
+    HandleSource,
+    HasAttribute,
+    InputRole,
+    Item,
+    Reading,
+    Source,
+    TypeOf,
+)
 from stagewire.graph import Arg, Ref, SourceLine
 
 if TYPE_CHECKING:
@@ -88,6 +101,7 @@ class Tracer:
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
+        self.arrays: list[ArrayValue] = []
         self.regions: list[Value] = []
         self.settings: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
@@ -111,13 +125,15 @@ class Tracer:
         self.sizes.close()
         for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes):
             known.clear()
-        for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators):
+        for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators, self.arrays):
             row.clear()
 
     # -- real objects to values
 
     def wrap(self, real: Any, source: Source | None) -> Value:
         """The value of a real object; one value per object, so that identity is kept."""
+        if source is not None and TypeOf(source) in self.changing:
+            return UnguardedValue(real, source, f"the class of {print_source(source)} differs", ChangingNumber)
         if isinstance(real, _NOT_SHARED):
             return wrap_object(self, real, source)
         known = self._by_object.get(id(real))
@@ -146,6 +162,9 @@ class Tracer:
             return ListValue([self.fresh(item) for item in real])
         if kind is deque:
             return DequeValue([self.fresh(item) for item in real], maxlen=real.maxlen)
+        if is_array(real):
+            self.arrays.append(ArrayValue(real))
+            return self.arrays[-1]
         if isinstance(real, tuple):
             return TupleValue([self.fresh(item) for item in real], cls=kind)
         if kind in DICT_TYPES:
@@ -259,6 +278,11 @@ class Tracer:
             source = Reading(self.names.of(function), base, tuple(to_arg(argument) for argument in arguments))
             self.guard_literal(source, value)
 
+    def guard_bases(self, cls: type) -> None:
+        """A class of the user's has the bases that it has now."""
+        if is_watched(cls.__module__) and not hasattr(type(cls), "__getattr__"):
+            self.guards.identity(Attribute(self.places.of(cls), "__mro__"), cls.__mro__, self.line())
+
     def guard_class_lacks(self, cls: type, name: str) -> None:
         """No class of an object has an attribute of this name."""
         if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
@@ -318,12 +342,15 @@ class Tracer:
         self.guards.identity(Builtin(name), real, self.line())
         return self.wrap(real, None)
 
-    def cell(self, real: types.CellType, source: Source | None) -> CellValue:
-        """The shadow of an outside cell; one per cell."""
+    def cell(self, real: types.CellType, source: Source | None, place: Source | None = None) -> CellValue:
+        """The shadow of an outside cell; one per cell. place: where it is found, if another may be there next time."""
         known = self._cells.get(id(real))
         if known is None:
             known = self._cells[id(real)] = CellValue(real=real, source=source)
+            known.place = place
             self._alive.append(real)
+        elif place is not None and known.place is not None and known.place != place:
+            self.guards.same(known.place, place, True, self.line())
         return known
 
     # -- tensors
@@ -480,6 +507,10 @@ class Tracer:
     def guard_changed(self) -> None:
         """An outside object that the program changes is none of the others that it looks at."""
         for effect in self.effects:
+            if isinstance(effect, CellValue) and effect.place is not None:
+                others = [cell.place for cell in self._cells.values() if cell is not effect and cell.place is not None]
+                for place in others:
+                    self.guards.same(effect.place, place, False, None)
             changed = getattr(effect, "owner", None) or effect
             if not isinstance(changed, Value) or changed.source is None:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import types
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from io import IOBase
@@ -16,9 +17,11 @@ from absint.symbolic import Size, unwrap
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.changing import refuse_changing
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
 from bytecap.guarding import is_exempt
+from bytecap.guards import print_source
 from bytecap.hook import Dispatcher
+from bytecap.values.arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
@@ -39,7 +42,7 @@ from bytecap.values.outside_exceptions import OutsideException
 from bytecap.values.sequences import Lazy, ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue
 from bytecap.values.sizes import as_value
-from stagewire.capture import Attribute, Cell, Item, Source
+from stagewire.capture import Attribute, Cell, Item, Local, Reading, Source
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -104,6 +107,25 @@ def _identity_constant(tracer: Tracer, real: Any, source: Source | None) -> Valu
     if source is not None:
         tracer.guards.identity(source, real, tracer.line())
     return Constant(real, source)
+
+
+def _numpy_number(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    """Guarded by class and value: each read of an array's item is another object."""
+    if source is None:
+        return Constant(real)
+    place = number_source(tracer, source)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    if place in tracer.changing:
+        return UnknownValue(real, source, f"{print_source(source)} differs from call to call", ChangingNumber)
+    tracer.guard_literal(place, real.item())
+    return Constant(real, source)
+
+
+def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    if source is None:
+        return OpaqueValue(real)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return OutsideArray(real, source)
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -247,21 +269,31 @@ def _view(tracer: Tracer, real: Any, source: Source | None) -> Value:
 
 
 def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -> Value:
-    if source is not None:
-        tracer.guards.identity(source, real, tracer.line())
     own = None if source is None or is_exempt(real.__globals__.get("__name__")) else source
+    is_made_often = own is not None and _is_made_often(real, own)
+    if is_made_often:
+        _guard_parts(tracer, real, own)  # type: ignore[arg-type]
+    elif source is not None:
+        tracer.guards.identity(source, real, tracer.line())
     names = real.__code__.co_freevars
     cells = tuple(
-        tracer.cell(cell, None if own is None else Cell(name, own))
-        for name, cell in zip(names, real.__closure__ or (), strict=True)
+        tracer.cell(
+            cell,
+            None if own is None else Cell(name, own),
+            Item(Attribute(own, "__closure__"), at) if is_made_often else None,  # type: ignore[arg-type]
+        )
+        for at, (name, cell) in enumerate(zip(names, real.__closure__ or (), strict=True))
     )
     return FunctionValue(
         real.__code__,
         tracer.globals_of(real),
         name=real.__name__,
-        defaults=tuple(_default(own, "__defaults__", at, item) for at, item in enumerate(real.__defaults__ or ())),
+        defaults=tuple(
+            _default(own, "__defaults__", at, item, is_made_often) for at, item in enumerate(real.__defaults__ or ())
+        ),
         kwdefaults={
-            key: _default(own, "__kwdefaults__", key, item) for key, item in (real.__kwdefaults__ or {}).items()
+            key: _default(own, "__kwdefaults__", key, item, is_made_often)
+            for key, item in (real.__kwdefaults__ or {}).items()
         },
         closure=cells,
         real=real,
@@ -270,9 +302,35 @@ def _function(tracer: Tracer, real: types.FunctionType, source: Source | None) -
     )
 
 
-def _default(function: Source | None, where: str, key: int | str, real: Any) -> Lazy:
+# Where a function is that its caller may make anew for each call.
+_GIVEN = (Local, Item, Cell)
+
+
+def _is_made_often(real: types.FunctionType, source: Source) -> bool:
+    """Whether it is a function that another one made (a lambda, a closure): the next may be another object."""
+    return isinstance(source, _GIVEN) and "<locals>" in real.__qualname__ and not real.__dict__
+
+
+def _guard_parts(tracer: Tracer, real: types.FunctionType, source: Source) -> None:
+    """All of a function that its calls depend on, in the place of its identity; cells are guarded as they are read."""
+    line = tracer.line()
+    tracer.guards.type_is(source, types.FunctionType, line)
+    tracer.guards.identity(Attribute(source, "__code__"), real.__code__, line)
+    tracer.guards.identity(Attribute(source, "__globals__"), real.__globals__, line)
+    tracer.guards.length(Attribute(source, "__dict__"), 0, line)
+    for name in ("__defaults__", "__kwdefaults__"):
+        place, held = Attribute(source, name), getattr(real, name)
+        if held is None:
+            tracer.guards.identity(place, None, line)
+        elif name == "__defaults__":
+            tracer.guards.length(place, len(held), line)
+        else:
+            tracer.guards.keys(place, tuple(held), line)
+
+
+def _default(function: Source | None, where: str, key: int | str, real: Any, is_made_often: bool) -> Lazy:
     """A default value: the guard on the function fixes the object, what is in it needs a place."""
-    settled = isinstance(real, (*LITERALS, type, types.FunctionType, types.BuiltinFunctionType))
+    settled = not is_made_often and isinstance(real, (*LITERALS, type, types.FunctionType, types.BuiltinFunctionType))
     return Lazy(real, None if function is None or settled else Item(Attribute(function, where), key))
 
 
@@ -395,12 +453,22 @@ def _base_of(tracer: Tracer, real: Any, source: Source | None) -> Value | None:
     for kind, cls in ((dict, DictValue), (list, ListValue), (tuple, TupleValue), ((set, frozenset), SetValue)):
         if isinstance(real, kind):  # type: ignore[arg-type]
             return _container_base(tracer, real, source, cls)
-    for literal in (int, float, str, bytes, complex):
+    for literal, reader in _READERS.items():
+        if isinstance(real, literal):
+            plain = reader(real)
+            if source is not None:
+                tracer.guard_literal(Reading(tracer.names.of(reader), source), plain)
+            return Constant(plain)
+    for literal in (bytes, complex):
         if isinstance(real, literal):
             if source is not None:
                 tracer.guards.identity(source, real, tracer.line())
             return Constant(literal(real))  # type: ignore[arg-type]
     return None
+
+
+# C functions that give the number or text under an instance of a subclass.
+_READERS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
 def _container_base(tracer: Tracer, real: Any, source: Source | None, cls: type) -> Value:
@@ -428,7 +496,8 @@ def _is_plain_tuple(real: Any) -> bool:
 
 
 def _is_iterator(real: Any) -> bool:
-    return isinstance(real, Iterator) and not isinstance(real, IOBase)
+    # The class is asked, not the object: proxies answer for others.
+    return issubclass(type(real), Iterator) and not issubclass(type(real), (IOBase, *weakref.ProxyTypes))
 
 
 def _has_python_attributes(real: Any) -> bool:
@@ -474,6 +543,9 @@ _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (
     (_is_plain_tuple, _tuple),
     (lambda real: isinstance(real, BaseException), _exception),
     (_has_python_attributes, _object),
+    (is_number, _numpy_number),
+    (is_function, _builtin),
+    (is_array, _array),
     (_is_iterator, _iterator),
     (lambda real: True, _opaque),
 )

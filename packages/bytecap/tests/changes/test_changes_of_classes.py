@@ -321,6 +321,34 @@ def bases_changed():
 
 
 @case
+def bases_changed_isinstance():
+    class P:
+        pass
+
+    class Q:
+        pass
+
+    class A(P):
+        pass
+
+    a = A()
+    return (
+        (lambda x: x * 2 if isinstance(a, (Q, int)) else x * (3 + issubclass(A, P))),
+        (T,),
+        lambda: setattr(A, "__bases__", (Q,)),
+    )
+
+
+@case
+def class_renamed():
+    class A:
+        pass
+
+    a = A()
+    return (lambda x: x * len(type(a).__name__) + len(A.__qualname__)), (T,), lambda: setattr(A, "__name__", "Longer")
+
+
+@case
 def isinstance_abc_register():
     import abc
 

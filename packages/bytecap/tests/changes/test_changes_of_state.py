@@ -5,6 +5,8 @@ Each case is (program, arguments, a change after compilation): the compiled prog
 
 from __future__ import annotations
 
+import os
+import unittest.mock
 from collections.abc import Callable
 
 import pytest
@@ -170,6 +172,36 @@ def state_default_tensor_type():
         (T,),
         lambda: setting(lambda: torch.FloatTensor, torch.set_default_tensor_type, torch.DoubleTensor),
     )
+
+
+def variable(value):
+    return unittest.mock.patch.dict(os.environ, {"BYTECAP_TEST": value})
+
+
+@case
+def environment_variable():
+    return (lambda x: x * int(os.environ.get("BYTECAP_TEST", "1"))), (T,), lambda: variable("3")
+
+
+@case
+def environment_variable_getenv():
+    return (lambda x: x * 2 if os.getenv("BYTECAP_TEST") is None else x * 3), (T,), lambda: variable("3")
+
+
+@case
+def environment_variable_in():
+    return (lambda x: x * 2 if "BYTECAP_TEST" in os.environ else x * 3), (T,), lambda: variable("3")
+
+
+@case
+def environment_variable_item():
+    def program(x):
+        try:
+            return x * len(os.environ["BYTECAP_TEST"])
+        except KeyError:
+            return x + 1
+
+    return program, (T,), lambda: variable("abc")
 
 
 @pytest.mark.parametrize("name", CASES)

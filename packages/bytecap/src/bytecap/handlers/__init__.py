@@ -19,6 +19,7 @@ from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.kernel_choices import KERNEL_CHOICES
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
+from bytecap.handlers.numpy_calls import NUMPY_CALLS
 from bytecap.handlers.optimizers import OPTIMIZERS
 from bytecap.handlers.parameters import PARAMETERS
 from bytecap.handlers.pure import PURE, PURE_MODULES
@@ -46,6 +47,7 @@ TABLES = (
     TORCH_STATE,
     TORCH_FUNCTIONS,
     TRANSFORMS,
+    NUMPY_CALLS,
 )
 HANDLERS: dict[Any, Callable[..., Any]] = {real: meaning for table in TABLES for real, meaning in table.items()}
 

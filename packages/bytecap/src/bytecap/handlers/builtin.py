@@ -79,6 +79,8 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
         found = run(tracer, isinstance, (0 if is_size(value) else value.concrete(), cls))
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
+    if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
+        tracer.guard_bases(value.python_type())
     if not found and isinstance(cls, ABCMeta) and not is_exempt(value.python_type().__module__):
         # A class may be registered with the abstract class later.
         tracer.guard_reading(get_cache_token, (), get_cache_token())
@@ -107,6 +109,8 @@ def _issubclass(tracer: Tracer, cls: Value, classes: Value) -> Value:
         if not isinstance(classes, TupleValue)
         else tuple(other.concrete() for other in classes.values(tracer))
     )
+    if isinstance(cls, ClassValue):
+        tracer.guard_bases(cls.real)
     return Constant(run(tracer, issubclass, (cls.concrete(), others)))
 
 

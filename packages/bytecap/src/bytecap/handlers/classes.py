@@ -23,7 +23,7 @@ from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import open_format
 from bytecap.values.proxies import MappingProxyValue
-from bytecap.values.sequences import ListValue, SliceValue, TupleValue
+from bytecap.values.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue, keys_of
 from bytecap.values.sizes import is_size
 from bytecap.values.tensors import TensorValue
@@ -151,8 +151,12 @@ def _call_class(tracer: Tracer, cls: Value, *args: Value, **kwargs: Value) -> Va
 
 
 def _new_tuple(tracer: Tracer, cls: Value, values: Value | None = None) -> Value:
-    items = [] if values is None else collect(tracer, values)
-    return TupleValue(items, cls=cls.concrete())
+    items, real = [] if values is None else collect(tracer, values), cls.concrete()
+    if real in (tuple, torch.Size) or field_names(real):
+        return TupleValue(items, cls=real)
+    made = tracer.new_object(real)
+    made.base = TupleValue(items)
+    return made
 
 
 def _mapping_proxy(tracer: Tracer, mapping: Value, /) -> Value:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.environment_variables import get_variable
 from bytecap.errors import UnsupportedCall
 from bytecap.operations import is_none, next_value
 from bytecap.signals import End
@@ -116,7 +117,7 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
     warnings.warn: _message(warnings.warn),
     contextvars.ContextVar.get: _context_get,
-    os.environ.get: lambda tracer, key, default=NONE: Constant(os.environ.get(key.concrete(), default.concrete())),
+    os.environ.get: get_variable, os.getenv: get_variable,
 } | {
     getattr(logging.Logger, name): _message(getattr(logging.Logger, name))
     for name in ("debug", "info", "warning", "error", "exception", "critical", "log", "warn")

@@ -38,7 +38,7 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
         datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
         torch.finfo, torch.iinfo, torch.device, torch.Size, torch.get_default_dtype, torch.is_storage,
         torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
-        torch.typename, os.fspath, os.getenv, os.environ.get,
+        torch.typename, os.fspath,
         torch.cuda.device_count, torch._C._get_tracing_state, torch._C._log_api_usage_once,
         torch._C._get_cudnn_enabled, torch._C._is_torch_function_enabled, torch._C._has_torch_function,
     }

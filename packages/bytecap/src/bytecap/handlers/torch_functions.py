@@ -81,7 +81,7 @@ def _tensor_from(function: Callable[..., Any]) -> Callable[..., Value]:
     """torch.tensor, torch.as_tensor: of nested lists with tensors in them, a stack of those."""
 
     def make(tracer: Tracer, data: Value, *args: Value, **kwargs: Value) -> Value:
-        leaves = list(_leaves(tracer, data)) if isinstance(data, Sequence) else []
+        leaves = list(leaves_of(tracer, data)) if isinstance(data, Sequence) else []
         if not any(isinstance(leaf, TensorValue) for leaf in leaves):
             return call_torch(tracer, function, [data, *args], kwargs)
         if args or not all(_is_plain_number(leaf, kwargs.get("dtype", NONE)) for leaf in leaves):
@@ -100,12 +100,13 @@ def _is_plain_number(leaf: Value, dtype: Value) -> bool:
     return not tensor.dim() and not tensor.requires_grad and fits
 
 
-def _leaves(tracer: Tracer, value: Value) -> Any:
+def leaves_of(tracer: Tracer, value: Value) -> Any:
+    """What nested lists and tuples hold in the end."""
     if not isinstance(value, (ListValue, TupleValue)):
         yield value
         return
     for item in value.values(tracer):
-        yield from _leaves(tracer, item)
+        yield from leaves_of(tracer, item)
 
 
 def _stack(tracer: Tracer, data: Value, leaves: list[Value], kwargs: dict[str, Value]) -> Value:

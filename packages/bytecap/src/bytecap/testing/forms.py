@@ -33,6 +33,11 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "int('0' + str(abs(<int>)))", "ord((<text> or 'q')[0])", "<int> & <int> | 1", "<int> ^ <int> << 2 % 3",
         "(n := <int>) + n", "collect(<list>)", "ternary(<int>, <list>)", "Deep({<key>: <int>})[<key>]",
         "Deep(<dict>).size", "min(Point(<int>, 1), Point(1, <int>)).y",
+        "(Shade.RED | Shade(<int> % 4)).value", "Tally(<int>).total", "dataclasses.replace(Tally(2), x=<int>).total",
+        "Doubling(a=<int>)[<key>]", "bisect.bisect(sorted(<list>), <int>)", "Grid.size", "Grid().name",
+        "heapq.nsmallest(1, [<int>, *<list>])[0]", "math.gcd(<int>, 12)", "int(re.sub('[^0-9]', '', <text>) or 0)",
+        "collections.ChainMap({'a': <int>}, <dict>).get(<key>, 3)", "Row(<int>, 2).total()", "Level(<int> % 2).step",
+        "described(<int>) + described(<list>)",
     ),
     "tensor": (
         "<tensor> + <tensor>.sum()", "<tensor> * <int>", "1.5 - <tensor>", "torch.relu(<tensor>)", "<tensor>.sum()",
@@ -93,6 +98,9 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
         "'yes' if <text>.startswith('x') else 'no'", "str(<condition>)", "repr(<text>.encode())",
         "<text>.center(9, '*')", "str(<dict>.keys())", "f'{<var_int> / 4:.3f}'", "kind_of(<list>)", "kind_of(<box>)",
         "kind_of(<dict>)", "kind_of(<text>)",
+        "json.dumps(<dict>)", "repr(Tally(<int>))",
+        "str(Shade(<int> % 4))", "f'{<var_int>:04d}{<var_int>!s:>5}{<var_text>:<3}'", "<text>.partition('n')[2]",
+        "repr(Row(<int>, <text>))", "string.Template('$a-$b').safe_substitute(a='x')", "Level.LOW.name.lower()",
     ),
     "set": (
         "{<int>, <int>}", "set(<list>)", "(<set> | <set>)", "(<set> & <set>)", "<set> - {<int>}", "(<set> ^ <set>)",
@@ -143,7 +151,8 @@ RISKY: dict[str, tuple[str, ...]] = {
 """Forms that often raise."""
 
 STATEMENTS = (
-    "<var_int> += <int>", "<var_list>.append(<int>)", "<var_list>[:1] = [<int>]", "<var_list> += <list>",
+    "<var_int> += <int>", "<var_box>.value += <int>", "<var_box>.label = <text>", "<var_dict>['n'] = <var_box>.value",
+    "<var_list>.append(<int>)", "<var_list>[:1] = [<int>]", "<var_list> += <list>",
     "<var_list>.sort()", "<var_list>[<int>:] = <list>", "<var_dict>[<key>] = <int>", "<var_dict>.update(<dict>)",
     "<var_dict>.pop(<key>, None)", "<var_tensor> = <var_tensor> + <int>", "<var_tensor>.add_(<int>)",
     "<var_tensor>.view(-1)[:1] = <int>", "<var_tensor> *= <int>", 'print(<text>, <int>, sep="/")',
@@ -159,6 +168,7 @@ STATEMENTS = (
     "<var_box>.__dict__.pop('extra', None)", "setattr(<var_box>, 'value', <int>)", "print(<box>, <set>, end=';')",
     "<var_dict>.setdefault(<key>, <int>)", "<var_tensor> = functools.partial(torch.add, <tensor>)(<int>)",
     "print(sys.exc_info()[0])", "log.append(<text>)", "u0, q0 = <set>, <deque>", "b0, <var_box> = <box>, <box>",
+    "<var_box>.items += [<int>, <var_box>.value]", "print(f'{<var_box>.value}:{<var_int>}', <var_int>)",
     "<var_box> += <int>", "walk = counting(<int>, 2)", "<var_list>[::2] = <list>[::2]",
     "<var_list> *= 2", "log.append(repr(sys.exception()))", "log.append(type(sys.exception()).__name__)",
     "l0, l0[:1] = <list>, [<int>]", "<var_int>, (<var_int>, *<var_list>) = <int>, [<int>, <int>]",

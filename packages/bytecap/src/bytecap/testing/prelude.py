@@ -1,8 +1,72 @@
 """What generated programs may use, as the text of a module: classes, generators, context managers, an exception."""
 
 PRELUDE = '''
-import collections, contextlib, copy, dataclasses, enum, functools, itertools, operator, sys
+import bisect, collections, contextlib, copy, dataclasses, enum, functools, heapq, itertools, json, math, operator, re
+import string, sys
 import torch
+
+
+class Shade(enum.Flag):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 0
+    HIGH = 1
+
+    @property
+    def step(self):
+        return self.value * 10
+
+
+@dataclasses.dataclass(order=True)
+class Tally:
+    x: int
+    y: int = 3
+    scale: dataclasses.InitVar[int] = 2
+    total: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self, scale):
+        self.total = (self.x + self.y) * (scale if isinstance(scale, int) else 1)
+
+
+class Doubling(dict):
+    def __missing__(self, key):
+        return 2
+
+
+class Row(tuple):
+    def __new__(cls, *items):
+        return super().__new__(cls, items)
+
+    def total(self):
+        return len(self) + self[1]
+
+
+class Named:
+    def __set_name__(self, owner, name):
+        self.text = name
+
+    def __get__(self, instance, owner=None):
+        return len(self.text) if instance is None else len(self.text) * 2
+
+
+class Grid:
+    size = Named()
+    name = Named()
+
+
+def described(value):
+    match value:
+        case int(n) if n > 2:
+            return n
+        case [first, *rest]:
+            return first + len(rest)
+        case Tally(x=x):
+            return x
+        case _:
+            return 0
 
 
 class Box:

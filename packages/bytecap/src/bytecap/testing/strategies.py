@@ -200,5 +200,5 @@ def arguments(draw: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Argu
 def define(source: str) -> Callable[..., Any]:
     """The function of a generated text."""
     module = sys.modules["generated_program"] = ModuleType("generated_program")  # dataclasses look for it there
-    exec(compile(PRELUDE + source, "<generated>", "exec"), vars(module))
+    exec(compile(PRELUDE + source, "<generated>", "exec", dont_inherit=True), vars(module))
     return module.program

@@ -21,9 +21,12 @@ IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
 
 
 class CellValue(Value):
-    """A closure cell; `real` is the outside cell it stands for, None for one made in the frame."""
+    """A closure cell; `real` is the outside cell it stands for, None for one made in the frame.
 
-    __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "real")
+    place: where the cell itself is found, if the next call may have another one there.
+    """
+
+    __slots__ = ("content", "content_source", "frame_name", "loaded", "mutated", "place", "real")
 
     def __init__(
         self, content: Value | None = None, *, real: CellType | None = None, source: Source | None = None
@@ -36,6 +39,7 @@ class CellValue(Value):
         self.mutated = False
         # The free variable of the captured frame itself that this cell is, if it is one.
         self.frame_name: str | None = None
+        self.place: Source | None = None
 
     def python_type(self) -> type:
         return CellType
@@ -85,7 +89,7 @@ class CellValue(Value):
             emitter.load_free_cell(self.frame_name)
             return
         if self.real is not None:
-            emitter.constant(self.real)
+            emitter.load_outside_cell(self)
             return
         emitter.call_helper("new_cell")
         emitter.keep(self)

@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.environment_variables import guard_all, guard_variable, is_environment
 from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
@@ -97,6 +98,8 @@ class DictValue(Value):
             # A new object: equal, if at all, by its own `__eq__`.
             self.list_keys(tracer)
             return self.new[code][1] if code in self.new else None
+        if is_environment(self.real):
+            guard_variable(tracer, real_key)
         if self.source is not None and not can_name(real_key):
             return self._lookup_by_position(tracer, code)
         if not dict.__contains__(self.real, real_key):
@@ -125,6 +128,8 @@ class DictValue(Value):
         if self.listed:
             return
         assert self.real is not None
+        if is_environment(self.real):
+            guard_all(tracer)
         tracer.guard_keys(self)
         added, self.new = self.new, {}
         for index, (real_key, real) in enumerate(stored_items(self.real)):

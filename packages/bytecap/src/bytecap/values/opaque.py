@@ -195,3 +195,15 @@ class UnknownValue(Value):
     call = call_method = _refuse
     get_item = set_item = delete_item = _refuse
     length = truth = iterate = contains = _refuse
+
+
+class UnguardedValue(UnknownValue):
+    """An outside object of which not even the class is fixed: it can only be passed along."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return "object of a class that differs from call to call"
+
+    def python_type(self) -> type:
+        raise self.kind(self.why)

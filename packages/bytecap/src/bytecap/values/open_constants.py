@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from absint.symbolic import hint_of
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.sizes import SymbolicInt, is_size
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt
 
@@ -116,7 +118,8 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
     """`left symbol right` of plain numbers, and sums of texts; None: it takes the values."""
     kinds = {left.python_type(), right.python_type()}
     if kinds <= _NUMBERS:
-        divides = symbol in _DIVISIONS and not right.is_open and right.value != 0
+        is_known = not right.is_open and not is_size(right)
+        divides = symbol in _DIVISIONS and is_known and right.value != 0
         return derive(function, left, right) if divides or symbol in _TOTAL else None
     return derive(function, left, right) if kinds == {str} and symbol == "+" else None
 
@@ -142,4 +145,7 @@ def _joined(*texts: str) -> str:
 
 
 def _peek(value: Constant) -> Any:
+    """The number or text of this call, which fixes nothing."""
+    if isinstance(value, SymbolicInt):
+        return hint_of(value.size)
     return value._real if isinstance(value, OpenConstant) else value.value

@@ -1,0 +1,193 @@
+"""NumPy arrays: those that the captured code made, and those from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bytecap.errors import CannotRebuild, UnsupportedMutation, UnsupportedValue
+from bytecap.values.base import Value
+from stagewire.capture import Reading, Source
+
+if TYPE_CHECKING:
+    from bytecap.emit import Emitter
+    from bytecap.tracer import Tracer
+
+try:
+    import numpy as NUMPY
+except ImportError:
+    NUMPY: Any = None  # type: ignore[no-redef]
+
+_PLAIN_KINDS = frozenset("biufc")
+# Methods that write into the array, or give away its memory.
+_WRITERS = frozenset(
+    {"fill", "sort", "partition", "put", "resize", "setflags", "setfield", "itemset", "byteswap", "tofile", "dump",
+     "view", "__setitem__", "__setstate__", "__array_interface__", "__dlpack__", "data", "ctypes", "__buffer__"}
+)  # fmt: skip
+
+
+def is_number(real: Any) -> bool:
+    """Whether it is a number of NumPy's that a Python number is equal to."""
+    if NUMPY is None or not isinstance(real, NUMPY.generic):
+        return False
+    return real.dtype.kind in _PLAIN_KINDS and type(real.item()) in (bool, int, float, complex)
+
+
+def is_array(real: Any) -> bool:
+    """Whether it is an array of plain numbers, of no subclass."""
+    return NUMPY is not None and type(real) is NUMPY.ndarray and real.dtype.kind in _PLAIN_KINDS
+
+
+def is_function(real: Any) -> bool:
+    """Whether it is one of NumPy's functions of classes of its own."""
+    return NUMPY is not None and type(real) in (NUMPY.ufunc, type(NUMPY.sum))
+
+
+class ArrayValue(Value):
+    """An array that the code made: `real` has its content, which every run has again.
+
+    lent: its memory is a tensor's, too.
+    """
+
+    __slots__ = ("lent", "real")
+
+    def __init__(self, real: Any) -> None:
+        super().__init__()
+        self.real = real
+        self.lent = False
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def concrete(self) -> Any:
+        return self.real
+
+    def describe(self) -> str:
+        return f"array of {self.real.shape}"
+
+    def lend(self) -> None:
+        """A tensor has the same memory: the array is not written any more, and cannot leave the captured code."""
+        self.lent = True
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        from bytecap.values.functions import BuiltinMethod
+
+        if name in _WRITERS or name.startswith("__array"):
+            raise UnsupportedMutation(f"{name!r} of an array")
+        found = getattr(type(self.real), name, None)
+        if callable(found):
+            return BuiltinMethod(self, name)
+        return super().get_attribute(tracer, name) if found is None else tracer.fresh(getattr(self.real, name))
+
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        from bytecap.fold import fold_call
+
+        if name in _WRITERS or "out" in kwargs:
+            raise UnsupportedMutation(f"{name}() of an array")
+        return fold_call(tracer, getattr(self.real, name), args, kwargs)
+
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.fold import run
+
+        return tracer.fresh(run(tracer, self.real.__getitem__, (key.concrete(),)))
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.fold import run
+
+        return run(tracer, len, (self.real,))
+
+    def truth(self, tracer: Tracer) -> bool:
+        from bytecap.fold import run
+
+        return run(tracer, bool, (self.real,))
+
+    def iterate(self, tracer: Tracer) -> Value:
+        from bytecap.fold import run
+
+        return tracer.fresh(run(tracer, list, (self.real,))).iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        from bytecap.fold import run
+
+        return run(tracer, self.real.__contains__, (item.concrete(),))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        others = (array for array in emitter.tracer.arrays if array is not self)
+        if self.lent or any(NUMPY.may_share_memory(self.real, other.real) for other in others):
+            raise CannotRebuild("an array whose memory another array or tensor has too")
+        emitter.constant(self.real)
+        emitter.constant("K")
+        emitter.call_function(NUMPY.ndarray.copy, arguments=2)
+
+
+class OutsideArray(Value):
+    """An array from outside: its memory can be a tensor of the graph; no guard sees its content."""
+
+    __slots__ = ("_tensor", "real")
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+        self._tensor: Value | None = None
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return "NumPy array from outside the frame"
+
+    def concrete(self) -> Any:
+        raise UnsupportedValue("the content of a NumPy array from outside the frame")
+
+    def tensor(self, tracer: Tracer) -> Value:
+        """The tensor over its memory."""
+        if self._tensor is None:
+            real, place = self._over_memory(tracer)
+            self._tensor = tracer.input_tensor(real, place)
+        return self._tensor
+
+    def _over_memory(self, tracer: Tracer) -> tuple[torch.Tensor, Source]:
+        if not self.real.flags.writeable:
+            raise UnsupportedValue("a NumPy array that cannot be written, as a tensor")
+        try:
+            real = torch.from_numpy(self.real)
+        except (TypeError, ValueError) as error:
+            raise UnsupportedValue(f"a NumPy array as a tensor: {error}") from None
+        assert self.source is not None
+        return real, Reading(tracer.names.of(torch.from_numpy), self.source)
+
+    def _type(self, tracer: Tracer) -> torch.Tensor:
+        """A tensor of its type, which is guarded."""
+        from bytecap.graph_builder import tensor_type
+
+        real, place = self._over_memory(tracer)
+        tracer.guards.tensor(place, tensor_type(real), real, tracer.line())
+        return real
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        if name in ("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "strides"):
+            self._type(tracer)
+            return tracer.fresh(getattr(self.real, name))
+        raise UnsupportedValue(f"{name!r} of a NumPy array from outside the frame")
+
+    def length(self, tracer: Tracer) -> int:
+        from bytecap.fold import run
+
+        self._type(tracer)
+        return run(tracer, len, (self.real,))
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedValue("the content of a NumPy array from outside the frame")
+
+    call_method = get_item = set_item = delete_item = truth = iterate = contains = _refuse
+
+
+def number_source(tracer: Tracer, source: Source) -> Source:
+    """Where the Python number is read that is equal to NumPy's number at `source`."""
+    return Reading(tracer.names.of(NUMPY.generic.item), source)
+
+
+def python_number(value: Any) -> Any:
+    """The Python number that torch takes a number of NumPy's for; other objects as they are."""
+    return value.item() if is_number(value) else value

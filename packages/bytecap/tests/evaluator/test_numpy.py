@@ -1,0 +1,148 @@
+"""NumPy in captured code: numbers by value, known arrays at once, outside arrays as inputs of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from bytecap import Broke, Captured, executor, optimize
+from bytecap.testing import differences
+from bytecap.testing.programs import Programs
+
+np = pytest.importorskip("numpy")
+
+PROGRAMS = Programs()
+
+
+def x() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+@PROGRAMS.add(x)
+def functions_of_known_numbers(x):
+    scale = np.sqrt(x.shape[-1])
+    return x / scale, x.reshape(np.prod(x.shape)), x * np.pi, np.float32(3) + 1, np.ceil(2.5), x * np.exp(-1000.0)
+
+
+@PROGRAMS.add(x)
+def known_arrays(x):
+    ends = np.cumsum([0, 1, 2])
+    table = np.linspace(0, 1, 6).reshape(2, 3).astype(np.float32)
+    total = 0
+    for end in ends:
+        total += int(end)
+    return (
+        x[:, ends[1] : ends[2]] * total + torch.from_numpy(table)[:, :2], torch.tensor(table) * 2,
+        ends.tolist(), len(ends), ends[ends > 0].sum(), ends.shape,
+        table.dtype, torch.as_tensor(np.arange(3)), table.max(axis=0).mean(),
+    )  # fmt: skip
+
+
+@PROGRAMS.add(x)
+def arrays_that_are_returned(x):
+    made = np.arange(4)
+    return x * 2, made, [made], np.zeros((2, 2)) + 1
+
+
+@PROGRAMS.add(x, lambda: np.float32(0.5), lambda: np.int64(3), lambda: np.bool_(True))
+def numbers_as_arguments(x, rate, size, flag):
+    y = x * rate if flag else x
+    return y.reshape(size, -1) + size, rate * 2, rate > 0.25, size % 2 == 1, f"{rate:.2f}", rate.item(), rate.dtype
+
+
+@PROGRAMS.add(x, lambda: np.arange(6.0, dtype=np.float32).reshape(2, 3), lambda: np.arange(3))
+def outside_arrays_as_tensors(x, table, index):
+    rows = torch.from_numpy(index)
+    return (
+        x + torch.from_numpy(table), torch.tensor(table) * 2, torch.as_tensor(table, dtype=torch.float64), rows + 1,
+        x[:, rows], table.shape, len(index), x.new_zeros(table.ndim),
+    )  # fmt: skip
+
+
+@PROGRAMS.add(lambda: np.arange(3.0))
+def a_tensor_over_an_array_is_written_and_returned(table):
+    view = torch.from_numpy(table)
+    view.add_(1)
+    return view, view * 2
+
+
+@PROGRAMS.add(x)
+def numbers_in_data(x):
+    return x * 2, torch.tensor(np.float64(2.0)), torch.tensor(np.int32(2)), torch.tensor([np.float32(1)], dtype=x.dtype)
+
+
+@PROGRAMS.add(x, refusal="BC002")
+def a_list_of_numbers_without_a_dtype(x):
+    return x + torch.tensor([np.float64(1), 2])
+
+
+@PROGRAMS.add(x, refusal="BC004")
+def numpy_of_a_tensor(x):
+    y = (x * 2).numpy()
+    return torch.from_numpy(np.sqrt(y)) + 1
+
+
+@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC003")
+def the_content_of_an_outside_array(x, array):
+    return x * int(array[1]) + array.sum()
+
+
+@PROGRAMS.add(x, refusal="BC008")
+def an_array_that_is_written(x):
+    y = x * 2
+    made = np.zeros(3)
+    made[1] = 5
+    return y + torch.from_numpy(made).float()
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_same_as_plain(program) -> None:
+    program.check()
+
+
+def calls(function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:
+    """Call with each arguments, plain and captured; returns the events."""
+    events: list[Any] = []
+    captured = optimize(function, lambda capture, inputs: executor(capture), on_event=events.append)
+    for given in arguments:
+        assert not differences(function(*given), captured(*given))
+    return events
+
+
+def test_numbers_are_guarded_by_class_and_value() -> None:
+    events = calls(
+        lambda x, n: x * n if n > 1 else x - 1,
+        [(x(), np.int64(2)), (x(), np.int64(2)), (x(), np.int64(1)), (x(), np.int32(2)), (x(), np.int64(1))],
+    )
+    assert [type(event) for event in events] == [Captured] * 3
+
+
+def test_numbers_that_differ_each_time_are_left_open() -> None:
+    events = calls(lambda x, n: x.relu() * n, [(x(), np.float64(n)) for n in range(12)])
+    assert len([event for event in events if isinstance(event, Captured)]) < 8
+    assert {event.error.code for event in events if isinstance(event, Broke)} == {"BC016"}
+
+
+def test_arrays_of_any_content_and_another_size() -> None:
+    events = calls(
+        lambda x, a: x.sum() + torch.from_numpy(a) * 2, [(x(), np.full(size, 1.5 * size)) for size in (3, 3, 4, 3, 4)]
+    )
+    assert [type(event) for event in events] == [Captured] * 2
+
+
+class Name(str):
+    __slots__ = ()
+
+
+class Count(int):
+    pass
+
+
+def test_subclasses_of_numbers_and_texts_are_guarded_by_value() -> None:
+    events = calls(
+        lambda x, name, n: x * n if name == "a" else x - n,
+        [(x(), Name(name), Count(n)) for name, n in (("a", 2), ("a", 2), ("b", 2), ("a", 2), ("a", 3))],
+    )
+    assert [type(event) for event in events] == [Captured] * 3
