@@ -222,11 +222,11 @@ class SetIterator(IteratorValue):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.owner.mutated:
             raise CannotRebuild("an iterator over an outside set that the code changes")
-        rest = self.items[self.index :] if self.index >= 0 else []
-        for item in rest:
-            emitter.load(item)
-        emitter.build_tuple(len(rest))
-        emitter.call_helper("new_iterator", arguments=1)
+        if self.index >= 0 and len(self.owner.members) != len(self.items):
+            raise CannotRebuild("an iterator over a set that has changed")
+        emitter.load(self.owner if self.index >= 0 else SetValue({}))
+        emitter.call_function(iter, arguments=1)
+        emitter.call_helper("advance", max(self.index, 0), arguments=1)
 
 
 Keys = tuple[Iterable[Hashable], dict[Hashable, Value]]
