@@ -66,8 +66,11 @@ def _made(tracer: Tracer, meta: Any, wants_grad: bool) -> TensorValue:
 
 
 def _maker(meta: Any, wants_grad: bool) -> Callable[[], torch.nn.Parameter]:
+    # The replacement knows no symbols: a size that is one is fixed.
+    shape, stride = [int(size) for size in meta.shape], [int(step) for step in meta.stride]
+
     def make() -> torch.nn.Parameter:
-        data = torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
+        data = torch.empty_strided(shape, stride, dtype=meta.dtype, device=meta.device)
         return torch.nn.Parameter(data, requires_grad=wants_grad)
 
     return make
