@@ -20,6 +20,7 @@ from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import FunctionValue, PartialValue
 from bytecap.values.identity import IdentityToken
+from bytecap.values.inference import refuse_open_inference
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import OpenConstant
@@ -246,6 +247,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:
     """Rebuild the result, replay side effects, return."""
     leave_settings(emitter.tracer)
+    refuse_open_inference(emitter.tracer)
     emit_effects(emitter, [result])
     emit_modes(emitter)
     emitter.load(result)

@@ -8,7 +8,7 @@ from typing import Any
 from absint import AbstractTensor
 from absint.meta import to_wire
 from absint.symbolic import bound_symbols
-from bytecap.errors import UnsupportedValue
+from bytecap.errors import UnsupportedCall, UnsupportedValue
 from stagewire.capture import CustomFunction, Input, InputRole, Source
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, leaves, node_references
@@ -23,8 +23,8 @@ class GraphBuilder:
 
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
-    use. made: inputs that the replacement makes; they stand behind the others. is_transformed: the body is that of
-    a function under a transform of torch.func.
+    use. is_closed: nothing more may be computed. made: inputs that the replacement makes; they stand behind the others.
+    is_transformed: the body is that of a function under a transform of torch.func.
     """
 
     def __init__(self, outer: GraphBuilder | None = None, *, is_transformed: bool = False) -> None:
@@ -33,6 +33,7 @@ class GraphBuilder:
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
         self.hidden: set[str] = set()
         self.is_body = outer is not None
+        self.is_closed = False
         self.is_transformed = is_transformed
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
@@ -82,6 +83,8 @@ class GraphBuilder:
     def append(self, node: Node) -> None:
         """Append a finished node."""
         self._refuse_hidden(node_references(node))
+        if self.is_closed and node.target not in STATE_TARGETS:
+            raise UnsupportedCall(f"{node.target} behind torch.inference_mode, in which the whole graph runs")
         self.nodes.append(node)
 
     def _refuse_hidden(self, names: Iterable[str]) -> None:

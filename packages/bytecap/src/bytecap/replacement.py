@@ -18,6 +18,7 @@ from bytecap.assembler import Assembler, assemble
 from bytecap.checked import emit_plain_run
 from bytecap.emit import Emitter, emit_source, symbol_local
 from bytecap.hook import INPUTS
+from bytecap.values.inference import in_inference_mode
 
 
 def replacement_code(
@@ -37,7 +38,7 @@ def replacement_code(
         emit_source(head, source, emitter.tracer.names.objects)
         head.store_local(symbol_local(name))
     if compiled is not None:
-        head.push_callable(compiled)
+        head.push_callable(compiled if emitter.tracer.inference is None else in_inference_mode(compiled))
         head.load_local(INPUTS)
         head.constant(None)
         head.store_local(INPUTS)

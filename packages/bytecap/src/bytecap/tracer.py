@@ -103,6 +103,7 @@ class Tracer:
         self.effects: list[Any] = []
         self.arrays: list[ArrayValue] = []
         self.regions: list[Value] = []
+        self.inference: str | None = None
         self.settings: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
         self.class_writes: dict[type, ClassWrites] = {}

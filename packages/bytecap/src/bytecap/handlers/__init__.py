@@ -27,6 +27,7 @@ from bytecap.handlers.regions import REGIONS
 from bytecap.handlers.torch_functions import TORCH_FUNCTIONS
 from bytecap.handlers.torch_state import TORCH_STATE
 from bytecap.transforms import TRANSFORMS
+from bytecap.values.inference import INFERENCE
 from bytecap.values.tensor_hooks import TENSOR_HOOKS
 
 TABLES = (
@@ -35,6 +36,7 @@ TABLES = (
     CLASSES,
     DEEP_COPIES,
     DISTRIBUTIONS,
+    INFERENCE,
     INSPECTION,
     ITERATORS,
     KERNEL_CHOICES,

@@ -20,6 +20,7 @@ from bytecap.operations import is_none, truth
 from bytecap.torch_calls import call_torch
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.inference import is_inferring
 from bytecap.values.sequences import ListValue
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import Local
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 
 def _parameter(tracer: Tracer, data: Value = Constant(None), requires_grad: Value = Constant(True)) -> Value:  # noqa: B008
+    if is_inferring(tracer):
+        raise UnsupportedCall("nn.Parameter in inference mode")
     if is_none(data):
         data = call_torch(tracer, torch.empty, [ListValue([Constant(0)])], {})
     if not isinstance(data, TensorValue):

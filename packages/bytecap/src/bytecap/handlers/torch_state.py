@@ -123,7 +123,6 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.is_grad_enabled: _is_grad_enabled,
     torch._C.is_grad_enabled: _is_grad_enabled,
     torch._C._set_grad_enabled: _grad_mode,
-    torch.is_inference_mode_enabled: _live(torch.is_inference_mode_enabled),
     torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
     torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),

@@ -18,6 +18,7 @@ from bytecap.resume.points import Continue, Point, Resumption, Unbound, make_dri
 from bytecap.resume.stack import HELD
 from bytecap.signals import NULL, Handled, Saved
 from bytecap.values.base import Value
+from bytecap.values.inference import refuse_open_inference
 from bytecap.values.sequences import Lazy
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     """
     enter_open_regions(emitter.tracer)
     leave_settings(emitter.tracer)
+    refuse_open_inference(emitter.tracer)
     entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]
     values = [entry for entry in entries if isinstance(entry, Value)]
