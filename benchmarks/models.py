@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 from beside.case import Case, Program, network
-from beside.networks import DLRM, Mixer, Recurrent, ResNet50, UNet, convnext, mobilenet
+from beside.networks import DLRM, Basic, Bottleneck, Mixer, Recurrent, ResNet, UNet, convnext, mobilenet
 from beside.run import main
 from torch import nn
-
-from examples.models.resnet import ResNet18
 
 Inputs = Callable[[int], tuple[Any, ...]]
 TEXT: dict[str, Any] = dict(vocab_size=2048, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
@@ -78,8 +76,8 @@ def clicks(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "ResNet-18": (lambda: ResNet18(100), images(64)),
-    "ResNet-50": (lambda: ResNet50(100), images(64)),
+    "ResNet-18": (lambda: ResNet(Basic, (2, 2, 2, 2)), images(64)),
+    "ResNet-50": (lambda: ResNet(Bottleneck, (3, 4, 6, 3)), images(64)),
     "MobileNet-like": (mobilenet, images(64)),
     "ConvNeXt-like": (convnext, images(64)),
     "UNet": (UNet, images(32)),

@@ -19,33 +19,50 @@ def convolved(channels_in: int, channels_out: int, size: int, stride: int = 1, g
 class Bottleneck(nn.Module):
     """The block of ResNet-50: 1x1, 3x3, 1x1 and a shortcut."""
 
+    expansion = 4
+
     def __init__(self, channels_in: int, width: int, stride: int) -> None:
         super().__init__()
-        out = 4 * width
-        self.body = nn.Sequential(
-            convolved(channels_in, width, 1), convolved(width, width, 3, stride),
-            nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out),
-        )  # fmt: skip
+        out = self.expansion * width
+        self.body = self.convolutions(channels_in, width, stride)
         same = stride == 1 and channels_in == out
         self.shortcut = nn.Identity() if same else nn.Sequential(
             nn.Conv2d(channels_in, out, 1, stride, bias=False), nn.BatchNorm2d(out))  # fmt: skip
+
+    def convolutions(self, channels_in: int, width: int, stride: int) -> nn.Module:
+        return nn.Sequential(
+            convolved(channels_in, width, 1), convolved(width, width, 3, stride),
+            nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width),
+        )  # fmt: skip
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-class ResNet50(nn.Module):
-    """(N, 3, H, W) -> (N, classes), with the block counts of ResNet-50."""
+class Basic(Bottleneck):
+    """The block of ResNet-18: two 3x3 and a shortcut."""
 
-    def __init__(self, classes: int = 1000, counts: tuple[int, ...] = (3, 4, 6, 3)) -> None:
+    expansion = 1
+
+    def convolutions(self, channels_in: int, width: int, stride: int) -> nn.Module:
+        return nn.Sequential(
+            convolved(channels_in, width, 3, stride), nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )  # fmt: skip
+
+
+class ResNet(nn.Module):
+    """(N, 3, H, W) -> (N, classes), of four stages of blocks."""
+
+    def __init__(self, block: type[Bottleneck], counts: tuple[int, ...], classes: int = 100) -> None:
         super().__init__()
         self.stem = nn.Sequential(convolved(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))
         blocks: list[nn.Module] = []
         channels = 64
         for stage, count in enumerate(counts):
             for number in range(count):
-                blocks.append(Bottleneck(channels, 64 << stage, 2 if stage and not number else 1))
-                channels = 256 << stage
+                blocks.append(block(channels, 64 << stage, 2 if stage and not number else 1))
+                channels = block.expansion * 64 << stage
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(channels, classes)
 
