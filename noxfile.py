@@ -85,11 +85,17 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time guards, code generation and whole models beside eager and torch.compile."""
+    """Time patterns and models beside eager and torch.compile, write docs/performance.md (`-- --quick`: in minutes).
+
+    Then the benchmarks of single parts, which take no arguments from here.
+    """
     install(session, *local(*PACKAGES), "transformers")
+    tables = ("micro", "models")
+    for name in tables:
+        session.run("python", f"benchmarks/{name}.py", "--page", *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        if script.name != "gpu.py":  # needs a GPU and the environment's own torch: python benchmarks/gpu.py
-            session.run("python", str(script.relative_to(ROOT)), *session.posargs)
+        if script.stem not in (*tables, "gpu"):  # that one needs a GPU and the environment's own torch
+            session.run("python", str(script.relative_to(ROOT)))
 
 
 @nox.session

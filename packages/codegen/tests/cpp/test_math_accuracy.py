@@ -95,3 +95,19 @@ def test_pow(tmp_path):
     signed = special & ~rounded.isnan()
     assert torch.equal(found[signed].signbit(), rounded[signed].signbit())
     assert ulps(found[~special], exact[~special]).max() <= 1.0
+
+
+@pytest.mark.parametrize("op", ["sin", "cos"])
+def test_ulps_of_near_arguments(op, tmp_path):
+    """Arguments below 32768 alone take a form of their own; those next to multiples of pi/2 are the hard ones."""
+    turns = torch.arange(0, 20860, dtype=torch.float64) * (torch.pi / 2)
+    hard = [torch.nextafter(turns.float(), torch.tensor(end)) for end in (-1e9, 1e9)]
+    x = torch.cat([sweep(), turns.float(), *hard])
+    x = x[~(x.abs() >= 32768)]
+    (found,) = load(emit(unary_graph(op, x.numel()), Options()), tmp_path)(x)
+    exact = REFERENCE[op](x.double())
+    assert torch.equal(found.isnan(), x.isnan())
+    assert ulps(found, exact).nan_to_num(0.0).max() <= ULPS[op]
+    (beyond,) = load(emit(unary_graph(op, 3), Options()), tmp_path)(torch.tensor([1.0, 1e30, float("inf")]))
+    assert ulps(beyond[:2], REFERENCE[op](torch.tensor([1.0, 1e30]).double())).max() <= ULPS[op]
+    assert beyond[2].isnan()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.indexing import coefficient
+from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, extent, is_ordered, is_turned, lane_of, make_plan
 from codegen.cpp.positions import split_positions
@@ -76,7 +77,7 @@ class _Writer:
         else:
             self._columns(self.plan.lane)
         self._fill_marks()
-        return self.lines
+        return near_loops(self.lines)
 
     # ---- text
 

@@ -10,9 +10,11 @@ typedef float f32;
 typedef double f64;
 
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define SF_HAS_FMA 1
 #define SF_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #define SF_FMAD(a, b, c) __builtin_fma(a, b, c)
 #else
+#define SF_HAS_FMA 0
 #define SF_FMA(a, b, c) ((a) * (b) + (c))
 #define SF_FMAD(a, b, c) ((a) * (b) + (c))
 #endif
@@ -288,6 +290,50 @@ SF_INLINE f32 sf_cos_f32(f32 x) {
   f64 r = sf_quarter_turns_f32(x, &q);
   f32 y = sf_sine_of_turns_f32(r, q + 1);
   return __builtin_fabsf(x) < SF_INF ? y : SF_NAN;
+}
+
+// The same for |x| < 32768, in float32 alone: a loop takes them where no argument of it is larger (see near.py).
+
+SF_INLINE f32 sf_near_quarter_turns_f32(f32 x, f32 *rest, i32 *quadrant) {
+  // x - n*pi/2 by a three-part pi/2: the first difference is exact, `rest` is what the second one and its product lose
+  f32 z = SF_FMA(x, 0.636619747f, 12582912.0f);
+  f32 n = z - 12582912.0f;
+  f32 first = SF_FMA(n, -1.57079625f, x);
+  f32 p = n * 7.54978942e-8f, lost = SF_FMA(n, 7.54978942e-8f, -p);
+  f32 r = first - p;
+  *rest = SF_FMA(n, -5.39030253e-15f, ((first - r) - p) - lost);
+  *quadrant = SF_BITS(i32, z);
+  return r;
+}
+
+SF_INLINE f32 sf_near_sine_of_turns_f32(f32 r, f32 rest, i32 q) {
+  f32 s = r * r;
+  f32 c = 2.44331571e-5f;
+  c = SF_FMA(c, s, -1.38873162e-3f);
+  c = SF_FMA(c, s, 4.16666456e-2f);
+  f32 half = s * 0.5f, w = 1.0f - half;
+  c = w + (((1.0f - w) - half) + SF_FMA(c, s * s, -r * rest));
+  f32 t = -1.95152959e-4f;
+  t = SF_FMA(t, s, 8.33216087e-3f);
+  t = SF_FMA(t, s, -1.66666546e-1f);
+  t = r + SF_FMA(t * s, r, rest);
+  f32 y = q & 1 ? c : t;
+  return q & 2 ? -y : y;
+}
+
+SF_INLINE f32 sf_near_sin_f32(f32 x) {
+  if (!SF_HAS_FMA) return sf_sin_f32(x);  // the differences are exact with fused products alone
+  i32 q;
+  f32 rest, r = sf_near_quarter_turns_f32(x, &rest, &q);
+  f32 y = sf_near_sine_of_turns_f32(r, rest, q);
+  return x == 0.0f ? x : y;
+}
+
+SF_INLINE f32 sf_near_cos_f32(f32 x) {
+  if (!SF_HAS_FMA) return sf_cos_f32(x);  // the differences are exact with fused products alone
+  i32 q;
+  f32 rest, r = sf_near_quarter_turns_f32(x, &rest, &q);
+  return sf_near_sine_of_turns_f32(r, rest, q + 1);
 }
 
 SF_INLINE f64 sf_log2_of_f32(f32 a) {
