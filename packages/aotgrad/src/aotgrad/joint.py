@@ -6,6 +6,9 @@ graph ::= (inputs*, constants*, tangents*) node* (results*, gradients*)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from stagewire.grad import Binding
@@ -20,12 +23,14 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
     binding: complete but for what the partition decides (`saved`, `input_gradients`).
     primals: how many graph inputs are the caller's inputs and constants; the others are tangents.
     results: how many graph outputs are results of the forward; the others are gradients, one per input, or None.
+    checkpoints: for forward values made under a checkpoint of the program, which one.
     """
 
     graph: Graph
     binding: Binding
     primals: int
     results: int
+    checkpoints: Mapping[str, int] = MappingProxyType({})
 
     @property
     def primal_values(self) -> tuple[Value, ...]:
@@ -54,4 +59,4 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
 
     def with_graph(self, graph: Graph) -> Joint:
         """The same binding round another graph with the same inputs and outputs in number and order."""
-        return Joint(graph, self.binding, self.primals, self.results)
+        return Joint(graph, self.binding, self.primals, self.results, self.checkpoints)

@@ -389,5 +389,8 @@ def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
 
 
 def _same_work(old: Capture, new: Capture) -> bool:
-    parts = [(one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks)) for one in (old, new)]
+    parts = [
+        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints)
+        for one in (old, new)
+    ]
     return parts[0] == parts[1]

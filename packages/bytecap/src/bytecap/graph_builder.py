@@ -9,7 +9,7 @@ from absint import AbstractTensor
 from absint.meta import to_wire
 from absint.symbolic import bound_symbols
 from bytecap.errors import UnsupportedCall, UnsupportedValue
-from stagewire.capture import CustomFunction, Input, InputRole, Source
+from stagewire.capture import Checkpoint, CustomFunction, Input, InputRole, Source
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, leaves, node_references
 from stagewire.types import ScalarType, TensorType
@@ -35,6 +35,7 @@ class GraphBuilder:
         self.is_body = outer is not None
         self.is_closed = False
         self.is_transformed = is_transformed
+        self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
         self._taken: dict[str, int] = {} if outer is None else outer._taken

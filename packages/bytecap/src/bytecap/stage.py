@@ -147,6 +147,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         portable=not tracer.places.held,
         functions=tuple(tracer.graph.functions),
         checks=tracer.checks.documents(len(emitter.outputs)),
+        checkpoints=tuple(tracer.graph.checkpoints),
     )
     examples: dict[str, Any] = {v.name: v.real for v in tracer.tensors.values() if v.role != "result"}
     examples |= {name: make() for name, make in tracer.made.values()}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from bytecap import executor, optimize
 from bytecap.testing import Programs
@@ -91,6 +93,39 @@ def checkpoint_with_reentry(x, y):
 @PROGRAMS.add(leaf, matrix)
 def checkpoint_by_default(x, y):
     return checkpoint(scaled_sine, x, y)
+
+
+def saves_products(ctx, op, *args, **kwargs):
+    is_product = op == torch.ops.aten.mm.default
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@PROGRAMS.add(leaf, matrix)
+def selective_checkpoint(x, y):
+    contexts = partial(create_selective_checkpoint_contexts, saves_products)
+    return checkpoint(scaled_sine, x, y, use_reentrant=False, context_fn=contexts)
+
+
+@PROGRAMS.add(leaf, matrix, refusal="BC002")
+def checkpoint_with_contexts(x, y):
+    return checkpoint(scaled_sine, x, y, use_reentrant=False, context_fn=lambda: (nullcontext(), nullcontext()))
+
+
+def test_the_nodes_of_a_checkpoint_are_noted():
+    captures = []
+
+    def program(x, y):
+        z = checkpoint(scaled_sine, x + 1, y, use_reentrant=False)
+        return checkpoint(scaled_sine, z, y, use_reentrant=False).sum()
+
+    def backend(capture, inputs):
+        captures.append(capture)
+        return executor(capture)
+
+    optimize(program, backend, fullgraph=True)(leaf(), matrix())
+    (capture,) = captures
+    assert [(part.first, part.last) for part in capture.checkpoints] == [(1, 4), (4, 7)]
+    assert capture.graph.nodes[1].target == "operator.mul"
 
 
 # -- others

@@ -1,6 +1,6 @@
 """`Capture`: what bytecap saw of one Python frame.
 
-capture ::= code input* symbol* guard* graph function* check*
+capture ::= code input* symbol* guard* graph function* check* checkpoint*
 input   ::= value source role
 source  ::= local | global | cell | constant | attribute | item | ...       (a path to a Python value)
 guard   ::= kind source payload                                             (a condition on that value)
@@ -291,6 +291,14 @@ class Check(msgspec.Struct, frozen=True):
     lines: tuple[SourceLine, ...] = ()
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The nodes from number `first` up to `last` (not included) run under `torch.utils.checkpoint`: what they make is
+    to be computed again in the backward rather than kept for it."""
+
+    first: int
+    last: int
+
+
 CUSTOM = "custom."
 """What the target of a node begins with that applies one of the capture's functions."""
 
@@ -311,3 +319,4 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     portable: bool = True
     functions: tuple[CustomFunction, ...] = ()
     checks: tuple[Check, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()

@@ -17,6 +17,7 @@ import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
+from aotgrad.partition.checkpoints import inside_of_checkpoints
 from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, Sizes, needs_of
@@ -31,6 +32,8 @@ __all__ = ["CutNetwork", "MinCut", "cut_network"]
 SOURCE, SINK = 0, 1
 # A saved byte is written once and read once; costs count in quarters of a byte moved.
 _SAVED_BYTE = 8
+# How much dearer a byte is that the program's own checkpoint says not to keep.
+_CHECKPOINTED = 1024
 
 
 class MinCut(msgspec.Struct, frozen=True):
@@ -111,8 +114,11 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
     costs: what it costs to compute a value again that should not be; without them nothing is held to be that dear.
     """
     policy, sizes = options.policy, Sizes.of(joint)
+    inner = inside_of_checkpoints(joint)
+    true_costs = Costs(definitions(joint.graph), sizes, policy) if inner else None
     inputs = {value.name: value.type for value in joint.primal_values}
     kept = held_back(needs, policy, options.longest_life, options.save_operands) if costs is None else frozenset()
+    kept -= inner
     index: dict[str, int] = {}
     edges: list[tuple[int, int, int]] = []
 
@@ -136,8 +142,10 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
             continue
         kind = next(value.type for value in node.results if value.name == name)
         free = policy.is_free(node)
-        edges.append((at, at + 1, INFINITE if free else sizes.bytes(kind) * _SAVED_BYTE))
-        cost = _cost(node, kind, policy, sizes, costs) if name not in kept else None
+        is_inner = name in inner
+        cost = _cost(node, kind, policy, sizes, true_costs if is_inner else costs) if name not in kept else None
+        price = _SAVED_BYTE * _CHECKPOINTED if is_inner and cost is not None else _SAVED_BYTE
+        edges.append((at, at + 1, INFINITE if free else sizes.bytes(kind) * price))
         if cost is None:
             edges.append((SOURCE, at, INFINITE))
             continue

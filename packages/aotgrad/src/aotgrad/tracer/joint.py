@@ -103,7 +103,10 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     rows: list[Row] = []
     aliases: list[Memory] = []
 
+    starts: list[int] = []
+
     def on_node(node: Node) -> None:
+        starts.append(len(recorder.nodes))
         recorder.line = node.line
         mode.home = home_of(node)
 
@@ -114,6 +117,13 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}
         outputs = replay(capture, given_tensors, on_node, instead, values)
+    starts.append(len(recorder.nodes))
+    checkpoints = {
+        value.name: number
+        for number, part in enumerate(capture.checkpoints)
+        for node in recorder.nodes[starts[part.first] : starts[part.last]]
+        for value in node.results
+    }
     recorder.line = None
     mode.home = device_of(capture)
     refuse_lost_views(rows, outputs, capture.graph, values)
@@ -131,7 +141,7 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    joint = _joint(mode, capture.symbols, inputs, plan, tangents, gradients)
+    joint = _joint(mode, capture.symbols, inputs, plan, tangents, gradients, checkpoints)
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -230,6 +240,7 @@ def _joint(
     plan: Plan,
     tangents: dict[int, Ref],
     gradients: list[Ref | None],
+    checkpoints: dict[str, int],
 ) -> Joint:
     metas = mode.recorder.metas
     mutated = {mutation.input for mutation in plan.mutations}
@@ -249,7 +260,7 @@ def _joint(
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants
     graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
-    return Joint(graph, binding, len(primals), len(plan.results))
+    return Joint(graph, binding, len(primals), len(plan.results), checkpoints)
 
 
 def _constant(tensor: torch.Tensor) -> Constant:

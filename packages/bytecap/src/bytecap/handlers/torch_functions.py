@@ -17,6 +17,7 @@ from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
 from bytecap.values.tensors import TensorValue
+from stagewire.capture import Checkpoint
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -42,20 +43,49 @@ def _checkpoint(
     early_stop: Value = NONE,
     **kwargs: Value,
 ) -> Value:
-    """torch.utils.checkpoint.checkpoint is a call: what is kept for the backward is for later stages to choose."""
-    if context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT:
-        raise UnsupportedCall("torch.utils.checkpoint.checkpoint with a context_fn")
+    """torch.utils.checkpoint.checkpoint is a call, whose nodes are noted: the partitioner keeps none of their results.
+
+    Which ops a selective checkpoint saves changes no result; there the partitioner chooses as everywhere.
+    """
+    is_selective = context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT
+    if is_selective and not _chooses_ops(tracer, context_fn):  # type: ignore[arg-type]
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint with a context_fn of its own")
+    builder, first = tracer.graph, len(tracer.graph.nodes)
+    result = _run_checkpoint(tracer, function, list(args), kwargs, use_reentrant)
+    if not is_selective:
+        builder.checkpoints.append(Checkpoint(first, len(builder.nodes)))
+    return result
+
+
+class _SelectiveContext:
+    """Stands for a context of a selective checkpoint, which the plain code alone could enter."""
+
+
+def _selective_contexts(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    return TupleValue([tracer.wrap(_SelectiveContext, None)] * 2)
+
+
+def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
+    """Whether the contexts are those of `create_selective_checkpoint_contexts`."""
+    made = context_fn.call(tracer, [], {})
+    contexts = made.values(tracer) if isinstance(made, TupleValue) else []
+    return bool(contexts) and all(getattr(each, "real", None) is _SelectiveContext for each in contexts)
+
+
+def _run_checkpoint(
+    tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value], use_reentrant: Value
+) -> Value:
     kwargs.pop("preserve_rng_state", None)
     if is_none(use_reentrant):
         _warn(tracer, _NO_CHOICE)
     if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
-        return function.call(tracer, list(args), kwargs)
+        return function.call(tracer, args, kwargs)
     if kwargs:
         raise tracer.raises(ValueError, "Unexpected keyword arguments: " + ",".join(kwargs))
     if any(isinstance(arg, TensorValue) and arg.abstract.requires_grad for arg in args):
-        return function.call(tracer, list(args), {})
+        return function.call(tracer, args, {})
     _warn(tracer, "None of the inputs have requires_grad=True. Gradients will be None")
-    return _without_gradients(tracer, function, list(args))
+    return _without_gradients(tracer, function, args)
 
 
 def _warn(tracer: Tracer, text: str) -> None:
@@ -150,6 +180,7 @@ def _typename(tracer: Tracer, value: Value) -> Value:
 
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
+    torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective_contexts,
     torch._C.DisableTorchFunctionSubclass: _null_context,
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),

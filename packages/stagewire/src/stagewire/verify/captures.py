@@ -11,6 +11,7 @@ C8 a custom function has a name of its own, and graphs with as many inputs and o
    forward's first inputs
 C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
 C10 a check names an output of the graph that is a bool tensor without dimensions
+C11 a checkpoint is a range of the graph's nodes
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def check_capture(document: Capture) -> Faults:
     yield from check_symbols(document.symbols, ("symbols",))
     yield from check_functions(document, symbols)
     yield from _check_checks(document)
+    yield from _check_checkpoints(document)
     for position, symbol in enumerate(document.symbols):
         yield from _check_source(symbol.source, ("symbols", position))
     for position, guard in enumerate(document.guards):
@@ -53,6 +55,12 @@ def _check_checks(document: Capture) -> Faults:
         type_ = types.get(output.name) if isinstance(output, Ref) else None
         if not isinstance(type_, TensorType) or type_.dtype != "bool" or type_.shape:
             yield Fault("C10", f"output {check.output} is no computed bool without dimensions", ("checks", position))
+
+
+def _check_checkpoints(document: Capture) -> Faults:
+    for position, part in enumerate(document.checkpoints):
+        if not 0 <= part.first <= part.last <= len(document.graph.nodes):
+            yield Fault("C11", f"there are no nodes {part.first} to {part.last}", ("checkpoints", position))
 
 
 def declared_symbols(symbols: tuple[Symbol, ...]) -> Symbols:
