@@ -1,4 +1,4 @@
-"""What passes ask about an op, by its name in a document ("aten.add.Tensor")."""
+"""What passes ask about an op, by its name in a document ("aten.add.Tensor", or "prims.add" in a decomposed graph)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from absint.schema import record_of
 from absint.targets import resolve
 
-__all__ = ["has_effect", "is_random", "is_repeatable", "is_view"]
+__all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "packet_of"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
@@ -17,11 +17,30 @@ _NEVER_DRAWS = frozenset(
     for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
 )
 _ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg"))
+# Prims are named here, since this stage imports no other: those that only say where elements are found (no copy once
+# they are fused), and those that draw random numbers. A test compares the latter with primops' opset.
+_PRIM_MOVES = frozenset(f"prims.{name}" for name in ("permute", "reshape", "broadcast_in_dim", "slice", "flip"))
+_DRAWING = (
+    "rand randn randint randperm bernoulli bernoulli_p uniform normal normal_of exponential cauchy log_normal "
+    "geometric poisson binomial standard_gamma multinomial rrelu"
+)
+DRAWING_PRIMS = frozenset(f"prims.{name}" for name in _DRAWING.split())
+
+
+def packet_of(target: str) -> str:
+    """An op without its overload.
+
+    >>> packet_of("aten.add.Tensor"), packet_of("prims.add")
+    ('aten.add', 'prims.add')
+    """
+    return target if target.startswith("prims.") else target.rpartition(".")[0]
 
 
 @cache
 def is_view(target: str) -> bool:
     """Does its result share memory with its first argument."""
+    if target.startswith("prims."):
+        return target in _PRIM_MOVES
     return record_of(resolve(target)).is_view
 
 
@@ -30,6 +49,8 @@ def is_random(target: str) -> bool:
     """Does it draw random numbers."""
     if target in _NEVER_DRAWS:
         return False
+    if target.startswith("prims."):
+        return target in DRAWING_PRIMS
     return record_of(resolve(target)).is_random
 
 
@@ -40,4 +61,4 @@ def has_effect(target: str) -> bool:
 
 def is_repeatable(target: str) -> bool:
     """Do two calls on equal arguments give equal results."""
-    return not is_random(target) and target.rpartition(".")[0] not in _UNDEFINED
+    return not is_random(target) and packet_of(target) not in _UNDEFINED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from aotgrad.errors import BadCapture
@@ -12,6 +13,7 @@ from aotgrad.passes import DEFAULT_PASSES, Pass
 from aotgrad.tracer.joint import trace
 from stagewire.capture import Capture
 from stagewire.grad import Grad
+from stagewire.graph import Graph
 
 __all__ = ["AotGrad", "Options"]
 
@@ -25,6 +27,8 @@ class Options:
     from `Joint` to `Partition`.
     memory_budget: which part of the bytes that "min_cut" would save for the backward it may save, from 0 to 1; the rest
     is computed again there (`MinCut.memory_budget`).
+    decompose: rewrites the joint graph before the partitioner, say into prims (`primops.lower_graph`), so that the cut
+    may go through the middle of an op; None cuts between ATen ops (`benchmarks/decomposed_cut.py` compares the two).
     passes: run on the joint graph, in order, before the partitioner.
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
@@ -33,6 +37,7 @@ class Options:
     training: Literal["auto", False] = "auto"
     partitioner: str | Partitioner = "min_cut"
     memory_budget: float = 1.0
+    decompose: Callable[[Graph], Graph] | None = None
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
 
@@ -63,4 +68,4 @@ class AotGrad:
         joint = trace(document, training=options.training == "auto", gradient_order=options.gradient_order)
         for run_pass in options.passes:
             joint = run_pass(joint)
-        return joint
+        return joint if options.decompose is None else joint.with_graph(options.decompose(joint.graph))

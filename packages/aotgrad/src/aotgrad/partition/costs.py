@@ -8,7 +8,7 @@ from math import prod
 import msgspec
 
 from aotgrad.operands import operands
-from aotgrad.ops import is_random, is_repeatable
+from aotgrad.ops import is_random, is_repeatable, packet_of
 from aotgrad.partition.needs import Sizes
 from aotgrad.partition.policy import Policy
 from stagewire.expr import evaluate
@@ -35,7 +35,7 @@ class Costs(msgspec.Struct, frozen=True, eq=False):
             return None
         moved = sum(self.sizes.bytes(self.values[name].type) for name in operands(node))
         moved += sum(self.sizes.bytes(value.type) for value in node.results)
-        count = _PRODUCTS.get(node.target.rpartition(".")[0])
+        count = _PRODUCTS.get(packet_of(node.target))
         products = 0 if count is None else count(self, node)
         return _QUARTERS * (moved + products // _PRODUCTS_A_BYTE)
 

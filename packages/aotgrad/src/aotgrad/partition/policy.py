@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aotgrad.ops import is_random, is_view
+from aotgrad.ops import is_random, is_view, packet_of
 from stagewire.graph import Node
 
 __all__ = ["RECOMPUTABLE", "TRANSCENDENTAL", "Policy"]
@@ -12,6 +12,10 @@ __all__ = ["RECOMPUTABLE", "TRANSCENDENTAL", "Policy"]
 
 def _packets(names: str) -> frozenset[str]:
     return frozenset(f"aten.{name}" for name in names.split())
+
+
+def _prims(names: str) -> frozenset[str]:
+    return frozenset(f"prims.{name}" for name in names.split())
 
 
 # Pointwise ops whose vector code runs a polynomial or several divisions for each element.
@@ -28,6 +32,17 @@ RECOMPUTABLE: frozenset[str] = TRANSCENDENTAL | _packets(
     "maximum minimum mul nan_to_num ne neg nextafter ones ones_like prelu reciprocal relu relu6 remainder round rsqrt "
     "rsub scalar_tensor select_scatter sgn sign signbit slice_scatter softshrink sqrt square sub threshold tril triu "
     "trunc where zeros zeros_like arange new_zeros new_ones new_full"
+)
+# The same for prims, which a decomposed joint graph is made of.
+TRANSCENDENTAL |= _prims(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv "
+    "lgamma digamma sigmoid atan2 hypot pow"
+)
+RECOMPUTABLE |= TRANSCENDENTAL | _prims(
+    "neg abs sign sqrt rsqrt reciprocal ceil floor round trunc isnan isinf signbit logical_not bitwise_not div "
+    "copysign nextafter add sub mul floor_div trunc_div remainder fmod maximum minimum fmax fmin eq ne lt le gt ge "
+    "bitwise_and bitwise_or bitwise_xor shift_left shift_right logical_and logical_or logical_xor fma where "
+    "convert_element_type bitcast clone cat pad full iota slice_scatter"
 )
 _FEW_PRODUCTS = ((1,), (2,), (3,), (0.5,), (-0.5,), (-1,))
 
@@ -53,7 +68,7 @@ class Policy(msgspec.Struct, frozen=True):
 
         Random ops never are: they would draw other numbers.
         """
-        packet = node.target.rpartition(".")[0]
+        packet = packet_of(node.target)
         if packet not in (RECOMPUTABLE if self.recomputable is None else self.recomputable) or is_random(node.target):
             return 0 if self.is_free(node) else None
         if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:

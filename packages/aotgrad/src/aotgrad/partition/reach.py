@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aotgrad.operands import operands
+from aotgrad.ops import packet_of
 from aotgrad.partition.needs import Needs
 from aotgrad.partition.policy import Policy
 from stagewire.graph import Node
@@ -15,7 +16,7 @@ _FUSED = frozenset(
     for name in ("gelu_backward", "threshold_backward", "tanh_backward", "sigmoid_backward", "silu_backward",
                  "elu_backward", "hardtanh_backward", "hardswish_backward", "leaky_relu_backward", "logit_backward",
                  "native_dropout_backward", "softplus_backward", "mish_backward", "sum", "mean")
-)  # fmt: skip
+) | frozenset(f"prims.{name}" for name in ("sum", "amax", "amin", "var_mean"))  # fmt: skip
 
 
 def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bool) -> frozenset[str]:
@@ -34,7 +35,7 @@ def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bo
 
 
 def _is_fused(node: Node, policy: Policy) -> bool:
-    return policy.element_cost(node) is not None or node.target.rpartition(".")[0] in _FUSED
+    return policy.element_cost(node) is not None or packet_of(node.target) in _FUSED
 
 
 def _memory(name: str, needs: Needs, policy: Policy) -> tuple[str, ...]:

@@ -1,0 +1,52 @@
+"""The partitioner on a decomposed joint graph: the same gradients from other saved values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import stagefold
+from aotgrad import AotGrad, Options
+from aotgrad.ops import DRAWING_PRIMS
+from aotgrad.testing import capture_by_torch_function
+from primops.prims import RECORDS
+from primops.stage import lower_graph
+
+PROGRAMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gelu and a norm": lambda x, w: F.gelu(F.layer_norm(x @ w, (16,))).square().sum(),
+    "dropout and softmax": lambda x, w: (F.dropout(x @ w, 0.3).softmax(-1) @ w).logsumexp(-1).sum(),
+    "pooled": lambda x, w: F.max_pool2d(F.mish(x @ w).view(1, 1, 8, 16), 2).exp().mean(),
+    "overwritten": lambda x, w: F.silu(x @ w).mul_(2).cumsum(0).tanh().sum(),
+}
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.4])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_of_a_cut_through_ops(name: str, budget: float) -> None:
+    options = {"aotgrad.decompose": lower_graph, "aotgrad.memory_budget": budget, "cache": False}
+    found: list[Any] = []
+    for call in (PROGRAMS[name], stagefold.compile(PROGRAMS[name], fullgraph=True, options=options)):
+        torch.manual_seed(0)
+        x, w = torch.randn(8, 16, requires_grad=True), torch.randn(16, 16).div(4).requires_grad_()
+        result = call(x, w)
+        result.backward()
+        found.append((result, x.grad, w.grad, torch.rand(2)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_less_is_saved_where_an_op_keeps_statistics() -> None:
+    x, w = torch.randn(8, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    capture, _ = capture_by_torch_function(PROGRAMS["gelu and a norm"], [x, w])
+    whole, through = (AotGrad().run(capture, Options(decompose=how)).partition for how in (None, lower_graph))
+    assert whole is not None
+    assert through is not None
+    assert through.saved_bytes < whole.saved_bytes
+
+
+def test_the_prims_that_draw_are_known() -> None:
+    assert {f"prims.{name}" for name, record in RECORDS.items() if record.draws} == DRAWING_PRIMS
