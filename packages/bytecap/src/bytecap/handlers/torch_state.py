@@ -42,6 +42,13 @@ def _live(function: Callable[..., Any]) -> Callable[..., Value]:
     return lambda tracer, *args: tracer.fresh(function(*[arg.concrete() for arg in args]))
 
 
+def _process_constant(function: Callable[..., Any]) -> Callable[..., Value]:
+    """What the machine and the build of torch decide."""
+    from bytecap.fold import run
+
+    return lambda tracer, *args: tracer.fresh(run(tracer, function, tuple(arg.concrete() for arg in args)))
+
+
 def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
     """Covered by the global-state guard where autocast is on."""
     name = device.concrete()
@@ -49,6 +56,17 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
     if not torch.is_autocast_enabled(name):
         tracer.guard_reading(torch.get_autocast_dtype, (name,), dtype)
     return tracer.fresh(dtype)
+
+
+def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
+    """Setting it to what it is; anything else belongs to plain code."""
+    found = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    tracer.guard_reading(torch.is_anomaly_enabled, (), found[0])
+    tracer.guard_reading(torch.is_anomaly_check_nan_enabled, (), found[1])
+    wanted = bool(enabled.concrete()), bool(check_nan.concrete())
+    if wanted != found and (wanted[0] or found[0]):
+        raise UnsupportedCall("torch.set_anomaly_enabled in captured code")
+    return NONE
 
 
 def _is_tensor(tracer: Tracer, value: Value) -> Value:
@@ -127,6 +145,8 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),
     torch.is_tensor: _is_tensor,
+    torch._C._accelerator_getAccelerator: _process_constant(torch._C._accelerator_getAccelerator),
+    torch.set_anomaly_enabled: _set_anomaly,
     torch.overrides.has_torch_function: _no_torch_function,
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,

@@ -17,7 +17,7 @@ from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import TupleValue
-from stagewire.capture import Source
+from stagewire.capture import HasAttribute, Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -45,7 +45,8 @@ class DictValue(Value):
     """A dict: `new` holds (key, value) pairs made or read during capture, by hashable key."""
 
     __slots__ = (
-        "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "owner", "real", "reordered", "written",
+        "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "own", "owner", "real", "reordered",
+        "written",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +72,8 @@ class DictValue(Value):
         # An outside dict in which a key left its place (deleted and stored again, moved to an end).
         self.reordered = False
         self.owner: Value | None = None
+        # Attributes that the code gave to an OrderedDict of its own.
+        self.own: dict[str, Value] = {}
 
     def python_type(self) -> type:
         return self.cls
@@ -80,6 +83,8 @@ class DictValue(Value):
             if self.mutated:
                 raise NotConcrete(self)
             return self.real
+        if self.own:
+            raise NotConcrete(self)
         pairs = {key.concrete(): value.concrete() for key, value in self.new.values()}
         return self.cls(None, pairs) if self.cls is defaultdict else self.cls(pairs)
 
@@ -162,7 +167,19 @@ class DictValue(Value):
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         if name == "default_factory" and self.cls is defaultdict:
             return self.factory or Constant(None)
+        if name in self.own:
+            return self.own[name]
+        if isinstance(self.real, OrderedDict) and not hasattr(OrderedDict, name):
+            if name in vars(self.real):
+                return tracer.wrap(vars(self.real)[name], tracer.attribute_source(self.source, name))
+            if self.source is not None:
+                tracer.guards.add(HasAttribute(self.source, name, False, tracer.line()))
         return super().get_attribute(tracer, name)
+
+    def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if self.cls is not OrderedDict or self.real is not None or hasattr(OrderedDict, name):
+            super().set_attribute(tracer, name, value)
+        self.own[name] = value
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         found = self.lookup(tracer, key)
@@ -238,6 +255,13 @@ class DictValue(Value):
             emitter.call_helper("new_defaultdict", arguments=2)
         elif self.cls is not dict:
             emitter.call_helper("new_dict", self.cls, arguments=1)
+        if self.own:
+            emitter.keep(self)
+            for name, value in self.own.items():
+                emitter.load(value)
+                emitter.load(self)
+                emitter.store_attribute(name)
+            emitter.load(self)
 
 
 class DictIterator(IteratorValue):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.attributes import bind, static_lookup
-from bytecap.errors import DataDependent, UnsupportedMutation, UnsupportedValue
+from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -32,6 +32,24 @@ TYPE_ATTRIBUTES = frozenset(
 )  # fmt: skip
 # Attributes that are tensors computed from it: one node each.
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+class GradFunction(Value):
+    """The `grad_fn` of a tensor of the graph: there is one, and nothing else is known of it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        raise DataDependent("the class of grad_fn of a tensor in the captured graph")
+
+    def get_attribute(self, tracer: Tracer, name: str) -> Value:
+        raise DataDependent(f"grad_fn.{name} of a tensor in the captured graph")
+
+    def truth(self, tracer: Tracer) -> bool:
+        return True
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        raise CannotRebuild("grad_fn of a tensor in the captured graph")
 
 
 class TensorValue(Value):
@@ -114,7 +132,7 @@ class TensorValue(Value):
 
     def _grad_fn(self) -> Value:
         if self.abstract.requires_grad and not self.abstract.is_leaf:
-            raise DataDependent("grad_fn of a tensor in the captured graph")
+            return GradFunction()
         return Constant(None)
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
