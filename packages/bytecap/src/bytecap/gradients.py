@@ -17,6 +17,7 @@ from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
 from bytecap.values.sequences import TupleValue
+from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def autograd_grad(
         raise UnsupportedCall("torch.autograd.grad with a dict of inputs")
     roots, wanted = _tensors(tracer, outputs), _tensors(tracer, inputs)
     _refuse_outside_history(tracer, roots, wanted)
+    _refuse_hooks(tracer)
     tangents = None
     if not (isinstance(grad_outputs, Constant) and grad_outputs.value is None):
         tangents = to_host(tracer, TupleValue(_items(tracer, grad_outputs)))
@@ -68,3 +70,18 @@ def _refuse_outside_history(tracer: Tracer, roots: list[TensorValue], wanted: li
     known = {each.abstract.grad_fn for each in wanted}
     if any(isinstance(node, _OUTSIDE) for node in reached([root.abstract for root in roots]) - known):
         raise UnsupportedCall("torch.autograd.grad through a tensor that was computed outside of the captured code")
+
+
+def _refuse_hooks(tracer: Tracer) -> None:
+    """Hooks of tensors run in every backward that comes to them, of which the graph knows nothing."""
+    if any(isinstance(effect, HookHandle) for effect in tracer.effects):
+        raise UnsupportedCall("torch.autograd.grad behind Tensor.register_hook()")
+    for tensor in tuple(tracer.tensors.values()):
+        real = tensor.real
+        if real is None or not real.requires_grad:
+            continue
+        if real._backward_hooks is not None:
+            raise UnsupportedCall("torch.autograd.grad with hooks on a tensor from outside")
+        source = tracer.attribute_source(tensor.source, "_backward_hooks")
+        if source is not None:
+            tracer.guard_literal(source, None)

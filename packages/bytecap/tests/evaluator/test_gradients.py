@@ -110,6 +110,31 @@ def test_a_function_with_its_own_backward_is_refused():
     torch.testing.assert_close(plainly(leaf()), program(leaf()))
 
 
+def test_hooks_of_tensors_run_in_gradients_inside():
+    def program(x):
+        return torch.autograd.grad((x * x).sum(), x, create_graph=True)[0]
+
+    def hooking(x):
+        x.register_hook(lambda gradient: gradient * 2)
+        return program(x)
+
+    def hooked():
+        made = leaf()
+        made.register_hook(lambda gradient: gradient * 3)
+        return made
+
+    for function, arguments in ((program, (leaf, hooked, leaf)), (hooking, (leaf, leaf))):
+        compiled = optimize(function, lambda capture, inputs: _unhooked(capture), on_event=lambda event: None)
+        for make in arguments:
+            torch.testing.assert_close(compiled(make()), function(make()))
+
+
+def _unhooked(capture):
+    """A backend that, as a compiled one, computes on other tensors than those with the hooks."""
+    run = executor(capture)
+    return lambda *tensors: run(*[tensor.view_as(tensor) for tensor in tensors])
+
+
 def test_modules_of_the_compiler_are_not_imported():
     import subprocess
     import sys
