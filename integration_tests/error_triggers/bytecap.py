@@ -16,8 +16,12 @@ import torch
 
 import bytecap
 import stagefold
+from absint import AbstractTensor, contiguous
+from absint.symbolic import make_size
 from bytecap.guards import compile_guards
 from bytecap.interpret import interpret
+from bytecap.torch_calls import refuse_sizes
+from bytecap.tracer import Tracer
 from stagewire.capture import Equals, Local
 from stagewire.errors import StageError
 from stagewire.graph import Ref
@@ -173,6 +177,15 @@ def BC017() -> None:
     x = torch.ones(4, 3)
     stagefold.mark_dynamic(x, 0)
     stagefold.compile(lambda x: x + torch.ones(4, 3), backend="eager")(x)
+
+
+def BC018() -> None:
+    """Told to nobody: the frame is captured with these sizes fixed."""
+    x = AbstractTensor(contiguous((4, 2, 8), torch.float32))
+    tracer = Tracer()
+    size = tracer.sizes.env.create("s0", 4)
+    tracer.sizes.sources["s0"] = Local("n")
+    refuse_sizes(tracer, "lstm", [x, make_size(tracer.sizes.env, size)])
 
 
 def BC020() -> None:

@@ -30,6 +30,7 @@ from bytecap.errors import (
     CannotCapture,
     CannotRebuild,
     FixedMarkedSize,
+    FixedSizesNeeded,
     NoTensorWork,
     RaisedInCapture,
     RecompileLimit,
@@ -178,6 +179,10 @@ class Engine:
         """The entry; with all sizes fixed where a stage of the backend cannot take the symbols."""
         try:
             return self._capture(view, reason)
+        except FixedSizesNeeded as error:
+            _log.info("%s is captured for each size: %s", view.code.co_qualname, error)
+            self._policies[view.code] = self._policy_of(view.code).with_changes((), (), error.sources)
+            return self._capture_as_taken(view, reason)
         except _SizesRefused as refused:
             _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
             self._policies[view.code] = SizePolicy(enabled=False)
@@ -194,7 +199,7 @@ class Engine:
                 symbols=result.capture.symbols,
                 inputs=result.input_sources,
             )
-        except FixedMarkedSize:
+        except (FixedMarkedSize, FixedSizesNeeded):
             raise
         except (NoTensorWork, RaisedInCapture) as error:
             return self._refuse(view, error)
@@ -300,6 +305,8 @@ class Engine:
             except CannotUndo:
                 self._distrust.add(view.code)
                 return self._capture(view, reason)
+            except FixedSizesNeeded:
+                raise
             except (CannotRebuild, CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bytecap.trail import Trail
-from stagewire.capture import Guard, Symbol
+from stagewire.capture import Guard, Source, Symbol
 from stagewire.errors import StageError
 
 
@@ -168,6 +168,15 @@ class FixedMarkedSize(CannotCapture):
 
     code = "BC017"
     fix = "Take the mark away, or change the line so that it does not ask for one size."
+
+
+class FixedSizesNeeded(CannotCapture):
+    """A torch function that takes no symbolic sizes: the sizes at `sources` are fixed, and the frame captured anew."""
+
+    code = "BC018"
+    fix = "Nothing: each of these sizes gets a version of its own. To have one for all, call another function."
+    needs_fixed_sizes = True
+    sources: tuple[Source, ...] = ()
 
 
 class BadOption(StageError):

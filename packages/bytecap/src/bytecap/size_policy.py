@@ -7,7 +7,7 @@ mark   ::= "dynamic" | "maybe" | "static"       in the attributes of a tensor, b
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,23 +33,24 @@ class SizePolicy:
 
     enabled: False fixes all. everywhere: all sizes of tensors that the frame was given, and its ints. dimensions:
     (source of a tensor, dimension) of those that were seen to change; -1-d for the stride of dimension d. numbers:
-    sources of ints that were.
+    sources of ints that were. fixed: places of sizes (as `size_symbols` writes them) and of ints that are none.
     """
 
     enabled: bool = True
     everywhere: bool = False
     dimensions: frozenset[tuple[Source, int]] = field(default_factory=frozenset)
     numbers: frozenset[Source] = field(default_factory=frozenset)
+    fixed: frozenset[Source] = field(default_factory=frozenset)
 
     def with_changes(
-        self, dimensions: Iterable[tuple[Source, int]], numbers: Iterable[Source], never: Iterable[Source] = ()
+        self, dimensions: Iterable[tuple[Source, int]], numbers: Iterable[Source], fixed: Iterable[Source] = ()
     ) -> SizePolicy:
-        """With more of both; `never`: numbers that are not symbols after all."""
-        return SizePolicy(
-            self.enabled,
-            self.everywhere,
-            self.dimensions.union(dimensions),
-            self.numbers.union(numbers).difference(never),
+        """With more of each."""
+        return replace(
+            self,
+            dimensions=self.dimensions.union(dimensions),
+            numbers=self.numbers.union(numbers),
+            fixed=self.fixed.union(fixed),
         )
 
 

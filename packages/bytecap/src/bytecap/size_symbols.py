@@ -52,9 +52,9 @@ class SizeSymbols:
         size = real.shape[dim]
         if mark is None and (self.policy.everywhere or (source, dim) in self.policy.dimensions):
             mark = _FREE
-        if mark is None or mark.kind == "static" or size < 2:
-            return size
         reading = Reading(SIZE, source, (dim,))
+        if mark is None or mark.kind == "static" or size < 2 or reading in self.policy.fixed:
+            return size
         if mark.kind == "dynamic":
             lower = 2 if mark.lower is None else max(mark.lower, 2)
             return self._create(size, reading, lower, mark.upper, marked=print_source(reading))
@@ -67,7 +67,7 @@ class SizeSymbols:
         """The int at `source` as a symbol of its own; None where it is fixed (0 and 1 decide too much)."""
         policy = self.policy
         wanted = source in policy.numbers or (policy.everywhere and getattr(source, "base", None) is None)
-        if not policy.enabled or not wanted or real < 2:
+        if not policy.enabled or not wanted or real < 2 or source in policy.fixed:
             return None
         return self._create(real, source, 2, None)
 
@@ -87,7 +87,8 @@ class SizeSymbols:
             if step in known:
                 made[dim] = known[step]
             elif (source, -1 - dim) in self.policy.dimensions and step > 1:
-                made[dim] = self._create(step, Reading(STRIDE, source, (dim,)), 2, None)
+                reading = Reading(STRIDE, source, (dim,))
+                made[dim] = step if reading in self.policy.fixed else self._create(step, reading, 2, None)
             known.setdefault(step * sizes[dim], made[dim] * shape[dim])
         return tuple(made)
 

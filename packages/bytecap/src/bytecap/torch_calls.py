@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,14 @@ from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.targets import target_name
 from absint.wire import to_arg
-from bytecap.errors import AbstractCallFailed, DataDependent, StageError, UnsupportedCall, UnsupportedValue
+from bytecap.errors import (
+    AbstractCallFailed,
+    DataDependent,
+    FixedSizesNeeded,
+    StageError,
+    UnsupportedCall,
+    UnsupportedValue,
+)
 from bytecap.indexing import with_known_index
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
@@ -142,10 +149,12 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     except SpecializedSize:
         raise
     except TypeRuleError as error:
+        refuse_sizes(tracer, name, (args, kwargs))
         raise tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error)) from None
     except StageError as error:
         raise AbstractCallFailed(f"{name}: {error.message}") from None
     except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
+        refuse_sizes(tracer, name, (args, kwargs))
         if _NO_MEMORY in str(error):
             raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
         raise tracer.raises(type(error), UnknownText(error)) from None
@@ -155,6 +164,27 @@ def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None
     """An abstract tensor does not know whether its real one is a lazy conjugate or negation; inputs are neither."""
     if tracer.tensors[id(tensor)].role == "result":
         raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
+
+
+def refuse_sizes(tracer: Tracer, name: str, given: Any) -> None:
+    """Have the sizes that a failing call was given fixed, if any is open: its C++ may take numbers alone."""
+    symbols = frozenset(_open_symbols(given))
+    if symbols:
+        error = FixedSizesNeeded(f"{name}() takes no symbolic sizes")
+        error.sources = tuple(tracer.sizes.sources[symbol] for symbol in sorted(symbols))
+        raise error
+
+
+def _open_symbols(given: Any) -> Iterator[str]:
+    if isinstance(given, torch.SymInt):
+        yield from given.node.value.symbols
+    elif isinstance(given, AbstractTensor):
+        yield from _open_symbols((given.meta.shape, given.meta.stride))
+    elif isinstance(given, (tuple, list)):
+        for item in given:
+            yield from _open_symbols(item)
+    elif isinstance(given, dict):
+        yield from _open_symbols(list(given.values()))
 
 
 def _is_node(result: Any) -> bool:

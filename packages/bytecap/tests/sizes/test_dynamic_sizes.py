@@ -187,6 +187,17 @@ def test_static_marks() -> None:
     assert [capture.symbols for capture in backend.captures] == [(), (), ()]
 
 
+def test_functions_that_take_no_symbols_are_captured_for_each_size() -> None:
+    layer = torch.nn.LSTM(8, 8)
+    backend = run(
+        lambda x, y: (layer(x[:, None])[0], y + 1), [(torch.ones(n, 8), torch.ones(n + 3)) for n in (4, 5, 6)]
+    )
+    assert len(backend.captures) == 3
+    assert [symbol.hint for symbol in backend.captures[-1].symbols] == [9]
+    resized = run(lambda x: F.interpolate(x[None], size=x.shape[0] * 2), batches(4, 5, 6))
+    assert len(resized.captures) == 3
+
+
 def test_a_backend_that_wants_fixed_sizes() -> None:
     class Refuses(bytecap.CannotCapture):
         needs_fixed_sizes = True
