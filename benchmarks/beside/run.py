@@ -32,6 +32,7 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rows", type=Path, help="keep rows in this file (JSON), along with those of earlier runs")
     parser.add_argument("--page", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--note", default="", help="a sentence on the run, for the page")
     parser.add_argument("--worker", nargs=2, metavar=("CASE", "ENGINES"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -55,7 +56,9 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     if given.page:
         command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}" + (" --quick" if given.quick else "")
         setting = f"torch {torch.__version__}, {given.threads} thread{'s' * (given.threads > 1)}, {_processor()}"
-        write_section(ROOT / "docs" / "performance.md", name, f"{command} --page", setting, table(rows))
+        setting += ", a case at a time" * bool(given.rows)
+        note = f"{given.note}\n\n" * bool(given.note)
+        write_section(ROOT / "docs" / "performance.md", name, f"{command} --page", setting, note + table(rows))
 
 
 def measure(case: Case, peer: bool, given: argparse.Namespace, hook: Path) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def calling(target: str, result: str) -> Program:
 def CG001(patch: pytest.MonkeyPatch) -> None:
     patch.delenv("CXX", raising=False)
     patch.setenv("PATH", "/nowhere")
+    patch.setattr("codegen.cpp.compiler.find_spec", lambda name: None)
     find_compiler()
 
 

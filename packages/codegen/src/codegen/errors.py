@@ -11,7 +11,7 @@ class NoCompiler(StageError):
     code = "CG001"
     fix = (
         "Install one (Debian and Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
-        "macOS: xcode-select --install), or name one in the environment variable CXX."
+        "macOS: xcode-select --install), pip install stagefold[zig], or name one in the environment variable CXX."
     )
 
 

@@ -7,10 +7,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
+from codegen import Codegen, Options, load
 from codegen.cpp import compiler
 from codegen.cpp.compiler import code_key, compile_sources, find_compiler
 from codegen.errors import CompileFailed, CorruptCode, NoCompiler
+from stagewire.codec import load as read
 
 SOURCE = 'extern "C" int answer() { return 42; }\n'
 
@@ -31,6 +34,7 @@ def test_the_compiler_says_what_it_is():
 def test_without_a_compiler_one_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
     with pytest.raises(NoCompiler) as caught:
         compile_sources([SOURCE], tmp_path)
     text = str(caught.value)
@@ -42,8 +46,20 @@ def test_without_a_compiler_one_error_says_what_to_install(tmp_path, monkeypatch
 def test_a_wrong_cxx_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
     with pytest.raises(NoCompiler, match="CXX='no-such-compiler' is not a program"):
         find_compiler()
+
+
+def test_ziglang_compiles_where_the_system_has_no_compiler(tmp_path, monkeypatch):
+    pytest.importorskip("ziglang", reason="pip install stagefold[zig]")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert "ziglang" in str(find_compiler())
+    program = Codegen().run(read(Path(__file__).parents[1] / "data" / "softmax.json"), Options(parallel_threshold=1))
+    x = torch.linspace(-3, 3, 1600).reshape(16, 100)
+    (found,) = load(program.forward, tmp_path)(x)
+    torch.testing.assert_close(found, torch.softmax(x, -1))
 
 
 def test_cached_code_needs_no_compiler(tmp_path, monkeypatch):

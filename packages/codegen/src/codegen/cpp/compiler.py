@@ -12,11 +12,13 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,16 +43,29 @@ FLAGS = (
     "-w",
 )
 CANDIDATES = ("g++", "clang++", "c++")
+ZIG = ("-m", "ziglang", "c++")
+"""How Python runs the compiler of the package `ziglang` (stagefold[zig]), which is taken where the system has none."""
+
+ZIG_FLAGS = {"-fopenmp": ("-fopenmp-simd", "-fno-sanitize=undefined", "-nostdlib++")}
+"""What replaces a flag there: it brings no OpenMP runtime (kernels stay on one thread), and checks by default."""
 
 
 class Compiler(NamedTuple):
-    """`path` of the program; `version`: first line of what it says about itself."""
+    """`path` of the program; `version`: first line of what it says about itself; `arguments` that come first."""
 
     path: str
     version: str
+    arguments: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.version})"
+        return f"{' '.join((self.path, *self.arguments))} ({self.version})"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags for a unit, as this compiler takes them."""
+        if self.arguments != ZIG:
+            return (*FLAGS, *_own_flags(self.path))
+        return tuple(given for flag in FLAGS for given in ZIG_FLAGS.get(flag, (flag,)))
 
 
 class _Record(msgspec.Struct):
@@ -59,19 +74,21 @@ class _Record(msgspec.Struct):
 
 
 def find_compiler() -> Compiler:
-    """The program named by CXX, or the first of g++, clang++, c++ on PATH; `NoCompiler` if there is none."""
+    """The program named by CXX, the first of g++, clang++, c++ on PATH, or ziglang; `NoCompiler` if there is none."""
     wanted = os.environ.get("CXX")
     for name in (wanted, *CANDIDATES) if wanted else CANDIDATES:
         path = shutil.which(name)
         if path is not None:
             return Compiler(path, _version(path))
+    if find_spec("ziglang") is not None:
+        return Compiler(sys.executable, _version(sys.executable, *ZIG), ZIG)
     asked = f"CXX={wanted!r} is not a program; " if wanted else ""
     raise NoCompiler(f"{asked}none of {', '.join(CANDIDATES)} is on PATH")
 
 
 @lru_cache(maxsize=8)
-def _version(path: str) -> str:
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+def _version(path: str, *arguments: str) -> str:
+    done = subprocess.run([path, *arguments, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()
 
 
@@ -161,7 +178,7 @@ def run_compiler(compiler: Compiler, source: str, scratch: Path) -> Path:
     """Compile one source in `scratch`; the compiler's first messages are in the error if it refuses."""
     text, library = scratch / "unit.cpp", scratch / "unit.so"
     text.write_text(source)
-    command = [compiler.path, *FLAGS, *_own_flags(compiler.path), str(text), "-o", str(library)]
+    command = [compiler.path, *compiler.arguments, *compiler.flags, str(text), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = "\n".join(done.stderr.splitlines()[:20])
