@@ -53,18 +53,18 @@ class Checks:
         self.conditions: dict[torch.device, TensorValue] = {}
         self.lines: dict[torch.device, list[SourceLine]] = {}
 
-    def decide(self, frame: Frame, value: Value, target: int) -> bool:
-        """bool(value) at the conditional jump just read, which goes to `target`."""
+    def decide(self, frame: Frame, value: Value, index: int) -> bool:
+        """bool(value), which the conditional jump at `index` of the frame's program goes by."""
         if not isinstance(value, TensorValue):
             return value.truth(frame.tracer)
         try:
             return value.truth(frame.tracer)
         except DataDependent:
-            jumps_on = _jumps_on(frame)
-            target_raises, rest_raises = (_always_raises(frame.program, start) for start in (target, frame.pc))
+            jump = frame.program.instructions[index]
+            target_raises, rest_raises = (_always_raises(frame.program, start) for start in (jump.target, index + 1))
             if target_raises is rest_raises:
                 raise
-            expected = jumps_on is rest_raises
+            expected = ("IF_TRUE" in jump.opname) is rest_raises
             if not self.assume(frame.tracer, value, expected):
                 raise
             return expected
@@ -158,11 +158,6 @@ def _call(tracer: Tracer, function: Any, *args: Value) -> TensorValue:
         raise DataDependent(f"a branch on a tensor that {function.__name__} does not take") from error
     assert isinstance(made, TensorValue)
     return made
-
-
-def _jumps_on(frame: Frame) -> bool:
-    assert frame.current is not None
-    return "IF_TRUE" in frame.current.opname
 
 
 def _always_raises(program: Program, start: int) -> bool:

@@ -35,7 +35,7 @@ def _counted(jump: Any) -> Any:
 
 def _jump_if(wanted: bool) -> Any:
     def jump(frame: Frame, instruction: Instruction) -> None:
-        if frame.tracer.checks.decide(frame, frame.pop(), instruction.target) is wanted:
+        if frame.tracer.checks.decide(frame, frame.pop(), frame.pc - 1) is wanted:
             frame.pc = instruction.target
 
     return jump

@@ -137,8 +137,15 @@ def _call_kw(frame: Frame, instruction: Instruction) -> None:
     call(frame, instruction.arg, names)
 
 
+_BRANCHES = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"})
+
+
 def _to_bool(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Constant(truth(frame.tracer, frame.pop())))
+    value = frame.pop()
+    is_branch = frame.program.instructions[frame.pc].opname in _BRANCHES
+    frame.push(
+        Constant(frame.tracer.checks.decide(frame, value, frame.pc) if is_branch else truth(frame.tracer, value))
+    )
 
 
 def _convert_value(frame: Frame, instruction: Instruction) -> None:
