@@ -50,6 +50,20 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "off by" in outcome.detail
 
 
+def test_a_half_that_eager_lets_overflow_is_judged_by_float64() -> None:
+    import torch
+
+    from tools.opinfo.judge import Run, faults
+
+    def run(*values: float, dtype: torch.dtype = torch.float16) -> Run:
+        return Run([torch.tensor(values, dtype=dtype)], None, ())
+
+    eager, wide = run(float("inf"), float("-inf"), 8.0), run(59959.8, -236445.0, 8.0, dtype=torch.float64)
+    assert faults(run(59968.0, float("-inf"), 8.0), eager, lambda: wide, False) == []
+    assert faults(run(60900.0, float("-inf"), 8.0), eager, lambda: wide, False) != []
+    assert faults(run(59968.0, float("inf"), 8.0), eager, lambda: wide, False) != []
+
+
 def test_copies_keep_strides_and_share_nothing() -> None:
     import torch
 

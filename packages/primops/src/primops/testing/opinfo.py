@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from primops.aten import argument_of, tensor_type
+from primops.aten import argument_of, overload, tensor_type
 from primops.compute import compute
 from primops.decompositions import TABLE
 from primops.errors import Decline
@@ -121,6 +121,8 @@ def compare_call(outcome: Outcome, function: Any, target: str, args: Any, kwargs
         if (target, position % len(expected)) in PARTLY_UNDEFINED:
             continue
         fault = difference(a, b, outcome, floor)
+        if fault is not None and fault.startswith("off") and is_nearer(target, args, kwargs, position, a, b):
+            continue
         if fault is not None:
             outcome.faults.append(f"result {position}: {fault}; {describe(args, kwargs)}")
 
@@ -137,6 +139,23 @@ def note_ulps(outcome: Outcome, greatest: float, pairs: Iterable[tuple[Any, Any]
         step = torch.finfo(b.dtype).eps * 2.0 ** math.floor(math.log2(greatest)) if greatest > 0 else 1.0
         name = NAMES[b.dtype]
         outcome.ulps[name] = max(outcome.ulps.get(name, 0.0), error.max().item() / step)
+
+
+def is_nearer(target: str, args: Any, kwargs: Any, position: int, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether `a` is nearer to the answer of the op in float64 than its own answer `b`, as for sums in bfloat16."""
+
+    def wide(x: Any) -> Any:
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    try:
+        answer = overload(target)(*tree_map(wide, args), **tree_map(wide, kwargs))
+    except (RuntimeError, TypeError):
+        return False  # the op knows no float64
+    answers = answer if isinstance(answer, (tuple, list)) else (answer,)
+    right = answers[position % len(answers)]
+    if not isinstance(right, torch.Tensor) or right.dtype != torch.float64 or right.shape != a.shape:
+        return False
+    return bool((a.double() - right).abs().max() <= (b.double() - right).abs().max())
 
 
 def run_as_graph(target: str, args: Any, kwargs: Any, types: tuple[ValueType, ...]) -> tuple[Any, ...]:
