@@ -145,11 +145,14 @@ class AbstractMode(TorchDispatchMode):
             return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
-        """The Python number of a 0-dim tensor whose value is known; raises `DataDependentError`."""
-        constant = tensor.storage_record.constant
-        if constant is None or from_tensor(constant) != tensor.meta:
-            raise DataDependentError(f"the program asks for the value of {tensor.meta}")
-        return constant.item()
+        """The Python number of a tensor of one element whose value is known; raises `DataDependentError`."""
+        constant, meta = tensor.storage_record.constant, tensor.meta
+        if constant is not None and from_tensor(constant) == meta:
+            return constant.item()
+        # One element of a constant (other views of its memory read it as another dtype, or conjugate).
+        if constant is None or constant.dtype is not meta.dtype or meta.dtype.is_complex or not constant.numel():
+            raise DataDependentError(f"the program asks for the value of {meta}")
+        return constant.as_strided(meta.shape, meta.stride, meta.storage_offset).item()
 
     # Types of results.
 

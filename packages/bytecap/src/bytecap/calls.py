@@ -11,7 +11,7 @@ import torch
 
 from bytecap import marks
 from bytecap.binding import bind_arguments
-from bytecap.errors import DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
+from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import handler_of, is_pure
 from bytecap.handlers.numpy_calls import call_numpy, is_numpy_function
@@ -70,7 +70,7 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
                 # An argument that a node cannot hold (a function, an object): inline instead.
                 return inline(tracer, function, args, kwargs)
         if is_pure(real):
-            return fold_call(tracer, real, args, kwargs)
+            return _call_pure(tracer, function, args, kwargs)
         if is_numpy_function(real):
             return call_numpy(tracer, real, args, kwargs)
         if real.__code__ is _HIDDEN_FROM_TORCH:
@@ -80,6 +80,17 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
         if (real.__module__, real.__qualname__) in PASSED_ON:
             return args[0]
     return inline(tracer, function, args, kwargs)
+
+
+def _call_pure(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A Python function without side effects: done at once on real objects, evaluated on others (`isfunction(x)`)."""
+    try:
+        return fold_call(tracer, function.real, args, kwargs)
+    except UnsupportedCall as refusal:
+        try:
+            return inline(tracer, function, args, kwargs)
+        except CannotCapture:
+            raise refusal from None
 
 
 def call_marked(tracer: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

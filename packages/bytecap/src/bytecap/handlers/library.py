@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import copy
 import dataclasses
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bytecap.environment_variables import get_variable
 from bytecap.errors import UnsupportedCall
+from bytecap.fold import fold_call
 from bytecap.operations import is_none, next_value
 from bytecap.signals import End
 from bytecap.values.base import Value
@@ -77,6 +79,12 @@ def _is_dataclass(tracer: Tracer, value: Value) -> Value:
     return Constant(dataclasses.is_dataclass(cls))
 
 
+def _namedtuple(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
+    """A class made when the frame is captured; its later calls share it."""
+    module = tracer.frames[-1].globals.lookup(tracer, Constant("__name__"))
+    return fold_call(tracer, collections.namedtuple, list(args), {"module": module or NONE, **kwargs})
+
+
 def _message(function: Callable[..., Any]) -> Callable[..., Value]:
     """A call whose only effect is a message, made after the graph."""
 
@@ -111,6 +119,7 @@ def _context_get(tracer: Tracer, variable: Value, default: Value | None = None) 
 
 
 LIBRARY: dict[Any, Callable[..., Value]] = {
+    collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
     functools.reduce: _reduce,
     threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,

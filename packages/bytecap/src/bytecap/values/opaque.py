@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecap.attributes import static_lookup
 from bytecap.errors import CannotCapture, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
@@ -70,12 +72,18 @@ def _call_methodcaller(tracer: Tracer, real: Any, args: list[Value], kwargs: dic
     )
 
 
+def _call_scripted(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """TorchScript computes what the Python function computes that it was made of."""
+    return tracer.wrap(real._torchdynamo_inline, None).call(tracer, args, kwargs)
+
+
 def _call_disabled(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise DisabledCall(f"{getattr(real, '__qualname__', 'a callable')} runs plain")
 
 
 _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
     (Dispatcher, _call_disabled),
+    (torch.jit.ScriptFunction, _call_scripted),
     (operator.itemgetter, _call_itemgetter),
     (operator.attrgetter, _call_attrgetter),
     (operator.methodcaller, _call_methodcaller),
