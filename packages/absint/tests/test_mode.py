@@ -206,11 +206,12 @@ def test_constants_made_by_the_program_keep_their_value():
 
 
 def test_elements_of_constants_keep_their_value():
-    with AbstractMode():
+    with AbstractMode() as mode:
         table = torch.tensor([[1, 2], [3, 4]])
         assert table[1, 0].item() == 3
         assert table.t()[0].flip(0).shape == (2,)
         assert table[1].detach()[-1].item() == 4
+        columns = mode.content_of(table.t())
         for unknown in (table[1, 0] + 1, table.view(torch.float64)[0, 0], torch.tensor([1 + 2j])[0].conj()):
             with pytest.raises(DataDependentError):
                 unknown.item()
@@ -218,6 +219,7 @@ def test_elements_of_constants_keep_their_value():
         table[1, 1] = 5
         with pytest.raises(DataDependentError):
             row[0].item()
+    assert columns.tolist() == [[1, 3], [2, 4]]
 
 
 def test_outside_the_mode_is_an_error():

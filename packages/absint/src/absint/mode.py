@@ -146,13 +146,18 @@ class AbstractMode(TorchDispatchMode):
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
         """The Python number of a tensor of one element whose value is known; raises `DataDependentError`."""
+        return self.content_of(tensor).item()
+
+    def content_of(self, tensor: AbstractTensor) -> torch.Tensor:
+        """The real tensor behind a constant of the program or a view of one; raises `DataDependentError`."""
         constant, meta = tensor.storage_record.constant, tensor.meta
         if constant is not None and from_tensor(constant) == meta:
-            return constant.item()
-        # One element of a constant (other views of its memory read it as another dtype, or conjugate).
+            return constant
+        # (Other views of a constant's memory read it as another dtype, or conjugate.)
         if constant is None or constant.dtype is not meta.dtype or meta.dtype.is_complex or not constant.numel():
             raise DataDependentError(f"the program asks for the value of {meta}")
-        return constant.as_strided(meta.shape, meta.stride, meta.storage_offset).item()
+        with torch._C._DisableTorchDispatch():
+            return constant.as_strided(meta.shape, meta.stride, meta.storage_offset)
 
     # Types of results.
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # What torch says where C++ reads the memory of an abstract tensor.
 _NO_MEMORY = "its data is not allocated yet"
 # Methods and functions that read the data of a tensor.
-_DATA_READERS = frozenset({"tolist", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"})
+_DATA_READERS = frozenset({"numpy", "__array__", "data_ptr", "storage", "untyped_storage"})
 
 
 def to_host(tracer: Tracer, value: Value) -> Any:
@@ -140,6 +140,8 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
         if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
             _refuse_lazy_flag(tracer, name, args[0])
+        if name == "tolist":
+            return _list_of(tracer, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     try:
@@ -158,6 +160,14 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         if _NO_MEMORY in str(error):
             raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
         raise tracer.raises(type(error), UnknownText(error)) from None
+
+
+def _list_of(tracer: Tracer, tensor: AbstractTensor) -> Any:
+    """The numbers in a constant of the program."""
+    try:
+        return tracer.mode.content_of(tensor).tolist()
+    except DataDependentError:
+        raise DataDependent("Tensor.tolist() needs the content of a tensor") from None
 
 
 def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:

@@ -71,6 +71,8 @@ FRAME_LIMIT = 200
 _FIXED = SizePolicy(enabled=False)
 ITERATION_LIMIT = 50_000
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+# Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
+_PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType, torch.SymInt)
 
@@ -415,6 +417,11 @@ class Tracer:
             if known is None:
                 raise UnsupportedValue("a tensor that was made outside the captured graph")
             return Ref(known.name)
+        if isinstance(host, range):
+            return to_arg(list(host))
+        for kind, plain in _PLAIN:
+            if isinstance(host, kind):
+                return to_arg(plain(host))
         return NotImplemented  # type: ignore[return-value]
 
     # -- guards

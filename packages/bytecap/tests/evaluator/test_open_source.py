@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import enum
 import inspect
+import logging
 
 import pytest
 import torch
@@ -59,6 +61,50 @@ def namedtuple_made_inside(x):
     pair = collections.namedtuple("pair", "left right", defaults=(2,))
     made = pair(x * 2)
     return made.left * made.right, made._fields, pair.__name__, pair.__module__, isinstance(made, tuple)
+
+
+# -- numbers that the program itself wrote into tensors
+
+
+@PROGRAMS.add(lambda: tensor(4, 6))
+def sizes_in_tensors(x):
+    sizes = torch.tensor([2, 3, 4])
+    return x.reshape(sizes.tolist()), x[: sizes[0]], x[:, sizes[1:][0]], torch.zeros(torch.LongTensor([3, 2]).tolist())
+
+
+@PROGRAMS.add(matrix, refusal="BC004")
+def sizes_that_are_computed(x):
+    sizes = torch.tensor([2, 3]) + 1
+    return x.new_zeros(sizes.tolist())
+
+
+# -- indices and numbers of unusual classes
+
+
+class Scale(enum.IntEnum):
+    SMALL = 2
+    LARGE = 3
+
+
+@PROGRAMS.add(matrix, lambda: Scale.LARGE)
+def members_of_an_int_enum(x, scale):
+    return x * scale, x.view(scale, -1), x.sum(Scale.SMALL - 1), x[: Scale.SMALL]
+
+
+@PROGRAMS.add(matrix)
+def rows_of_a_range(x):
+    y = x * 1
+    y[range(2), [1, 2]] = 0.0
+    return x[range(3), (x * 2).argmax(1)], y, torch.tensor(range(3))
+
+
+LOG = logging.getLogger("projects")
+
+
+@PROGRAMS.add(matrix)
+def messages_about_shapes(x):
+    LOG.debug("got %s and %s", x.shape, (x.dtype, x.shape[0]))
+    return x + 1
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

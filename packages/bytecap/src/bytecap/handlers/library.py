@@ -92,12 +92,19 @@ def _message(function: Callable[..., Any]) -> Callable[..., Value]:
         from bytecap.effects import CallEffect
 
         for value in (*args, *kwargs.values()):
-            if not isinstance(value, (Constant, ClassValue, ExceptionValue)) and value is not args[0]:
+            if not _stays(tracer, value) and value is not args[0]:
                 raise UnsupportedCall(f"{function.__qualname__}() with a {value.describe()}")
         tracer.effects.append(CallEffect(function, list(args), kwargs))
         return NONE
 
     return later
+
+
+def _stays(tracer: Tracer, value: Value) -> bool:
+    """Whether a message that is written later says the same of the value."""
+    if isinstance(value, TupleValue):
+        return all(_stays(tracer, item) for item in value.values(tracer))
+    return isinstance(value, (Constant, ClassValue, ExceptionValue))
 
 
 def _exc_info(tracer: Tracer) -> Value:
