@@ -84,6 +84,7 @@ def emit_effects(emitter: Emitter, results: Iterable[Value]) -> None:
         emitter.prepare(result)
     for store in stores:
         store()
+    emitter.settle()
 
 
 def _plan_list(emitter: Emitter, effect: ListValue | SetValue) -> list[Store]:

@@ -84,6 +84,7 @@ class Emitter(Assembler):
         self._alive: list[Value] = []
         self._depth = 0
         self._later: list[Callable[[Emitter], None]] = []
+        self._settled: list[Callable[[Emitter], None]] = []
 
     # -- values
 
@@ -113,6 +114,15 @@ class Emitter(Assembler):
     def later(self, finish: Callable[[Emitter], None]) -> None:
         """Have `finish` emit what can only be done when all that is being built is there."""
         self._later.append(finish)
+
+    def when_settled(self, finish: Callable[[Emitter], None]) -> None:
+        """Have `finish` emit what can only be done when the side effects are."""
+        self._settled.append(finish)
+
+    def settle(self) -> None:
+        """The side effects are done."""
+        while self._settled:
+            self._settled.pop()(self)
 
     def _build(self, value: Value) -> None:
         if id(value) in self._open or self._depth > _LIMIT:

@@ -22,7 +22,7 @@ from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue
 from bytecap.values.open_constants import derive, open_binary
-from bytecap.values.sequences import ListValue, Sequence, SliceValue
+from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.sizes import host_number, is_size
 from bytecap.values.tensors import TensorValue
@@ -135,6 +135,8 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         done = _inplace_container(tracer, symbol, left, right)
         if done is not None:
             return done
+        if isinstance(left, OpaqueValue) and has_method(left, row.inplace_method):
+            raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
         done = _container_binary(tracer, symbol, plain(left), plain(right))
@@ -423,6 +425,8 @@ def same_object(left: Value, right: Value) -> bool:
         return left.value is right.value or (
             type(left.value) is type(right.value) and isinstance(left.value, (int, str)) and left.value == right.value
         )
+    if all(isinstance(side, TupleValue) and side.cls is tuple and not side.items for side in (left, right)):
+        return True  # CPython has one empty tuple
     if type(left) is not type(right) or getattr(left, "real", None) is None:
         return False
     return left.real is right.real  # type: ignore[attr-defined]

@@ -182,8 +182,13 @@ class Tracer:
         return self.wrap(real, None)
 
     def constant(self, real: Any) -> Value:
-        """A constant of a code object."""
-        return self.fresh(real)
+        """A constant of a code object; a tuple is one object, however often it is loaded."""
+        if type(real) is not tuple:
+            return self.fresh(real)
+        known = self._by_object.get(id(real))
+        if known is None:
+            known = self._by_object[id(real)] = TupleValue([self.constant(item) for item in real])
+        return known
 
     def new_dict(self, items: dict[str, Value]) -> DictValue:
         """A new dict with string keys."""

@@ -6,6 +6,7 @@ import enum
 import functools
 import types
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from io import IOBase
@@ -141,6 +142,10 @@ def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real), tracer.line())
     return UnknownValue(real, source, f"a started {type(real).__name__} from outside the frame", UnsupportedCall)
+
+
+def _buffer(tracer: Tracer, real: Any, source: Source | None) -> Value:
+    raise UnsupportedValue(f"a {type(real).__name__}, whose bytes may change and no guard would see it")
 
 
 def _range(tracer: Tracer, real: range, source: Source | None) -> Value:
@@ -532,6 +537,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     Size: _symbolic,
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
+    **dict.fromkeys((bytearray, memoryview, array), _buffer),
 }
 
 _BY_TEST: tuple[tuple[Callable[[Any], bool], Wrapper], ...] = (

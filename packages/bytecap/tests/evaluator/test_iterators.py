@@ -113,6 +113,19 @@ def started_iterators_leave_the_frame(x):
     return [(type(iterator).__name__, iterator) for iterator in started], items, pairs
 
 
+@PROGRAMS.add(vector, list, list, list)
+def iterators_over_what_has_grown_find_their_place(x, queue, stack, again):
+    queue.extend([1, 2, 3])
+    stack += [x, 2, 3]
+    ahead, back = iter(queue), reversed(stack)
+    late = iter(again)
+    again.extend([1, 2, 3])
+    started = [next(ahead), next(back), next(late), next(late)]
+    again.clear()
+    again += [7, 8, 9]
+    return ahead, back, late, started, queue, x + 1
+
+
 @PROGRAMS.add(vector)
 def classes_of_iterators(x):
     made = (iter([]), iter(()), iter({}), iter({}.items()), iter(set()), iter(""), iter(range(1)), reversed(()),

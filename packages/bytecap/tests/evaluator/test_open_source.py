@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import enum
 import inspect
@@ -105,6 +106,25 @@ LOG = logging.getLogger("projects")
 def messages_about_shapes(x):
     LOG.debug("got %s and %s", x.shape, (x.dtype, x.shape[0]))
     return x + 1
+
+
+# -- identity and changes of small objects
+
+
+@PROGRAMS.add(matrix)
+def tuples_that_are_one_object(x, *rest):
+    pair, empty = (1, 2), ()
+    again, nothing = (1, 2), tuple(x.shape[2:])
+    return pair is again, empty is nothing, rest is empty, pair is rest, x + 1
+
+
+@PROGRAMS.add(matrix, lambda: bytearray(b"ab"), lambda: array.array("i", [1]), refusal="BC003")
+def buffers_change_behind_the_capture(x, text, numbers):
+    y = x + text[0]
+    text.append(99)
+    text += b"d"
+    numbers += array.array("i", [2])
+    return y * len(text), bytes(text), text == b"abcd", numbers[-1]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

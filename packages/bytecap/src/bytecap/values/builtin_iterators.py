@@ -66,9 +66,13 @@ class ReverseIterator(IteratorValue):
         return self.sequence.item(tracer, self.index + 1)
 
     def reconstruct(self, emitter: Emitter) -> None:
+        from bytecap.values.sequences import resume_in_changed
+
         emitter.load(self.sequence)
         emitter.constant(self.index)
         emitter.call_helper("resume_reversed", arguments=2)
+        if self.index >= 0:
+            resume_in_changed(emitter, self, self.sequence, self.index)
 
 
 class OverIterators(IteratorValue):

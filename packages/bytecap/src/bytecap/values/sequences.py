@@ -286,6 +286,21 @@ class SequenceIterator(IteratorValue):
         emitter.load(self.sequence)
         emitter.constant(self.index)
         emitter.call_helper("resume_sequence", arguments=2)
+        resume_in_changed(emitter, self, self.sequence, self.index)
+
+
+def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Sequence, index: int) -> None:
+    """An iterator over an outside list finds its place when the list has become what the program makes of it."""
+    if not isinstance(sequence, ListValue) or sequence.real is None or not sequence.mutated:
+        return
+
+    def move(emitter: Emitter) -> None:
+        emitter.load(iterator)
+        emitter.constant(index)
+        emitter.call_helper("restore_state", arguments=2)
+        emitter.pop()
+
+    emitter.when_settled(move)
 
 
 class SliceValue(Value):
