@@ -120,7 +120,8 @@ def tuples_that_are_one_object(x, *rest):
 
 @PROGRAMS.add(matrix, lambda: bytearray(b"ab"), lambda: array.array("i", [1]), refusal="BC003")
 def buffers_change_behind_the_capture(x, text, numbers):
-    y = x + text[0]
+    y = torch.relu(x) + 1
+    y = y * text[0]
     text.append(99)
     text += b"d"
     numbers += array.array("i", [2])

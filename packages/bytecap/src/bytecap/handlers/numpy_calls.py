@@ -45,7 +45,7 @@ def is_numpy_function(real: Any) -> bool:
     if isinstance(real, NUMPY.ufunc) or (isinstance(real, type) and issubclass(real, (NUMPY.generic, NUMPY.dtype))):
         return True
     name = getattr(real, "__name__", None)
-    return isinstance(name, str) and name not in _IMPURE and getattr(NUMPY, name, None) is real and callable(real)
+    return isinstance(name, str) and name not in _IMPURE and vars(NUMPY).get(name) is real and callable(real)
 
 
 def call_numpy(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
