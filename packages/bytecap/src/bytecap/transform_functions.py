@@ -40,15 +40,24 @@ def jacfwd(
     return wrapper_fn
 
 
-def pull_back(func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], cotangents: Any) -> Any:
-    """What the second result of `torch.func.vjp(func, *primals)` gives for `cotangents`."""
-    return torch.func.vjp(func, *primals, has_aux=has_aux)[1](cotangents)
+def pull_back(
+    func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], is_recorded: bool, cotangents: Any
+) -> Any:
+    """What the second result of `torch.func.vjp(func, *primals)` gives for `cotangents`.
+
+    is_recorded: whether grad mode was on there.
+    """
+    with torch.set_grad_enabled(is_recorded):
+        back = torch.func.vjp(func, *primals, has_aux=has_aux)[1]
+    return back(cotangents)
 
 
-def make_pull_back(func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...]) -> Callable[..., Any]:
+def make_pull_back(
+    func: Callable[..., Any], has_aux: bool, primals: tuple[Any, ...], is_recorded: bool
+) -> Callable[..., Any]:
     """The second result of `torch.func.vjp(func, *primals)`."""
 
     def wrapper(cotangents: Any, retain_graph: bool = True, create_graph: Any = None) -> Any:
-        return pull_back(func, has_aux, primals, cotangents)
+        return pull_back(func, has_aux, primals, is_recorded, cotangents)
 
     return wrapper

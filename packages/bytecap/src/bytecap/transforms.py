@@ -124,14 +124,17 @@ def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has
     if body.draws():
         raise UnsupportedCall("torch.func.vjp of a function that draws random numbers")
     output, aux = _with_aux(tracer, body.take(results, returned), with_aux)
-    back = tracer.wrap(transform_functions.make_pull_back, None).call(
-        tracer, [func, with_aux, TupleValue(list(primals))], {}
-    )
+    given = [func, with_aux, TupleValue(list(primals)), Constant(torch.is_grad_enabled())]
+    back = tracer.wrap(transform_functions.make_pull_back, None).call(tracer, given, {})
     return TupleValue([output, back, aux] if with_aux.truth(tracer) else [output, back])
 
 
-def pull_back(tracer: Tracer, func: Value, has_aux: Value, primals: Value, cotangents: Value) -> Value:
+def pull_back(
+    tracer: Tracer, func: Value, has_aux: Value, primals: Value, is_recorded: Value, cotangents: Value
+) -> Value:
     """The gradients that the way back of `vjp` gives."""
+    if torch.is_grad_enabled() and not is_recorded.truth(tracer):
+        raise UnsupportedCall("the way back of a torch.func.vjp under no_grad, outside of it")
     body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
     output, aux = _with_aux(tracer, returned, has_aux)

@@ -174,6 +174,12 @@ def a_function_inside(x):
     return grad(lambda v: Double.apply(v).sum())(x)
 
 
+def a_way_back_out_of_no_grad(x):
+    with torch.no_grad():
+        value, back = vjp(lambda v: (v @ WEIGHT).tanh(), x * TRAINED[0])
+    return value, back(torch.ones(4, 3))[0]
+
+
 def of_nothing(x):
     return vmap(lambda v: v * 2)(x[:0])
 
@@ -184,7 +190,15 @@ def of_text(x):
 
 @pytest.mark.parametrize(
     "program",
-    [a_branch_inside, a_check_inside, a_write_inside, a_function_inside, of_nothing, of_text],
+    [
+        a_branch_inside,
+        a_check_inside,
+        a_write_inside,
+        a_function_inside,
+        of_nothing,
+        of_text,
+        a_way_back_out_of_no_grad,
+    ],
 )
 def test_what_is_refused_runs_plain(program):
     compiled = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
