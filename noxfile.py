@@ -136,7 +136,7 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def hook(session: nox.Session) -> None:
-    """Run the tests of bytecap's frame hook, which need no torch, on each version of CPython at hand."""
+    """Run the tests of bytecap's frame hook and drivers, which need no torch, on each version of CPython at hand."""
     session.install("-q", "-c", "constraints.txt", "pytest", "bytecode")
     session.run("python", "tools/hook_alone.py", *session.posargs)
 

@@ -1,8 +1,9 @@
-"""Run the tests of bytecap's frame hook without torch, on the interpreter that runs this script.
+"""Run the tests of bytecap's frame hook and drivers without torch, on the interpreter that runs this script.
 
     python tools/hook_alone.py [PYTEST ARGUMENTS]
 
-Needs a C compiler, pytest and bytecode. The hook and its C extension are put into a package of their own.
+Needs a C compiler, pytest and bytecode. The hook with its C extension, and what joins the segments of a frame that
+breaks, are put into a package of their own.
 """
 
 from __future__ import annotations
@@ -15,15 +16,22 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+PARTS = ("hook", "assembler", "builtin_parts", "decode", "rebuild", "rebuild_iterators", "resume")
+TESTS = ("test_hook.py", "resume/test_bodies.py")
 PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 
 
 def build(directory: Path) -> None:
-    """A package `bytecap` that holds the hook alone."""
+    """A package `bytecap` that holds the parts alone."""
     target = directory / "bytecap"
     target.mkdir()
     (target / "__init__.py").write_text("")
-    shutil.copy(PACKAGE / "src" / "bytecap" / "hook.py", target)
+    for name in PARTS:
+        part = PACKAGE / "src" / "bytecap" / name
+        if part.is_dir():
+            shutil.copytree(part, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(part.with_suffix(".py"), target)
     sources = sorted(str(path) for path in (PACKAGE / "src" / "bytecap" / "_evalframe").glob("*.c"))
     output = target / f"_evalframe{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = ("-shared", "-fPIC", "-std=c11", "-O2", "-Wall", "-Wextra", f"-I{sysconfig.get_paths()['include']}")
@@ -33,7 +41,7 @@ def build(directory: Path) -> None:
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         build(Path(directory))
-        tests = sys.argv[1:] or [str(PACKAGE / "tests" / "test_hook.py")]
+        tests = sys.argv[1:] or [str(PACKAGE / "tests" / name) for name in TESTS]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", *tests]
         return subprocess.run(command, env=os.environ | {"PYTHONPATH": directory}, cwd=directory).returncode
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from bytecap.builtin_parts import stored_items
 from bytecap.errors import UnsupportedMutation
 from bytecap.operations import same_object
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.deques import DequeValue
-from bytecap.values.mappings import DictValue, stored_items
+from bytecap.values.mappings import DictValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue
 from bytecap.values.sets import SetValue

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from bytecap.attributes import MISSING
+from bytecap.builtin_parts import EMPTY_CELL
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
-from bytecap.values.cells import EMPTY_CELL, CellValue
+from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView

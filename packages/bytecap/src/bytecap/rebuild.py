@@ -9,9 +9,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bytecap.builtin_parts import rebuild_tuple, stored_items
 from bytecap.rebuild_iterators import ITERATOR_HELPERS
-from bytecap.values.mappings import stored_items
-from bytecap.values.sequences import rebuild_tuple
 
 # Py_TPFLAGS_HEAPTYPE
 _HEAP_TYPE = 1 << 9

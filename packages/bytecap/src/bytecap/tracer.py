@@ -17,6 +17,7 @@ from absint import AbstractMode, AbstractTensor, Meta
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
+from bytecap.builtin_parts import stored_items
 from bytecap.changing import refuse_changing
 from bytecap.checks import Checks
 from bytecap.environment import torch_modes
@@ -39,7 +40,7 @@ from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
 from bytecap.values.iterators import GeneratorValue, HostIterator
-from bytecap.values.mappings import DICT_TYPES, DictValue, stored_items
+from bytecap.values.mappings import DICT_TYPES, DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant

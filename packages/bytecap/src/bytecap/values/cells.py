@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from types import CellType
 from typing import TYPE_CHECKING
 
@@ -14,10 +12,6 @@ from stagewire.capture import Source
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
     from bytecap.tracer import Tracer
-
-EMPTY_CELL = CellType()
-IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
-"""Whether a cell is empty: all empty cells are equal."""
 
 
 class CellValue(Value):

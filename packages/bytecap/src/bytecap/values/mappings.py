@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from bytecap.builtin_parts import stored_items
 from bytecap.environment_variables import guard_all, guard_variable, is_environment
 from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, NotConcrete
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
 DICT_TYPES = (dict, OrderedDict, defaultdict)
 ItemSource = Callable[[Any, int], "Source | None"]
-
-
-def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """What a dict holds, in its order, past the methods of a subclass."""
-    kind = OrderedDict if isinstance(real, OrderedDict) else dict
-    return [(key, dict.__getitem__(real, key)) for key in kind.__iter__(real)]
 
 
 _NAMED = frozenset({int, float, bool, str, type(None)})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.builtin_parts import rebuild_tuple
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
@@ -346,12 +347,3 @@ def field_names(cls: type) -> tuple[str, ...]:
     if names is None:
         names = getattr(cls, "__match_args__", ())
     return tuple(names)
-
-
-def rebuild_tuple(cls: type, items: list[Any]) -> Any:
-    """A tuple of class `cls` with these items."""
-    if cls is tuple:
-        return tuple(items)
-    if hasattr(cls, "_make"):
-        return cls._make(items)  # type: ignore[attr-defined]
-    return cls(items)
