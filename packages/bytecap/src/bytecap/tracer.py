@@ -41,6 +41,7 @@ from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
 from bytecap.values.iterators import GeneratorValue, HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue
+from bytecap.values.nn_modules import NNModuleValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant
@@ -118,6 +119,7 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
         self._no_hooks: set[str] = set()
+        self._hashed: dict[Value, None] = {}
         self._looked_up: set[tuple[int, str]] = set()
 
     def close(self) -> None:
@@ -127,7 +129,7 @@ class Tracer:
                 value.attributes.owner = None
         self.fault = self.frame_globals = None
         self.sizes.close()
-        for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes):
+        for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes, self._hashed):
             known.clear()
         for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators, self.arrays):
             row.clear()
@@ -227,6 +229,18 @@ class Tracer:
         real = getattr(value, "real", None)
         if isinstance(value, OpaqueValue):
             return run_hash(self, real)
+        return self._identity_key(value, real)
+
+    def _identity_key(self, value: Value, real: Any) -> Identity:
+        """The key of an object that is equal to itself only; outside ones are other keys as long as they are distinct.
+
+        (Modules, and tensors that modules hold, are where the registries have them: they are not compared.)
+        """
+        if value.source is not None and value not in self._hashed:
+            for other in self._hashed:
+                if not (_is_held(value) and _is_held(other)):
+                    self.guard_distinct(value, other, self.line())
+            self._hashed[value] = None
         return Identity(value if real is None else real)
 
     def _object_key(self, value: ObjectValue) -> Hashable:
@@ -238,7 +252,7 @@ class Tracer:
             return UserKey(self, value, _hash_number(self, method.call(self, [], {})))
         if isinstance(value.base, (Constant, TupleValue)) and not isinstance(value, ExceptionValue):
             return self.hash_key(value.base)
-        return Identity(value if value.real is None else value.real)
+        return self._identity_key(value, value.real)
 
     # -- sources
 
@@ -647,3 +661,8 @@ def _line_of(frame: Frame) -> SourceLine:
     code = frame.function.code
     line = frame.current.line if frame.current is not None else code.co_firstlineno
     return SourceLine(code.co_filename, line, code.co_qualname)
+
+
+def _is_held(value: Value) -> bool:
+    """Whether it is a module, or a tensor that a module holds."""
+    return isinstance(value, NNModuleValue) or (isinstance(value, TensorValue) and value.role != "tensor")

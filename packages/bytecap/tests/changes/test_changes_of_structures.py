@@ -501,6 +501,34 @@ def test_value_under_a_key_that_is_no_literal(program: Callable[..., Any], key: 
         assert_alike(outcome(run, (T, names, key)), outcome(program, (T, names, key)))
 
 
+class Plain:
+    pass
+
+
+PAIR = (Plain(), Plain())
+PROGRAMS_ON_PAIRS = (
+    lambda x, a, b: x * len({a, b}),
+    lambda x, a, b: x * len({a: 1, b: 2}),
+    lambda x, a, b: x * len(dict.fromkeys([a, b])),
+    lambda x, a, b: (x * 2, a in {b}),
+    lambda x, a, b: (x * 2, {a: 3}.get(b)),
+    lambda x, a, b: (x * 2, {a} == {b}, {a} & {b}),
+    lambda x, a, b: (x * 2, a is b, a == b, a in [b], [a, b].index(b)),
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS_ON_PAIRS)
+@pytest.mark.parametrize("pair", [PAIR, (lambda: 1, lambda: 2), (T, T * 2)], ids=["objects", "functions", "tensors"])
+def test_objects_that_become_one(program: Callable[..., Any], pair: tuple[Any, Any]) -> None:
+    if isinstance(pair[0], torch.Tensor) and program is PROGRAMS_ON_PAIRS[-1]:
+        pytest.skip("== of tensors gives a tensor")
+    a, b = pair
+    for order in ([(a, b), (a, a), (b, b), (b, a)], [(a, a), (a, b), (b, a)]):
+        run = optimize(program, lambda capture, inputs: executor(capture), on_event=lambda event: None)
+        for first, second in order:
+            assert_alike(outcome(run, (T, first, second)), outcome(program, (T, first, second)))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_change(name: str) -> None:
     check_change(CASES[name]())
