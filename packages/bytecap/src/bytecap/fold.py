@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from bytecap.errors import StageError, UnsupportedCall
+from bytecap.guarding import is_exempt
 from bytecap.signals import NotConcrete, PythonRaise
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kw
 
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
+    from bytecap.handlers.pure import looks_at_classes_alone
+
+    if not looks_at_classes_alone(function):
+        for value in (*args, *kwargs.values()):
+            settle(tracer, value)
     try:
         real_args = tuple(_concrete(arg) for arg in args)
         real_kwargs = {key: _concrete(value) for key, value in kwargs.items()}
@@ -60,3 +68,52 @@ def _concrete(value: Value) -> Any:
     if isinstance(value, ObjectValue) and value.real is None and isinstance(value.base, Constant):
         return value.base.value
     return value.concrete()
+
+
+def settle(tracer: Tracer, value: Value) -> None:
+    """Guard all that a host call can read of an outside value: what containers hold, the attributes of objects.
+
+    Objects of classes of the program are refused: the call may run their code.
+    """
+    waiting, seen = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            waiting += _parts(tracer, value)
+
+
+def _parts(tracer: Tracer, value: Value) -> Iterable[Value]:
+    from bytecap.values.constant import Constant
+    from bytecap.values.mappings import DictValue, DictView
+    from bytecap.values.objects import ObjectValue
+    from bytecap.values.sequences import Sequence
+
+    match value:
+        case Sequence():
+            return value.values(tracer)
+        case DictView():
+            return (value.dictionary,)
+        case DictValue() if value.real is None or value.source is not None:
+            return (part for pair in value.pairs(tracer) for part in pair)
+        case ObjectValue(base=Constant()):
+            return ()  # a number or text of a subclass, which is guarded to be this object
+        case ObjectValue() if value.real is not None and value.source is not None:
+            return _parts_of_object(tracer, value)
+        case _:
+            with contextlib.suppress(NotConcrete):
+                value.concrete()  # a number that was left open is fixed
+    return ()
+
+
+def _parts_of_object(tracer: Tracer, value: Any) -> Iterable[Value]:
+    if not is_exempt(value.cls.__module__):
+        raise UnsupportedCall(f"a library function that is given a {value.describe()}, whose code it may run")
+    names = [
+        name
+        for base in value.cls.__mro__
+        for name, found in vars(base).items()
+        if isinstance(found, MemberDescriptorType) and hasattr(value.real, name)
+    ]
+    parts = [value.get_attribute(tracer, name) for name in names]
+    return [*parts, value.attributes, *([] if value.base is None else [value.base])]

@@ -234,9 +234,11 @@ class Tracer:
     def _identity_key(self, value: Value, real: Any) -> Identity:
         """The key of an object that is equal to itself only; outside ones are other keys as long as they are distinct.
 
-        (Modules, and tensors that modules hold, are where the registries have them: they are not compared.)
+        (Modules, and tensors that modules hold, are where the registries have them: they are not compared. Classes and
+        functions are guarded to be what they are.)
         """
-        if value.source is not None and value not in self._hashed:
+        is_object = isinstance(value, (ObjectValue, TensorValue))
+        if is_object and value.source is not None and value not in self._hashed:
             for other in self._hashed:
                 if not (_is_held(value) and _is_held(other)):
                     self.guard_distinct(value, other, self.line())

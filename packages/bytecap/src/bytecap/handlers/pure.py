@@ -43,3 +43,11 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
         torch._C._get_cudnn_enabled, torch._C._is_torch_function_enabled, torch._C._has_torch_function,
     }
 )  # fmt: skip
+
+_OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "copyreg", "dataclasses"})
+_OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, torch._C._has_torch_function})
+
+
+def looks_at_classes_alone(function: Any) -> bool:
+    """Whether a pure callable reads nothing of an object but its class (and what classes and functions hold)."""
+    return getattr(function, "__module__", None) in _OF_CLASSES or function in _OF_ANY_OBJECT
