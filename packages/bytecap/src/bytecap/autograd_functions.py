@@ -349,7 +349,7 @@ def _state(effect: Any) -> Any:
         case ListValue():
             return effect, list(effect.added if effect.is_unseen else effect.items)
         case DictValue():
-            return effect, dict(effect.new), dict(effect.written)
+            return effect, dict(effect.new), dict(effect.written), list(effect.unsettled)
         case SetValue():
             return effect, dict(effect.members)
         case _:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap import marks
+from bytecap import marks, single_dispatch
 from bytecap.binding import bind_arguments
 from bytecap.errors import CannotCapture, DisabledCall, GraphBreak, UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
@@ -73,6 +73,8 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return _call_pure(tracer, function, args, kwargs)
         if is_numpy_function(real):
             return call_numpy(tracer, real, args, kwargs)
+        if real.__code__ is single_dispatch.CODE:
+            return single_dispatch.dispatch(tracer, function, args)
         if real.__code__ is _HIDDEN_FROM_TORCH:
             return tracer.wrap(real.__wrapped__, None).call(tracer, args, kwargs)
         if (real.__module__, real.__qualname__) in UNSEEN:

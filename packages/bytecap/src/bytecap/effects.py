@@ -186,6 +186,10 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
     by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key, _ in stored_items(effect.real)}
     stores: list[Store] = []
     emitter.prepare(owner)
+    for pair in effect.unsettled:
+        emitter.prepare(pair[0])
+        emitter.prepare(pair[1])
+        stores.append(_store(emitter, effect, owner, *pair))
     for code in effect.written:
         pair = effect.new.get(code)
         if pair is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing
 from typing import Any
 
@@ -43,6 +44,52 @@ def a_typed_dict(x):
 def a_subclass_of_tuple(x):
     row = Row(1, 2)
     return x * row.total(), row, row[1]
+
+
+@functools.singledispatch
+def scaled(value, x):
+    return x
+
+
+@scaled.register
+def _(value: int, x):
+    return x * value
+
+
+@scaled.register(list)
+def _(value, x):
+    return x + len(value)
+
+
+class Scaler:
+    @functools.singledispatchmethod
+    def by(self, value, x):
+        return x - 1
+
+    @by.register
+    def _(self, value: float, x):
+        return x * value
+
+
+@PROGRAMS.add(x)
+def single_dispatch(x):
+    return scaled(3, x), scaled(True, x), scaled([1, 2], x), scaled("o", x) * 2, Scaler().by(0.5, x), Scaler().by(1, x)
+
+
+def test_a_registration_is_noticed() -> None:
+    @functools.singledispatch
+    def shifted(value, x):
+        return x + 1
+
+    def program(x, value):
+        return shifted(value, x)
+
+    captured = optimize(program, lambda capture, inputs: executor(capture))
+    assert captured(x(), "a").tolist() == [1, 2, 3, 4]
+    shifted.register(str, lambda value, x: x + 2)
+    assert captured(x(), "a").tolist() == [2, 3, 4, 5]
+    shifted.register(str, lambda value, x: x + 3)
+    assert captured(x(), "a").tolist() == [3, 4, 5, 6]
 
 
 class Ends:

@@ -95,6 +95,13 @@ def stored(store, x, n):
     return x * 2, store.table["last"]
 
 
+def stored_under_any_key(store, x, n):
+    store.table[n] = x.sum()
+    store.table[f"{store.label}{n}"] = x
+    store.table[n * 2.5] = n
+    return x * 2
+
+
 def stored_and_deleted(store, x, n):
     store.table["gone"] = x
     del store.table["gone"]
@@ -107,7 +114,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         count, count_down_in_a_loop, doubled_often, mean, counted_and_told, labels, passed_on, old_and_new, collected,
-        stored, stored_and_deleted,
+        stored, stored_under_any_key, stored_and_deleted,
     )
 }  # fmt: skip
 
@@ -163,6 +170,12 @@ def memo(store, x, n):
     return store.table[key] + 1
 
 
+def stored_and_looked_at(store, x, n):
+    store.table[n] = x
+    store.table["other"] = x + 1
+    return store.table[n] * len(store.table)
+
+
 def looks_at_set(store, x, n):
     store.seen.add(n)
     return x * len(store.seen), n in store.seen
@@ -177,7 +190,7 @@ def list_in_itself(store, x, n):
 
 
 @pytest.mark.parametrize(
-    "program", [branches_on_count, looks_at_length, iterates, memo, looks_at_set, list_in_itself],
+    "program", [branches_on_count, looks_at_length, iterates, memo, stored_and_looked_at, looks_at_set, list_in_itself],
     ids=lambda program: program.__name__,
 )  # fmt: skip
 def test_what_is_used_is_guarded_and_left_open_in_the_end(

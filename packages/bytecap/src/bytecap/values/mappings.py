@@ -41,7 +41,7 @@ class DictValue(Value):
 
     __slots__ = (
         "blind", "cls", "factory", "item_source", "listed", "mutated", "new", "own", "owner", "real", "reordered",
-        "written",
+        "unsettled", "written",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,8 @@ class DictValue(Value):
         self.written: dict[Hashable, bool] = {}
         # Keys that were stored without a look at what was there.
         self.blind: set[Hashable] = set()
+        # Stores in an outside dict that nothing looked at, under keys whose value nothing fixes.
+        self.unsettled: list[tuple[Constant, Value]] = []
         self.listed = real is None
         self.mutated = False
         # An outside dict in which a key left its place (deleted and stored again, moved to an end).
@@ -87,6 +89,7 @@ class DictValue(Value):
 
     def lookup(self, tracer: Tracer, key: Value) -> Value | None:
         """The value under `key`, or None; guards the presence of the key."""
+        self._settle(tracer)
         code = tracer.hash_key(key)
         if code in self.new:
             return self.new[code][1]
@@ -125,6 +128,7 @@ class DictValue(Value):
 
     def list_keys(self, tracer: Tracer) -> None:
         """Make `new` complete and in the dict's order; guards the keys of an outside dict."""
+        self._settle(tracer)
         if self.listed:
             return
         assert self.real is not None
@@ -147,6 +151,7 @@ class DictValue(Value):
         return list(self.new.values())
 
     def length(self, tracer: Tracer) -> int:
+        self._settle(tracer)
         if not self.listed and not self.written and self.real is not None:
             tracer.guard_length(self)
             return dict.__len__(self.real)
@@ -200,6 +205,12 @@ class DictValue(Value):
             tracer.effects.append(self)
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        is_untouched = self.real is not None and self.owner is None and not (self.listed or self.new or self.written)
+        if is_untouched and isinstance(key, Constant) and key.is_open:
+            self.mutate(tracer)
+            self.unsettled.append((key, value))
+            return
+        self._settle(tracer)
         code = tracer.hash_key(key)
         if self._is_unseen(code) and isinstance(key, Constant):
             self.blind.add(code)
@@ -213,6 +224,12 @@ class DictValue(Value):
                 self.list_keys(tracer)
                 self.reordered = True
             self.written[code] = True
+
+    def _settle(self, tracer: Tracer) -> None:
+        """Fix the keys that were left open: what is in the dict matters now."""
+        stores, self.unsettled = self.unsettled, []
+        for key, value in stores:
+            self.set_item(tracer, Constant(key.value), value)
 
     def _is_unseen(self, code: Hashable) -> bool:
         """Whether it is an outside dict that was not asked for this key."""
