@@ -10,7 +10,8 @@ from typing import Any
 
 TITLE = """# Performance on CPU
 
-Three engines run the same program in one process, in turns: eager torch, `torch.compile` (its defaults), and stagefold.
+Three engines run the same program in one process, in turns: eager torch, `torch.compile` (its defaults), and stagefold
+(`nox -s bench`).
 "Speed" is eager's time over the engine's (above 1 is faster than eager): the median over rounds of the ratio within
 a round; with one thread, of processor time. "Spread" is the distance of the quartiles of stagefold's times over their
 median. Cold is the first step with empty caches, warm the first step of a new process with filled ones (wall time,
