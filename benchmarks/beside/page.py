@@ -74,7 +74,7 @@ def _line(row: dict[str, Any]) -> str:
     both = ours is not None and peer is not None
     cells += [f"{_over(row):.2f}" if both else "", f"{ours['spread']:.0%}" if ours else "failed"]
     for key in ("first", "warm"):
-        cells += [_number(peer, key), _number(ours, key), f"{_part(row, key):.2f}" if both else ""]
+        cells += [_number(peer, key), _number(ours, key), f"{_part(row, key):.2f}" if both and key in ours else ""]
     cells += [_number(engine, "peak", 1) for engine in (eager, peer, ours)]
     return "| " + " | ".join(cells) + " |"
 
