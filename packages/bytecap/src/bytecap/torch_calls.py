@@ -38,8 +38,12 @@ if TYPE_CHECKING:
 
 # What torch says where C++ reads the memory of an abstract tensor.
 _NO_MEMORY = "its data is not allocated yet"
+# What torch says of the sizes of nested tensors.
+_NESTED = "NestedTensorImpl"
 # Methods and functions that read the data of a tensor.
-_DATA_READERS = frozenset({"numpy", "__array__", "data_ptr", "storage", "untyped_storage"})
+_DATA_READERS = frozenset(
+    {"_nested_tensor_from_mask_left_aligned", "numpy", "__array__", "data_ptr", "storage", "untyped_storage"}
+)
 
 
 def to_host(tracer: Tracer, value: Value) -> Any:
@@ -159,6 +163,8 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         refuse_sizes(tracer, name, (args, kwargs))
         if _NO_MEMORY in str(error):
             raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
+        if _NESTED in str(error):
+            raise AbstractCallFailed(f"{name}() makes a nested tensor") from None
         raise tracer.raises(type(error), UnknownText(error)) from None
 
 

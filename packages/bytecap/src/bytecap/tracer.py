@@ -384,6 +384,8 @@ class Tracer:
         """A tensor from outside as a graph input."""
         if not is_plain_class(type(real)):
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
+        if real.is_nested:
+            raise UnsupportedValue("a nested tensor")
         if real.is_conj() or real.is_neg():
             raise UnsupportedValue("a conjugate or negative view, whose memory holds other values")
         try:

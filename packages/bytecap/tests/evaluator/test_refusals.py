@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bytecap import executor, optimize
-from bytecap.errors import UnsupportedCall
+from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -56,6 +56,34 @@ def backward(x):
 @PROGRAMS.add(matrix, refusal="BC002")
 def functionalized(x):
     return torch.func.functionalize(lambda r: r * 2)(x)
+
+
+@PROGRAMS.add(matrix, refusal="BC011")
+def nested(x):
+    return torch.nested.to_padded_tensor(torch.nested.nested_tensor([x[0] * 2, x[1, :2]]), 0.0) + 1
+
+
+def test_a_nested_argument_is_refused():
+    x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(UnsupportedValue, match="a nested tensor"):
+        optimize(lambda x: x * 2, lambda capture, inputs: executor(capture), fullgraph=True)(x)
+
+
+def encoder() -> torch.nn.Module:
+    torch.manual_seed(1)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return torch.nn.TransformerEncoder(layer, 2).eval()
+
+
+@pytest.mark.parametrize("padded", [[[False, False, True], [False] * 3], [[True, False, False], [False] * 3]])
+def test_the_fast_path_of_an_encoder_gives_zeros_at_padded_places(padded):
+    model, x, mask = encoder(), tensor(2, 3, 8), torch.tensor(padded)
+    compiled = optimize(model, lambda capture, inputs: executor(capture))
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(
+                compiled(x, src_key_padding_mask=mask), model(x, src_key_padding_mask=mask), equal_nan=True
+            )
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -265,7 +265,7 @@ def in_autocast(x):
     return y, z, x @ x, v, torch.is_autocast_enabled("cpu")
 
 
-@PROGRAMS.add(vector, refusal="BC002")
+@PROGRAMS.add(vector, refusal="BC004")
 def in_inference_mode(x):
     with torch.inference_mode():
         y = x * 2

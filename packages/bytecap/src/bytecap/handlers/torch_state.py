@@ -58,6 +58,13 @@ def _autocast_dtype(tracer: Tracer, device: Value) -> Value:
     return tracer.fresh(dtype)
 
 
+def _is_compiling(tracer: Tracer) -> Value:
+    """Not for torch's encoder: it would leave its fast path, whose results at padded places are zeros."""
+    from bytecap.calls import function_module
+
+    return Constant(function_module(tracer) != "torch.nn.modules.transformer")
+
+
 def _set_anomaly(tracer: Tracer, enabled: Value, check_nan: Value = Constant(True)) -> Value:  # noqa: B008
     """Setting it to what it is; anything else belongs to plain code."""
     found = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
@@ -130,7 +137,7 @@ _CAPTURED = frozenset(
 
 TORCH_STATE: dict[Any, Callable[..., Value]] = {
     marks.is_compiling: _always(True),
-    torch.compiler.is_compiling: _always(True),
+    torch.compiler.is_compiling: _is_compiling,
     torch.compiler.is_dynamo_compiling: _always(True),
     torch.compiler.is_exporting: _always(False),
     torch.jit.is_scripting: _always(False),
