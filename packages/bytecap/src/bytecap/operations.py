@@ -12,7 +12,7 @@ import torch
 
 from bytecap.attributes import MISSING
 from bytecap.builtin_parts import EMPTY_CELL
-from bytecap.errors import UnsupportedCall
+from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
@@ -21,7 +21,7 @@ from bytecap.values.constant import Constant
 from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
-from bytecap.values.opaque import OpaqueValue
+from bytecap.values.opaque import OpaqueValue, UnknownValue
 from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
@@ -361,6 +361,9 @@ def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
     """`==` of objects whose classes do not define it in Python."""
     if same_object(left, right):
         return not (isinstance(left, Constant) and left.value != left.value)
+    for side in (left, right):
+        if isinstance(side, UnknownValue) or (isinstance(side, OpaqueValue) and side.shows_changes()):
+            raise UnsupportedValue(f"== of a {side.python_type().__name__} from outside the frame")
     if isinstance(left, Sequence) and isinstance(right, Sequence):
         return (
             left.builtin is right.builtin

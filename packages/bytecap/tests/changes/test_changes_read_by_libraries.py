@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import statistics
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -65,3 +66,14 @@ def test_code_of_the_program_runs_once_a_call() -> None:
     check_arguments(program, lambda: (X, before), lambda: (X, after))
     # check_arguments calls the program and its plain form, six times each.
     assert len(Number.asked) == 12
+
+
+VIEWS = {"keys": {"a": 1}.keys(), "items": {"a": 1}.items(), "proxy": types.MappingProxyType({"a": 1})}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_from_outside_are_compared_by_what_they_hold(name: str) -> None:
+    def compares(x, view):
+        return x * 2, view == {"a"}, {"a"} != view, view == {"a": 1}, view in [{"a"}, {("a", 1)}], view == [3]
+
+    check_arguments(compares, lambda: (X, VIEWS[name]), lambda: (X, {}.keys()))

@@ -119,7 +119,7 @@ def entered_at_start(function, resumption):
             types.CellType(values[name]) if name in values else types.CellType() for name in resumption.closure_names
         )
         point = resumption.target(resumption.start)
-        state = Continue((point, tuple(values.get(name, Unbound) for name in point.variables)))
+        state = Continue((point, [values.get(name, Unbound) for name in point.variables]))
         return make_driver(resumption, function.__globals__, cells)(state)
 
     assert code.co_freevars == ()

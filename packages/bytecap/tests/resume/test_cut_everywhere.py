@@ -103,7 +103,10 @@ def a_generator_that_is_dropped(x):
         finally:
             log.append("closed")
 
-    return next(numbers()), log, x * 2
+    first = next(numbers())
+    for _ in range(2):
+        log.append(next(numbers()))
+    return first, log, x * 2
 
 
 class Halved(collections.OrderedDict):

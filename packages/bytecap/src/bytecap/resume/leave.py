@@ -44,7 +44,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
         emitter.constant(point)
         for entry in entries:
             _load(emitter, entry)
-        emitter.build_tuple(len(entries))
+        emitter.build_list(len(entries))
         emitter.build_tuple(2)
         emitter.call(1)
         emitter.let_go()

@@ -32,7 +32,10 @@ class Unbound:
 
 
 class Continue(tuple[Any, ...]):
-    """(target, values): what a segment returns when it breaks, instead of the function's result."""
+    """(target, values): what a segment returns when it breaks, instead of the function's result.
+
+    The driver empties the list of values: whoever calls it holds the state until it returns.
+    """
 
     __slots__ = ()
 
@@ -199,6 +202,12 @@ class Resumption:
             out.unpack(len(point.names))
             for name in point.names:
                 out.store_local(name)
+            out.push_callable(list.clear)
+            out.load_local(".state")
+            out.constant(1)
+            out.subscript()
+            out.call(1)
+            out.pop()
             out.constant(None)
             out.store_local(".state")
             point.enter(out)
