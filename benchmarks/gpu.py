@@ -148,6 +148,11 @@ def _gpt2() -> Any:
     return _transformer(("GPT2", "GPT2LMHeadModel"), 8, 512, **_GPT2)
 
 
+@case("gpt2 dropout 8x512", training=True)
+def _gpt2_dropout() -> Any:
+    return _transformer(("GPT2", "GPT2LMHeadModel"), 8, 512, use_cache=False)
+
+
 @case("gpt2 1x64")
 def _gpt2_small() -> Any:
     return _transformer(("GPT2", "GPT2LMHeadModel"), 1, 64, **_GPT2)

@@ -11,11 +11,8 @@ __all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "packet_of"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
-# By its schema it may: without dropout, which the tracer leaves to other ops, it does not.
-_NEVER_DRAWS = frozenset(
-    f"aten._scaled_dot_product_{name}.default"
-    for name in ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
-)
+# By its schema it may: the kernel takes no dropout.
+_NEVER_DRAWS = frozenset(("aten._scaled_dot_product_flash_attention_for_cpu.default",))
 _ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg"))
 # Prims are named here, since this stage imports no other: those that only say where elements are found (no copy once
 # they are fused), and those that draw random numbers. A test compares the latter with primops' opset.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint import AbstractTensor
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
@@ -24,7 +25,9 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["attend", "attend_backward"]
+__all__ = ["ATTENTION", "attend", "attend_backward", "attention_call"]
+
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
 aten = torch.ops.aten
 _LOW = (torch.float16, torch.bfloat16)
@@ -78,13 +81,38 @@ def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
 
 
+def attention_call(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """`scaled_dot_product_attention`, in whose place C++ code that sees CPU tensors would write dropout out."""
+    tensors = (query, key, value)
+    if dropout_p and all(isinstance(tensor, AbstractTensor) and tensor.dim() == 4 for tensor in tensors):
+        added = attn_mask
+        if added is not None and added.dtype == torch.bool:
+            added = torch.zeros_like(added, dtype=query.dtype).masked_fill(~added, -math.inf)
+        mask = None if added is None else added.meta
+        kernel = choose([tensor.meta for tensor in tensors], mask, is_causal, scale, dropout_p)
+        if kernel is not None and (enable_gqa or query.shape[1] == key.shape[1]):
+            op = aten._scaled_dot_product_flash_attention_for_cpu
+            return op(query, key, value, dropout_p, is_causal, attn_mask=added, scale=scale)[0]
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
 def _fused(mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The op by a fused kernel of its device; None where eager would take none."""
-    if named.get("dropout_p"):
-        return None
     given = _operands(mode, tensors, named)
     mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
-    kernel = choose([tensor.meta for tensor in tensors], mask, given.is_causal, given.scale)
+    kernel = choose([tensor.meta for tensor in tensors], mask, given.is_causal, given.scale, given.dropout)
     if kernel is None:
         return None
     out, fused = fused_forward(mode, kernel, given)
@@ -100,6 +128,7 @@ def _operands(mode: TraceMode, tensors: tuple[Any, ...], named: dict[str, Any]) 
         None if mask is None else mode.content(mask),
         bool(named.get("is_causal")),
         1 / math.sqrt(tensors[0].meta.shape[-1]) if scale is None else scale,
+        float(named.get("dropout_p") or 0),
     )
 
 

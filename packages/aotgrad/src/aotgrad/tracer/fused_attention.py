@@ -5,7 +5,7 @@
     efficient  out, logsumexp, -, -                                 a mask, added to the scores
     cudnn      out, logsumexp, -, -, -, -, seed, offset, -          a mask
 
-Without dropout, which the op that stands for attention in a trace does not know. Results "-" are not kept.
+Results "-" are not kept. The memory-efficient kernel is not taken for dropout: it keeps its seed on the CPU.
 """
 
 from __future__ import annotations
@@ -48,9 +48,12 @@ class Operands(NamedTuple):
     mask: Ref | None
     is_causal: bool
     scale: float
+    dropout: float = 0.0
 
 
-def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float) -> str | None:
+def choose(
+    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float = 0.0
+) -> str | None:
     """The kernel that eager would take for such tensors here; None for none, or where the device is not there."""
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
@@ -60,11 +63,11 @@ def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float) 
     stand_ins = [_real(meta).requires_grad_() for meta in metas]
     added = None if mask is None else _real(mask)
     grouped = query.shape[1] != key.shape[1]
-    number = torch._fused_sdp_choice(*stand_ins, added, 0.0, is_causal, scale=scale, enable_gqa=grouped)
+    number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
     kernel = _KERNELS.get(int(number))
     if kernel == "flash" and query.shape[-1] % 8:
         return None  # eager pads the width for it
-    if kernel == "efficient" and (grouped or (mask is not None and mask.shape[-1] % 16)):
+    if kernel == "efficient" and (dropout or grouped or (mask is not None and mask.shape[-1] % 16)):
         return None  # eager repeats the heads, pads the mask
     return kernel
 
@@ -91,13 +94,13 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     if kernel == "flash":
         seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
         types = (_by_length(shape, query), rows, None, None, None, None, seed, offset, None)
-        args = (*tensors, 0.0, given.is_causal, False)
+        args = (*tensors, given.dropout, given.is_causal, False)
         found = mode.recorder.record("aten._scaled_dot_product_flash_attention.default", args, named, types)
         return found[0], Fused(kernel, found[1], found[6:8])
     seed = contiguous((), torch.int64, query.device)
     last = contiguous((batch, heads, length, 1), torch.float32, query.device)
     types = (_as_laid_out(shape, query), last, None, None, None, None, seed, seed, None)
-    args = (*tensors, given.mask, True, 0.0, given.is_causal, False)
+    args = (*tensors, given.mask, True, given.dropout, given.is_causal, False)
     found = mode.recorder.record("aten._scaled_dot_product_cudnn_attention.default", args, named, types)
     return found[0], Fused(kernel, found[1], found[6:8])
 
@@ -115,10 +118,21 @@ def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, ou
         args = (*tensors, mask, out, fused.logsumexp, None, None, 0.0, [True, True, True, False], given.is_causal)
         found = mode.recorder.record(target, args, named, (*by_length, None))
     elif fused.kernel == "flash":
-        args = (*tensors, out, fused.logsumexp, None, None, *lengths, 0.0, given.is_causal, *fused.rest)
+        args = (*tensors, out, fused.logsumexp, None, None, *lengths, given.dropout, given.is_causal, *fused.rest)
         found = mode.recorder.record(target, args, named, by_length)
     else:
-        args = (*tensors, out, fused.logsumexp, *fused.rest, given.mask, None, None, *lengths, 0.0, given.is_causal)
+        args = (
+            *tensors,
+            out,
+            fused.logsumexp,
+            *fused.rest,
+            given.mask,
+            None,
+            None,
+            *lengths,
+            given.dropout,
+            given.is_causal,
+        )
         found = mode.recorder.record(target, args, named, tuple(_as_laid_out(meta.shape, meta) for meta in metas))
     return found[0], found[1], found[2]
 

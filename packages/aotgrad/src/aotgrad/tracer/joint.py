@@ -24,6 +24,7 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.joint import Joint
+from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
@@ -113,7 +114,8 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions)
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
-        instead = {DATA: mode.data, TARGET: _kept_gradients, **row_calls(mode, rows), **functions}
+        known = {DATA: mode.data, TARGET: _kept_gradients, ATTENTION: attention_call}
+        instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}
         outputs = replay(capture, given_tensors, on_node, instead, values)

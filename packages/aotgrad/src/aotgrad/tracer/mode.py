@@ -157,13 +157,6 @@ class TraceMode(AbstractMode):
         written_out = attend_backward if "backward" in record.name else attend
         return written_out(self, record, args, kwargs)
 
-    def _fused_attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A fused attention that the program itself calls."""
-        place = next(k for k, argument in enumerate(record.func._schema.arguments) if argument.name == "dropout_p")
-        if args[place] if len(args) > place else kwargs.get("dropout_p"):
-            raise NoFunctionalForm(f"{record.name} with dropout")
-        return self._plain(record, args, kwargs)
-
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._abstract_all(args, kwargs)
         writer = HIDDEN_WRITERS.get(record.name)
@@ -461,7 +454,4 @@ _SPECIAL = {
     "aten.native_batch_norm_backward.default": "_batch_norm_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
-    "aten._scaled_dot_product_flash_attention.default": "_fused_attention",
-    "aten._scaled_dot_product_efficient_attention.default": "_fused_attention",
-    "aten._scaled_dot_product_cudnn_attention.default": "_fused_attention",
 }

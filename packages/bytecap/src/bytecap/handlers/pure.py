@@ -39,7 +39,8 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
         torch.finfo, torch.iinfo, torch.device, torch.Size, torch.get_default_dtype, torch.is_storage,
         torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
         torch.typename, os.fspath,
-        torch.cuda.device_count, torch._C._get_tracing_state, torch._C._log_api_usage_once,
+        torch.cuda.device_count, torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
+        torch.cuda.get_device_name, torch._C._get_tracing_state, torch._C._log_api_usage_once,
         torch._C._get_cudnn_enabled, torch._C._is_torch_function_enabled, torch._C._has_torch_function,
     }
 )  # fmt: skip
