@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from absint.attention import attention
 from absint.errors import (
     BadMutation,
     DataDependentError,
@@ -57,12 +58,13 @@ _WRITES_OVERLAPPING = frozenset(
 )  # fmt: skip
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
 
-# What C++ that knows nothing of symbolic sizes asks a tensor that has some.
+# What C++ asks a tensor with symbolic sizes, of which it knows nothing, or a tensor on a CUDA device.
 _QUESTIONS: dict[str, Callable[[Meta], Any]] = {
     "aten::size": lambda meta: [int(size) for size in meta.shape],
     "aten::stride": lambda meta: [int(step) for step in meta.stride],
     "aten::storage_offset": lambda meta: int(meta.storage_offset),
     "aten::numel": lambda meta: int(numel(meta.shape)),
+    "prim::device": lambda meta: meta.device,
 }
 
 
@@ -390,5 +392,7 @@ def abstract_call(
     >>> abstract_call(torch.transpose, (x, 0, 1), mode=AbstractMode()).stride()
     (1, 3)
     """
+    if fn is torch.nn.functional.scaled_dot_product_attention:
+        fn = attention
     with mode:
         return fn(*args, **({} if kwargs is None else kwargs))

@@ -1,12 +1,14 @@
 """`AbstractTensor`: a tensor that is only its type, and that torch's own autograd works on.
 
-It is a wrapper subclass. Its C++ device is always "cpu" (a wrapper that claims another device than the
-build has aborts the process in the autograd engine); the Python properties tell the true device.
+It is a wrapper subclass. Its memory is the CPU's; C++ is told the true device if that is a CUDA device that is there,
+so that autocast for CUDA works on it (a wrapper that claims another device than the build has aborts the process in the
+autograd engine). The Python properties always tell the true device.
 Every op on it is answered by the active `AbstractMode`.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NoReturn
 
 import torch
@@ -20,6 +22,14 @@ __all__ = ["AbstractTensor", "Storage"]
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 # Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.
 _LARGE = 1 << 50
+
+
+@cache
+def _on_cuda() -> dict[str, Any]:
+    """What makes a wrapper a CUDA tensor to C++, where the build has CUDA and the machine a device."""
+    if not torch.cuda.is_available():
+        return {}
+    return {"dispatch_device": True, "_extra_dispatch_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)}
 
 
 class Storage:
@@ -63,6 +73,7 @@ class AbstractTensor(torch.Tensor):
             device=CPU,
             requires_grad=requires_grad,
             storage_size=None if meta.is_static else _LARGE,
+            **(_on_cuda() if meta.device.type == "cuda" else {}),
         )
         tensor.meta = meta
         tensor._storage = storage
@@ -79,7 +90,9 @@ class AbstractTensor(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> NoReturn:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            return args[0].meta.device
         raise NoActiveMode(f"{func} met an abstract tensor outside an AbstractMode")
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint import AbstractTensor
+from absint.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
@@ -81,31 +81,16 @@ def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
 
 
-def attention_call(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """`scaled_dot_product_attention`, in whose place C++ code that sees CPU tensors would write dropout out."""
-    tensors = (query, key, value)
-    if dropout_p and all(isinstance(tensor, AbstractTensor) and tensor.dim() == 4 for tensor in tensors):
-        added = attn_mask
-        if added is not None and added.dtype == torch.bool:
-            added = torch.zeros_like(added, dtype=query.dtype).masked_fill(~added, -math.inf)
-        mask = None if added is None else added.meta
-        kernel = choose([tensor.meta for tensor in tensors], mask, is_causal, scale, dropout_p)
-        if kernel is not None and (enable_gqa or query.shape[1] == key.shape[1]):
-            op = aten._scaled_dot_product_flash_attention_for_cpu
-            return op(query, key, value, dropout_p, is_causal, attn_mask=added, scale=scale)[0]
-    return torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+def attention_call(*args: Any, **options: Any) -> Any:
+    """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another."""
+    return attention(*args, **options, is_fused=_is_fused)
+
+
+def _is_fused(
+    query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
+) -> bool:
+    metas = [tensor.meta for tensor in (query, key, value)]
+    return choose(metas, None if mask is None else mask.meta, is_causal, scale, dropout) is not None
 
 
 def _fused(mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from absint import Meta
 from absint.meta import contiguous
@@ -60,10 +61,11 @@ def choose(
         return None
     if 0 in query.shape or 0 in key.shape or (mask is not None and mask.dtype != query.dtype):
         return None
-    stand_ins = [_real(meta).requires_grad_() for meta in metas]
-    added = None if mask is None else _real(mask)
     grouped = query.shape[1] != key.shape[1]
-    number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
+    with _disable_current_modes():
+        stand_ins = [_real(meta).requires_grad_() for meta in metas]
+        added = None if mask is None else _real(mask)
+        number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
     kernel = _KERNELS.get(int(number))
     if kernel == "flash" and query.shape[-1] % 8:
         return None  # eager pads the width for it

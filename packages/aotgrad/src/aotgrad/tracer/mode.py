@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from absint import AbstractMode, Meta, from_tensor
 from absint.meta import CPU, contiguous, contiguous_stride
+from absint.mode import asks_layout, fixed_layout
 from absint.schema import OpRecord
 from absint.strides import is_dense
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
@@ -68,6 +69,8 @@ class TraceMode(AbstractMode):
         """Answer and record one op."""
         known = self._handlers.get(id(func))
         if known is None:
+            if asks_layout(func):
+                return fixed_layout(func, args[0])
             record = self.record(func)
             known = self._handlers[id(func)] = (self._handler(record), record)
         handler, record = known

@@ -1,0 +1,122 @@
+"""On an NVIDIA GPU: autocast, attention as eager chooses it, streams, alignment (`nox -s gpu`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import stagefold
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
+]
+
+
+def qkv(dtype: torch.dtype, heads: tuple[int, int] = (4, 4)) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = [(2, number, 128, 64) for number in (heads[0], heads[1], heads[1])]
+    return [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def check_gradients(program: Any, inputs: list[torch.Tensor], *more: Any) -> None:
+    """Results and gradients as eager's, the random stream at the same place."""
+    found = []
+    for function in (program, stagefold.compile(program, fullgraph=True)):
+        torch.manual_seed(3)
+        out = function(*inputs, *more)
+        found.append((out, *torch.autograd.grad(out.float().square().sum(), inputs)))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "mask",
+    [None, torch.randn(2, 1, 128, 128), torch.rand(1, 1, 1, 128) > 0.3, torch.randn(128, 128)],
+    ids=["none", "added", "boolean", "matrix"],
+)
+def test_attention(dtype: torch.dtype, mask: torch.Tensor | None) -> None:
+    if mask is not None:
+        mask = mask.cuda() if mask.dtype == torch.bool else mask.to("cuda", dtype)
+    check_gradients(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), qkv(dtype), mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_grouped_causal_attention(dtype: torch.dtype) -> None:
+    def program(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    check_gradients(program, qkv(dtype, (8, 2)))
+
+
+def test_attention_with_dropout_is_eagers() -> None:
+    """In half precision a kernel of the device draws the mask; it gets the same seed."""
+
+    def program(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.2, is_causal=True)
+
+    check_gradients(program, qkv(torch.bfloat16))
+
+
+def test_autocast() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64)).cuda()
+    x = torch.randn(8, 64, device="cuda")
+
+    def program(x):
+        with torch.autocast("cuda", torch.bfloat16):
+            y = model(x)
+            attended = F.scaled_dot_product_attention(*[y.view(1, 2, 4, 64).float()] * 3)
+            return y, torch.softmax(y, -1), y.sum(), model[1](model[0](x)), attended
+
+    torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x), program(x))
+    compiled = stagefold.compile(lambda x: model(x), fullgraph=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        torch.testing.assert_close(compiled(x), model(x))
+    assert compiled(x).dtype == torch.float32
+
+
+def test_training_under_autocast() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 10)).cuda()
+    x, y = torch.randn(16, 64, device="cuda"), torch.randint(0, 10, (16,), device="cuda")
+
+    def loss(x, y):
+        with torch.autocast("cuda", torch.bfloat16):
+            return F.cross_entropy(model(x), y)
+
+    found = []
+    for function in (loss, stagefold.compile(loss, fullgraph=True)):
+        model.zero_grad()
+        function(x, y).backward()
+        found.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=1e-3)
+
+
+def test_another_stream_and_an_unaligned_input() -> None:
+    compiled = stagefold.compile(lambda x: (torch.softmax(x * 2, -1) @ x.t()).relu(), fullgraph=True)
+    memory = torch.randn(64 * 64 + 1, device="cuda")
+    for x in (memory[1:].view(64, 64), memory[:-1].view(64, 64)):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            found = [compiled(x) for _ in range(20)]
+        stream.synchronize()
+        expected = (torch.softmax(x * 2, -1) @ x.t()).relu()
+        for result in found:
+            torch.testing.assert_close(result, expected)
+
+
+def test_in_a_cuda_graph() -> None:
+    compiled = stagefold.compile(lambda x: torch.softmax(x * 2, -1) @ x, fullgraph=True)
+    x = torch.randn(64, 64, device="cuda")
+    compiled(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compiled(x)
+    x.copy_(torch.randn(64, 64))
+    graph.replay()
+    torch.testing.assert_close(result, torch.softmax(x * 2, -1) @ x)
