@@ -25,9 +25,9 @@ _LARGE = 1 << 50
 
 
 @cache
-def _on_cuda() -> dict[str, Any]:
-    """What makes a wrapper a CUDA tensor to C++, where the build has CUDA and the machine a device."""
-    if not torch.cuda.is_available():
+def _on_cuda(index: int) -> dict[str, Any]:
+    """What makes a wrapper a CUDA tensor to C++, where the machine has this device."""
+    if index >= torch.cuda.device_count():
         return {}
     return {"dispatch_device": True, "_extra_dispatch_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)}
 
@@ -73,7 +73,7 @@ class AbstractTensor(torch.Tensor):
             device=CPU,
             requires_grad=requires_grad,
             storage_size=None if meta.is_static else _LARGE,
-            **(_on_cuda() if meta.device.type == "cuda" else {}),
+            **(_on_cuda(meta.device.index or 0) if meta.device.type == "cuda" else {}),
         )
         tensor.meta = meta
         tensor._storage = storage

@@ -1,4 +1,4 @@
-"""Attention as it is traced for another device, run here: documents are moved to "cuda:0" for the trace and back."""
+"""Attention as it is traced for another device, run here: documents are moved to a device for the trace and back."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from aotgrad.testing import capture_by_torch_function
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
+ELSEWHERE = "cuda:63"
+"""A device that no machine has, so that no kernel of it is chosen."""
+
 
 def moved(document: Any, kind: str, before: str, after: str) -> Any:
     return decode(encode(document).replace(f'"device":"{before}"'.encode(), f'"device":"{after}"'.encode()), kind)
@@ -21,12 +24,15 @@ def moved(document: Any, kind: str, before: str, after: str) -> Any:
 
 def traced_elsewhere(program: Callable[..., Any], inputs: list[torch.Tensor]) -> Grad:
     capture, _ = capture_by_torch_function(program, inputs)
-    grad = AotGrad().run(moved(capture, "capture", "cpu", "cuda:0"))
+    grad = AotGrad().run(moved(capture, "capture", "cpu", ELSEWHERE))
     assert not any("for_cpu" in node.target for graph in (grad.forward, grad.backward) for node in graph.nodes)
     types = [v.type for graph in (grad.forward, grad.backward) for node in graph.nodes for v in node.results]
-    assert all(kind.device == "cuda:0" or not kind.shape for kind in types), "only 0-dim tensors mix with other devices"
-    back = encode(moved(grad, "grad", "cuda:0", "cpu"))
-    return decode(back.replace(b'{"kind":"device","name":"cuda:0"}', b'{"kind":"device","name":"cpu"}'), "grad")
+    assert all(kind.device == ELSEWHERE or not kind.shape for kind in types), (
+        "only 0-dim tensors mix with other devices"
+    )
+    back = encode(moved(grad, "grad", ELSEWHERE, "cpu"))
+    there, here = (f'{{"kind":"device","name":"{name}"}}'.encode() for name in (ELSEWHERE, "cpu"))
+    return decode(back.replace(there, here), "grad")
 
 
 def qkv(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
