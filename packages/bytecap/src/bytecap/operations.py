@@ -119,7 +119,8 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
 
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
-        left_open = open_binary(row.function, symbol, left, right)
+        by_sizes = (is_size(left) or is_size(right)) and left.python_type() is right.python_type() is int
+        left_open = None if by_sizes else open_binary(row.function, symbol, left, right)
         if left_open is not None:
             return left_open
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))

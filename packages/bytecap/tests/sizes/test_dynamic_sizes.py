@@ -134,6 +134,18 @@ def test_ints_that_change_are_symbols() -> None:
     assert len(backend.captures) == 2
 
 
+def test_sizes_beside_numbers_that_are_open() -> None:
+    """Each part of what the replacement computes again is fixed as soon as its value is asked for."""
+
+    def program(x: torch.Tensor, n: int, k: int, rate: float) -> Any:
+        return x[: n - k], n * rate, f"{n}/{k} at {rate:.1f}", x * (n * rate)
+
+    calls = [(torch.ones(n, 8), n, 1, 0.5) for n in (4, 5, 3, 17)]
+    assert len(run(program, calls).captures) == 4
+    texts = run(lambda x, n, rate: (x + 1, f"{n}", n * rate), [(torch.ones(n, 8), n, 0.5) for n in (4, 5, 3, 17)])
+    assert len(texts.captures) <= 2
+
+
 def test_an_int_that_the_program_fixes() -> None:
     layers = [torch.nn.Linear(8, 8) for _ in range(4)]
     backend = run(lambda x, n: layers[n](x), [(torch.ones(2, 8), n) for n in (0, 1, 2, 3)])

@@ -94,6 +94,19 @@ class OpenConstant(Constant):
         return f"<OpenConstant {self._real!r}>"
 
 
+class OpenSize(OpenConstant):
+    """A size among the parts of an open constant: asking for the value fixes the size."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: SymbolicInt) -> None:
+        super().__init__(hint_of(size.size), pin=lambda: int(size.size))
+        self.size = size
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load(self.size)
+
+
 def is_readable(source: Source) -> bool:
     """Whether replacement code can read what is at `source`."""
     match source:
@@ -110,6 +123,7 @@ def derive(function: Callable[..., Any], *parts: Constant) -> Constant | None:
     """`function(*parts)`, which raises for no values of these kinds; None where nothing is open, or too much."""
     if not any(part.is_open for part in parts):
         return None
+    parts = tuple([OpenSize(part) if isinstance(part, SymbolicInt) else part for part in parts])
     made = OpenConstant(function(*map(_peek, parts)), function=function, parts=parts)
     return made if made.depth <= _DEPTH else None
 

@@ -1,0 +1,108 @@
+"""Models at many sizes: one compilation serves them, and gives what eager gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import bytecap
+import stagefold
+from stagefold.backends import resolve_backend
+
+SIZES = ((2, 3), (4, 16), (64, 5), (3, 65), (7, 7), (16, 100), (2, 64))
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 100,
+}
+
+
+def compiled(model: torch.nn.Module, **options: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The model behind the eager backend, and what is told of its captures."""
+    events: list[Any] = []
+    backend, _ = resolve_backend("eager", None, None, None)
+    return bytecap.optimize(model, backend, on_event=events.append, **options), events
+
+
+def captures(events: list[Any]) -> list[Any]:
+    """The captures; that every event is one is what is asked."""
+    assert all(isinstance(event, bytecap.Captured) for event in events), events
+    return events
+
+
+def gpt2() -> torch.nn.Module:
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=32, n_head=4, vocab_size=100, n_positions=512, bos_token_id=0, eos_token_id=1
+    )
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+def bert() -> torch.nn.Module:
+    return transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
+
+
+def llama() -> torch.nn.Module:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(num_key_value_heads=2, **SMALL)).eval()
+
+
+@pytest.mark.parametrize("make", [gpt2, bert, llama])
+def test_one_capture_for_all_batches_and_lengths(make: Callable[[], torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = make()
+    options = {} if make is bert else {"use_cache": False}
+    call, events = compiled(model)
+    with torch.no_grad():
+        for batch, length in SIZES:
+            ids = torch.randint(0, 100, (batch, length))
+            assert torch.equal(call(input_ids=ids, **options)[0], model(input_ids=ids, **options)[0])
+    assert len(captures(events)) == 2
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_decoding_with_a_growing_cache(make: Callable[[], torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = make()
+    call, events = compiled(model)
+
+    def decode(step: Callable[..., Any]) -> torch.Tensor:
+        ids, cache, seen = torch.arange(10).view(2, 5), transformers.DynamicCache(), []
+        with torch.no_grad():
+            for _ in range(20):
+                logits = step(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1:]
+                ids = logits.argmax(-1)
+                seen.append(logits)
+        return torch.cat(seen, 1)
+
+    assert torch.equal(decode(call), decode(model))
+    assert len(captures(events)) == 3  # the prompt, the first token, all others
+
+
+def test_images_of_several_sizes() -> None:
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    model = transformers.ResNetModel(config).eval()
+    call, events = compiled(model)
+    with torch.no_grad():
+        for height, width in ((32, 32), (48, 56), (64, 32), (40, 72)):
+            images = torch.randn(2, 3, height, width)
+            assert torch.equal(call(pixel_values=images)[0], model(pixel_values=images)[0])
+    assert len(captures(events)) == 2
+
+
+def test_the_options_of_compile() -> None:
+    calls = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(calls)) if not stagefold.is_compiling() else None
+        return x * x.shape[0]
+
+    for dynamic in (True, None, False):
+        double = stagefold.compile(program, backend="eager", dynamic=dynamic, fullgraph=True)
+        for size in (3, 4, 5):
+            assert torch.equal(double(torch.ones(size)), torch.full((size,), float(size)))
+    assert calls == []
