@@ -57,6 +57,8 @@ PROGRAMS: dict[str, Program] = {
 # Programs that ask for more than sizes: a half of one element broadcasts, and C++ of upsampling fixes the sizes.
 FEWER = {"half": 3, "interpolate": 1}
 
+NEWER = frozenset({"linear", "attention", "tril"})
+
 
 def run(
     program: Callable[[torch.Tensor], torch.Tensor], sizes: tuple[object, object], env: ShapeEnv | None
@@ -79,6 +81,8 @@ def run(
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_types_at_all_accepted_sizes(name: str) -> None:
+    if name in NEWER and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("the C++ of matmul takes no symbolic sizes before torch 2.13")
     env = ShapeEnv()
     sizes = tuple(make_size(env, env.create(symbol, hint)) for symbol, hint in SIZES[0].items())
     symbolic = [to_wire(meta) for meta in run(PROGRAMS[name], sizes, env)]
