@@ -20,9 +20,11 @@ class _Missing:
 _MISSING = _Missing()
 
 
-def with_changes(policy: SizePolicy, program: GuardProgram, view: FrameView, symbols: tuple[Symbol, ...]) -> SizePolicy:
+def with_changes(
+    policy: SizePolicy, program: GuardProgram | None, view: FrameView, symbols: tuple[Symbol, ...]
+) -> SizePolicy:
     """The policy for the next capture of a frame for which `program`, of a capture with `symbols`, does not hold."""
-    if not policy.enabled:
+    if not policy.enabled or program is None:
         return policy
     found = list(_checked(program, view))
     return policy.with_changes(
