@@ -13,7 +13,7 @@ import torch
 from absint.functions import Functions, custom_functions, function_of
 from absint.symbolic import size_reader
 from absint.wire import from_arg
-from bytecap.errors import InterpretError
+from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.interpret import SIZES, flatten
 from stagewire.capture import Capture
 from stagewire.errors import StageError
@@ -29,6 +29,8 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
 
     Raises `InterpretError` at once when a target does not exist, and at the call when the number of inputs is wrong.
     """
+    if capture.symbols and (capture.functions or capture.checks or capture.checkpoints):
+        raise FixedSizesNeeded(f"{capture.code.name}: custom functions, checks and checkpoints take no symbolic sizes")
     names = tuple(item.value.name for item in capture.inputs)
     functions = custom_functions(capture.functions)
     steps = tuple(_step(node, functions) for node in capture.graph.nodes)

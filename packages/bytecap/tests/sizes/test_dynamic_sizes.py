@@ -210,6 +210,20 @@ def test_functions_that_take_no_symbols_are_captured_for_each_size() -> None:
     assert len(resized.captures) == 3
 
 
+def test_custom_functions_are_compiled_for_each_size() -> None:
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.view(x.shape[0], -1) * x.shape[0]
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * 2
+
+    calls = [(torch.ones(n, 8, requires_grad=True),) for n in (4, 5, 6)]
+    run(lambda x: Scaled.apply(x).sum(0).detach(), calls)
+
+
 def test_a_backend_that_wants_fixed_sizes() -> None:
     class Refuses(bytecap.CannotCapture):
         needs_fixed_sizes = True
