@@ -46,9 +46,13 @@ def _clone(self: Meta, *, memory_format: Format = None) -> Meta:
     return like(self, memory_format)
 
 
+_OF_NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+"""What a number is as a tensor, on its way through C++."""
+
+
 @TABLE.rule("_to_copy")
 def _to_copy(
-    self: Meta,
+    self: Meta | bool | int | float | complex,
     *,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
@@ -57,6 +61,8 @@ def _to_copy(
     non_blocking: bool = False,
     memory_format: Format = None,
 ) -> Meta:
+    if not isinstance(self, Meta):
+        self = contiguous((), _OF_NUMBERS[type(self)])
     return like(self, memory_format, dtype, device)
 
 
