@@ -18,18 +18,29 @@ def resume_sequence(sequence: Any, index: int) -> Iterator[Any]:
     """iter() of a list or tuple that gives the item at `index` next; it stays bound to the list."""
     if index < 0:
         return iter(())
-    iterator: Any = iter(sequence)
-    iterator.__setstate__(index)
-    return iterator
+    return placed(iter(sequence), sequence, index)
 
 
 def resume_reversed(sequence: Any, index: int) -> Iterator[Any]:
     """reversed() of a list or tuple that gives the item at `index` next; -1: it has ended."""
     if index < 0:
         return reversed(sequence[:0])
-    iterator: Any = reversed(sequence)
-    iterator.__setstate__(index)
-    return iterator
+    return placed(reversed(sequence), sequence, index)
+
+
+def placed(iterator: Any, sequence: Any, index: int) -> Iterator[Any]:
+    """The iterator at `index`, which may lie behind the end of a list that has shrunk, and may grow again."""
+    length = len(sequence)
+    beyond = [None] * (index + 1 - length) if isinstance(sequence, list) else []
+    if not beyond:
+        iterator.__setstate__(index)
+        return iterator  # type: ignore[no-any-return]
+    list.extend(sequence, beyond)  # __setstate__ goes no further than the end
+    try:
+        iterator.__setstate__(index)
+    finally:
+        list.__delitem__(sequence, slice(length, None))
+    return iterator  # type: ignore[no-any-return]
 
 
 def restore_state(iterator: Any, state: Any) -> Iterator[Any]:
@@ -93,7 +104,7 @@ def new_generator(function: Any, bound: dict[str, Any]) -> Iterator[Any]:
 ITERATOR_HELPERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        advance, resume_sequence, resume_reversed, restore_state, new_zip, new_zip_longest, new_chain, put_back,
+        advance, resume_sequence, resume_reversed, placed, restore_state, new_zip, new_zip_longest, new_chain, put_back,
         new_cycle,
         new_accumulate, new_pool, new_generator,
     )

@@ -58,3 +58,16 @@ def test_breaks_are_forced(count):
     assert (forced.breaks > 0) == (count < 9)
     assert [type(event) for event in report.events if isinstance(event, Broke)] == [Broke] * forced.breaks
     assert optimize(program, lambda capture, inputs: None)(1) == 4
+
+
+@pytest.mark.parametrize("count", range(50, 75))
+def test_an_iterator_stays_behind_the_end_of_a_list(count):
+    """The list is emptied behind it, and grows again."""
+    (program,) = (program for program in CORPUS if str(program) == "iterators_over_what_has_grown_find_their_place")
+    check_broken_at(program.make, once(count))
+
+
+def check_broken_at(make, rule):
+    """As `check_broken`, outside of hypothesis."""
+    with forced_breaks(rule):
+        assert "BC014" not in check(make, whole=False).codes

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from bytecap.testing.forms import BLOCKS, EXPRESSIONS, PARAMETERS, PATTERNS, RISKY, RISKY_STATEMENTS, STATEMENTS
@@ -167,7 +168,20 @@ def sources(draw: Callable[[Any], Any]) -> str:
     writer = _Writer(draw)
     for _ in range(draw(st.integers(2, 7))):
         writer.statement(1)
-    return writer.source()
+    source = writer.source()
+    assume(_is_python(source))
+    return source
+
+
+def _is_python(source: str) -> bool:
+    """Whether the forms may stand where they were put: `:=` may not in what a comprehension goes over."""
+    try:
+        compile(source, "<generated>", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if "assignment expression" in str(error):
+            return False
+        raise
+    return True
 
 
 @st.composite

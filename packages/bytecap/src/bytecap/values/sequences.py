@@ -297,8 +297,9 @@ def resume_in_changed(emitter: Emitter, iterator: IteratorValue, sequence: Seque
 
     def move(emitter: Emitter) -> None:
         emitter.load(iterator)
+        emitter.load(sequence)
         emitter.constant(index)
-        emitter.call_helper("restore_state", arguments=2)
+        emitter.call_helper("placed", arguments=3)
         emitter.pop()
 
     emitter.when_settled(move)
