@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -56,6 +58,10 @@ def backward(x):
 @PROGRAMS.add(matrix, refusal="BC002")
 def functionalized(x):
     return torch.func.functionalize(lambda r: r * 2)(x)
+
+
+with warnings.catch_warnings(action="ignore"):
+    torch.nested.nested_tensor([torch.ones(1)])  # says once in a process that it is a prototype
 
 
 @PROGRAMS.add(matrix, refusal="BC011")

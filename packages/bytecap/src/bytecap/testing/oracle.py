@@ -7,7 +7,7 @@ import io
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ def observe(function: Callable[..., Any], arguments: Arguments) -> Outcome:
     """Call and note everything."""
     text, result, failure = io.StringIO(), None, None
     args, kwargs = arguments
-    with contextlib.redirect_stdout(text), warnings.catch_warnings(record=True) as caught, _all_of_torchs_warnings():
+    with contextlib.redirect_stdout(text), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             result = function(*args, **kwargs)
@@ -70,17 +70,6 @@ def observe(function: Callable[..., Any], arguments: Arguments) -> Outcome:
     modes, handled = torch_modes(), sys.exception()
     warned = tuple(str(item.message) for item in caught)
     return Outcome(result, failure, _lines(failure), arguments, text.getvalue(), warned, modes, handled)
-
-
-@contextlib.contextmanager
-def _all_of_torchs_warnings() -> Iterator[None]:
-    """What C++ warns of once in a process is heard in every run."""
-    before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    try:
-        yield
-    finally:
-        torch.set_warn_always(before)
 
 
 def _lines(error: BaseException | None) -> tuple[tuple[str, int], ...]:
