@@ -64,6 +64,15 @@ FAMILIES: dict[str, tuple[Make, Callable[[Tensor], Tensor]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _validated():
+    """torch's own compiler switches validation off in a process that uses it."""
+    before = D.Distribution._validate_args
+    D.Distribution.set_default_validate_args(True)
+    yield
+    D.Distribution.set_default_validate_args(before)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_log_probabilities_are_one_graph(name: str) -> None:
     make, support = FAMILIES[name]
