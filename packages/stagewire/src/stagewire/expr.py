@@ -8,7 +8,8 @@ An `Expr` is an integer expression over size symbols in a closed grammar:
 `//` and `%` are Python's: they round to minus infinity.
 
 It is stored as canonical text, so equality is text equality and the wire form is the text itself.
-Arithmetic goes through sympy, which is imported on first symbolic use only: a static program never pays for it.
+Sums and products of symbols are computed here (`stagewire.polynomial`); the rest goes through sympy, which is imported
+on its first use only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from stagewire import polynomial
 from stagewire.errors import ExprError
 
 _MOST_ROUNDS = 8
@@ -88,14 +90,28 @@ def symbol(name: str) -> Expr:
 
 def parse_expr(text: str) -> Dim:
     """Parse and canonicalise an expression; an integer comes back as an int."""
-    return _combine(_parse(text))
+    return _fold(_tree(text), text)
 
 
+def _fold(node: ast.expr, text: str) -> Dim:
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return number
+        case ast.Name(id=name):
+            return Expr(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _binary("*", -1, _fold(operand, text))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _TEXT_OF:
+            return _binary(_TEXT_OF[type(op)], _fold(left, text), _fold(right, text))
+    return _combine(_build(node, text))
+
+
+@lru_cache(maxsize=4096)
 def symbols_of(dim: Dim) -> frozenset[str]:
     """The names of the symbols that occur in `dim`."""
     if isinstance(dim, int):
         return frozenset()
-    return frozenset(str(s) for s in _parse(dim.text).free_symbols)
+    return frozenset(node.id for node in ast.walk(_tree(dim.text)) if isinstance(node, ast.Name)) - {"Min", "Max"}
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
@@ -204,9 +220,62 @@ _TEXT_OF: dict[type[ast.operator], str] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=65536)
 def _binary(operation: str, left: Dim, right: Dim) -> Dim:
-    return _combine(_SYMBOLIC_MEANING[operation](_symbolic(left), _symbolic(right)))
+    a, b = polynomial_of(left), polynomial_of(right)
+    found = None if a is None or b is None else _ON_POLYNOMIALS[operation](a, b)
+    if found is None:
+        return _combine(_SYMBOLIC_MEANING[operation](_symbolic(left), _symbolic(right)))
+    return dim_of(found)
+
+
+def polynomial_of(dim: Dim) -> polynomial.Polynomial | None:
+    """The polynomial that `dim` is; None where other operations than sums and products take part."""
+    return polynomial.of_integer(dim) if isinstance(dim, int) else polynomial.parse(dim.text)
+
+
+def dim_of(value: polynomial.Polynomial) -> Dim:
+    """The size that a polynomial is."""
+    if not value:
+        return 0
+    if len(value) == 1 and polynomial.ONE in value:
+        return value[polynomial.ONE]
+    return Expr(polynomial.text_of(value))
+
+
+def _exact_floor(a: polynomial.Polynomial, b: polynomial.Polynomial) -> polynomial.Polynomial | None:
+    """a // b where nothing but a constant is left over a constant."""
+    found = _split(a, b)
+    if found is None:
+        return None
+    quotient, rest, divisor = found
+    return polynomial.add(quotient, polynomial.of_integer(rest // divisor))
+
+
+def _exact_mod(a: polynomial.Polynomial, b: polynomial.Polynomial) -> polynomial.Polynomial | None:
+    found = _split(a, b)
+    return None if found is None else polynomial.of_integer(found[1] % found[2])
+
+
+def _split(a: polynomial.Polynomial, b: polynomial.Polynomial) -> tuple[polynomial.Polynomial, int, int] | None:
+    """(quotient, constant rest, the divisor where it is a constant, else 1 beside a rest of 0)."""
+    found = polynomial.divide(a, b)
+    if found is None:
+        return None
+    quotient, rest = found
+    divisor = b.get(polynomial.ONE, 0) if len(b) == 1 else 0
+    if rest.keys() - {polynomial.ONE} or (rest and not divisor):
+        return None
+    return quotient, rest.get(polynomial.ONE, 0), divisor or 1
+
+
+_ON_POLYNOMIALS: dict[str, Callable[[polynomial.Polynomial, polynomial.Polynomial], polynomial.Polynomial | None]] = {
+    "+": polynomial.add,
+    "-": lambda a, b: polynomial.add(a, b, -1),
+    "*": polynomial.multiply,
+    "//": _exact_floor,
+    "%": _exact_mod,
+}
 
 
 def _symbolic(dim: Dim) -> Any:
