@@ -21,6 +21,7 @@ import msgspec
 from stagewire import capture, grad, graph, loop, program
 from stagewire.codec import VERSIONS, Document, kind_of
 from stagewire.notation import fields_of
+from stagewire.types import ScalarType
 
 _DROPPED: dict[type[msgspec.Struct], frozenset[str]] = {
     capture.Capture: frozenset({"code"}),
@@ -96,8 +97,22 @@ def _ref(value: graph.Ref, scope: _Scope) -> tuple[str, int | None]:
     return "%", _number(scope.names, value.name)
 
 
-def _value(value: graph.Value, scope: _Scope) -> tuple[int | None, Any]:
-    return _number(scope.names, value.name), value.type
+def _value(value: graph.Value, scope: _Scope) -> tuple[Any, ...]:
+    number = _number(scope.names, value.name)
+    if isinstance(value.type, ScalarType):  # a symbol, which expressions name
+        return number, value.type, value.name
+    return number, value.type
+
+
+def _symbols(names: tuple[str, ...], scope: _Scope) -> list[tuple[int | None, str]]:
+    """Inputs that are symbols: their places, and the names that expressions have for them."""
+    return [(_number(scope.names, name), name) for name in names]
+
+
+def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
+    types = zip(unit.inputs, unit.input_types, strict=False)
+    names = [name for name, type in types if isinstance(type, ScalarType)]
+    return [*_writer(program.Unit)(unit, scope), names]
 
 
 def _node(node: graph.Node, scope: _Scope) -> tuple[Any, ...]:
@@ -135,7 +150,7 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
     loop.Extern: {"results": _many},
     loop.Free: {"buffer": _one},
     loop.Buffer: {"name": _one, "base": _one, "reuse": _one},
-    loop.LoopGraph: {"inputs": _many},
+    loop.LoopGraph: {"inputs": _many, "symbols": _symbols},
     program.Unit: {"inputs": _many},
     program.Allocate: {"buffer": _one, "reuse": _one},
     program.MakeView: {"buffer": _one, "base": _one},
@@ -162,6 +177,7 @@ _SPECIAL: dict[type[Any], _Write] = {
     loop.Index: _index,
     loop.AxisAtom: _axis_atom,
     loop.Kernel: _kernel,
+    program.Unit: _unit,
 }
 
 

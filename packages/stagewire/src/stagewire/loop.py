@@ -205,13 +205,18 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class LoopGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction. Outputs are buffer names or literals."""
+    """One direction. Outputs are buffer names or literals, a size being an integer.
+
+    `symbols`: those of the inputs that are no buffers but integers, the values of the size symbols of these names. Every
+    other symbol is the size (or the stride) of a dimension of an input, somewhere.
+    """
 
     buffers: tuple[Buffer, ...]
     inputs: tuple[str, ...]
     outputs: tuple[Arg, ...]
     steps: tuple[Step, ...]
     decisions: tuple[Decision, ...] = ()
+    symbols: tuple[str, ...] = ()
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, tag="loop", tag_field="document"):

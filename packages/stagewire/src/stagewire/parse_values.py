@@ -482,6 +482,7 @@ _NATURAL: dict[Any, Callable[[Scanner], Any]] = {
     Arg: parse_arg,
     Ref: lambda scanner: Ref(parse_ref(scanner)),
     ValueType: parse_type,
+    TensorType | ScalarType: parse_type,
     TensorType: parse_tensor_type,
     capture.Source: parse_source,
 }

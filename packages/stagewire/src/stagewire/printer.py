@@ -185,7 +185,7 @@ def _natural(item: msgspec.Struct) -> tuple[str, tuple[str, ...]] | None:
             )
         case loop.Extern():
             return _assign(_kept(item.results)) + _call(item), ("target", "args", "kwargs", "results")
-        case types.TensorType():
+        case types.TensorType() | types.ScalarType():
             return print_type(item), item.__struct_fields__
         case loop.Free():
             return f"free {print_ref(item.buffer)}", ("buffer",)

@@ -14,7 +14,7 @@ import msgspec
 from stagewire.expr import Dim
 from stagewire.grad import Binding
 from stagewire.graph import Arg
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 
 class Allocate(msgspec.Struct, frozen=True, tag="allocate", tag_field="kind"):
@@ -76,13 +76,17 @@ class KernelInfo(msgspec.Struct, frozen=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
-    """One direction: one source (a C++ translation unit or a Triton module) and the wrapper instructions."""
+    """One direction: one source (a C++ translation unit or a Triton module) and the wrapper instructions.
+
+    An input of a scalar type is an integer, the value of the size symbol of its name; every other symbol is the size or
+    the stride of a dimension of an input.
+    """
 
     target: Literal["cpp", "triton"]
     source: str
     kernels: tuple[KernelInfo, ...]
     inputs: tuple[str, ...]
-    input_types: tuple[TensorType, ...]
+    input_types: tuple[TensorType | ScalarType, ...]
     outputs: tuple[Arg, ...]
     instructions: tuple[Instruction, ...]
 

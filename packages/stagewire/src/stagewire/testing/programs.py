@@ -127,7 +127,8 @@ class _Plan:
 
 def result_types(unit: Unit) -> tuple[TensorType | None, ...]:
     """The types of the outputs; None for a literal or what a call made."""
-    known: dict[str, TensorType] = dict(zip(unit.inputs, unit.input_types, strict=True))
+    types = zip(unit.inputs, unit.input_types, strict=True)
+    known: dict[str, TensorType] = {name: type for name, type in types if isinstance(type, TensorType)}
     for instruction in unit.instructions:
         if isinstance(instruction, Allocate | MakeView):
             known[instruction.buffer] = instruction.type

@@ -2,7 +2,7 @@
 
 L1 buffer names are unique; a view, and only a view, names a base, which has its own memory; only a kernel's buffer
    names another to reuse
-L2 the inputs are the buffers of role "input", each once; kernel names are unique
+L2 the inputs are the buffers of role "input" and the symbols, each once; kernel names are unique
 L3 steps and outputs name buffers that are declared
 L4 nothing is stored to an input, nor to a view of one
 L5 a buffer that has elements is written (by an earlier step, or an earlier section of the same kernel) before it is
@@ -26,6 +26,7 @@ from stagewire.loop import (
     LoopGraph,
     Store,
 )
+from stagewire.types import ScalarType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.kernels import check_kernel
@@ -40,7 +41,8 @@ def check_loop(document: Loop) -> Faults:
 
 def _direction(name: str, graph: LoopGraph) -> Direction:
     types = {buffer.name: buffer.type for buffer in graph.buffers}
-    return Direction(name, tuple(types.get(buffer) for buffer in graph.inputs), len(graph.outputs))
+    scalars = dict.fromkeys(graph.symbols, ScalarType("int"))
+    return Direction(name, tuple(types.get(name) or scalars.get(name) for name in graph.inputs), len(graph.outputs))
 
 
 def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
@@ -85,8 +87,11 @@ def _check_buffers(graph: LoopGraph, buffers: dict[str, Buffer], symbols: Symbol
 def _check_inputs(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> Faults:
     for _, name in duplicates(graph.inputs):
         yield Fault("L2", f"the input {name!r} stands twice", (*path, "inputs"))
+    for name in graph.symbols:
+        if name not in graph.inputs or name in buffers:
+            yield Fault("L2", f"the symbol {name!r} is a buffer, or no input", (*path, "symbols"))
     for name in graph.inputs:
-        if name not in buffers or buffers[name].role != "input":
+        if name not in graph.symbols and (name not in buffers or buffers[name].role != "input"):
             yield Fault("L2", f"the input {name!r} is no buffer of role 'input'", (*path, "inputs"))
     for position, buffer in enumerate(graph.buffers):
         if buffer.role == "input" and buffer.name not in graph.inputs:

@@ -34,7 +34,8 @@ class _State:
     """Buffers that exist, with their type (None: made by an extern); buffers that are gone."""
 
     def __init__(self, unit: Unit) -> None:
-        self.alive: dict[str, TensorType | None] = dict(zip(unit.inputs, unit.input_types, strict=False))
+        types = zip(unit.inputs, unit.input_types, strict=False)
+        self.alive: dict[str, TensorType | None] = {n: type for n, type in types if isinstance(type, TensorType)}
         self.gone: set[str] = set()
         self.inputs = frozenset(unit.inputs)
         self.parameters = {kernel.name: len(kernel.parameters) for kernel in unit.kernels}
