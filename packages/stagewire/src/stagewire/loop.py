@@ -207,8 +207,8 @@ class Decision(msgspec.Struct, frozen=True):
 class LoopGraph(msgspec.Struct, frozen=True, kw_only=True):
     """One direction. Outputs are buffer names or literals, a size being an integer.
 
-    `symbols`: those of the inputs that are no buffers but integers, the values of the size symbols of these names. Every
-    other symbol is the size (or the stride) of a dimension of an input, somewhere.
+    `symbols`: those of the inputs that are no buffers but integers, the values of the size symbols of these names.
+    Every other symbol is the size (or the stride) of a dimension of an input, somewhere.
     """
 
     buffers: tuple[Buffer, ...]
