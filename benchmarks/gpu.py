@@ -190,6 +190,167 @@ def _mobilenet() -> Any:
     return _timm("mobilenetv3_large_100", 32)
 
 
+@case("efficientnet_b0 32", training=True)
+def _efficientnet() -> Any:
+    return _timm("efficientnet_b0", 32)
+
+
+@case("swin_tiny 32", training=True)
+def _swin() -> Any:
+    return _timm("swin_tiny_patch4_window7_224", 32)
+
+
+@case("mixer_b16 32", training=True)
+def _mixer() -> Any:
+    return _timm("mixer_b16_224", 32)
+
+
+@case("densenet121 32", training=True)
+def _densenet() -> Any:
+    return _timm("densenet121", 32)
+
+
+@case("regnety_008 32", training=True)
+def _regnet() -> Any:
+    return _timm("regnety_008", 32)
+
+
+@case("deit3_small 32", training=True)
+def _deit() -> Any:
+    return _timm("deit3_small_patch16_224", 32)
+
+
+@case("distilbert 8x512", training=True)
+def _distilbert() -> Any:
+    return _transformer(("DistilBert", "DistilBertForMaskedLM"), 8, 512, dropout=0.0, attention_dropout=0.0)
+
+
+@case("opt 4x512", training=True)
+def _opt() -> Any:
+    return _transformer(("OPT", "OPTForCausalLM"), 4, 512, use_cache=False, dropout=0.0, attention_dropout=0.0)
+
+
+@case("t5 small 8x256", training=True)
+def _t5() -> Any:
+    import transformers
+
+    class T5(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = transformers.T5ForConditionalGeneration(transformers.T5Config(dropout_rate=0.0, use_cache=False))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=x, decoder_input_ids=y).logits
+
+    return T5(), (torch.randint(0, 32128, (8, 256)), torch.randint(0, 32128, (8, 128)))
+
+
+@case("whisper tiny 8", training=True)
+def _whisper() -> Any:
+    import transformers
+
+    class Whisper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"d_model": 384, "encoder_layers": 4, "decoder_layers": 4}
+            heads = {"encoder_attention_heads": 6, "decoder_attention_heads": 6}
+            ffn = {"encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536}
+            config = transformers.WhisperConfig(use_cache=False, dropout=0.0, **sizes, **heads, **ffn)
+            self.model = transformers.WhisperForConditionalGeneration(config)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.model(input_features=x, decoder_input_ids=y).logits
+
+    return Whisper(), (torch.randn(8, 80, 3000), torch.randint(0, 51865, (8, 64)))
+
+
+@case("electra 8x512", training=True)
+def _electra() -> Any:
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return _transformer(("Electra", "ElectraModel"), 8, 512, **none)
+
+
+@case("unet 8x128", training=True)
+def _unet() -> Any:
+    def block(a: int, b: int) -> nn.Module:
+        one = (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+        return nn.Sequential(*one, nn.Conv2d(b, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+
+    class UNet(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            wide = (32, 64, 128, 256)
+            self.down = nn.ModuleList(block(a, b) for a, b in zip((3, *wide), wide, strict=False))
+            self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(wide, wide[1:], strict=False))
+            self.merge = nn.ModuleList(block(2 * a, a) for a in wide[:-1])
+            self.head = nn.Conv2d(32, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            skips = []
+            for down in self.down:
+                x = down(x if not skips else F.max_pool2d(x, 2))
+                skips.append(x)
+            for up, merge, skip in zip(reversed(self.up), reversed(self.merge), reversed(skips[:-1]), strict=True):
+                x = merge(torch.cat([up(x), skip], 1))
+            return self.head(x)
+
+    return UNet(), (torch.randn(8, 3, 128, 128),)
+
+
+@case("diffusion block 8", training=True)
+def _diffusion() -> Any:
+    class Block(nn.Module):
+        def __init__(self, c: int = 256) -> None:
+            super().__init__()
+            self.n1, self.c1 = nn.GroupNorm(32, c), nn.Conv2d(c, c, 3, padding=1)
+            self.n2, self.c2 = nn.GroupNorm(32, c), nn.Conv2d(c, c, 3, padding=1)
+            self.time = nn.Linear(512, 2 * c)
+            self.n3, self.qkv, self.out = nn.GroupNorm(32, c), nn.Conv2d(c, 3 * c, 1), nn.Conv2d(c, c, 1)
+
+        def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+            scale, shift = self.time(F.silu(t))[:, :, None, None].chunk(2, 1)
+            h = self.c1(F.silu(self.n1(x)))
+            x = x + self.c2(F.silu(self.n2(h) * (1 + scale) + shift))
+            b, c, height, width = x.shape
+            q, k, v = self.qkv(self.n3(x)).view(b, 3, 4, c // 4, height * width).transpose(-1, -2).unbind(1)
+            y = F.scaled_dot_product_attention(q, k, v).transpose(-1, -2).reshape(b, c, height, width)
+            return x + self.out(y)
+
+    return Block(), (torch.randn(8, 256, 32, 32), torch.randn(8, 512))
+
+
+@case("dlrm 4096", training=True)
+def _dlrm() -> Any:
+    class DLRM(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tables = nn.ModuleList(nn.EmbeddingBag(100_000, 64, mode="sum") for _ in range(26))
+            self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 64), nn.ReLU())
+            self.top = nn.Sequential(nn.Linear(27 * 13 + 64, 512), nn.ReLU(), nn.Linear(512, 1))
+            self.register_buffer("pairs", torch.tril_indices(27, 27, -1), persistent=False)
+
+        def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            dense = self.bottom(x)
+            rows = torch.stack([dense, *(table(ids[:, k]) for k, table in enumerate(self.tables))], 1)
+            products = (rows @ rows.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
+            return torch.sigmoid(self.top(torch.cat([dense, products], 1)))
+
+    return DLRM(), (torch.randn(4096, 13), torch.randint(0, 100_000, (4096, 26, 4)))
+
+
+@case("lstm 32x128", training=True)
+def _lstm() -> Any:
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.lstm, self.head = nn.Embedding(10_000, 256), nn.LSTM(256, 256, 2), nn.Linear(256, 64)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.head(self.lstm(self.embed(ids))[0])
+
+    return Tagger(), (torch.randint(0, 10_000, (128, 32)),)
+
+
 def first_tensor(result: Any) -> torch.Tensor:
     """The tensor that a result begins with."""
     return (
