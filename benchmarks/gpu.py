@@ -237,7 +237,9 @@ def _t5() -> Any:
     class T5(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model = transformers.T5ForConditionalGeneration(transformers.T5Config(dropout_rate=0.0, use_cache=False))
+            self.model = transformers.T5ForConditionalGeneration(
+                transformers.T5Config(dropout_rate=0.0, use_cache=False)
+            )
 
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return self.model(input_ids=x, decoder_input_ids=y).logits
