@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -283,7 +284,7 @@ def _unet() -> Any:
             super().__init__()
             wide = (32, 64, 128, 256)
             self.down = nn.ModuleList(block(a, b) for a, b in zip((3, *wide), wide, strict=False))
-            self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(wide, wide[1:], strict=False))
+            self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in itertools.pairwise(wide))
             self.merge = nn.ModuleList(block(2 * a, a) for a in wide[:-1])
             self.head = nn.Conv2d(32, 2, 1)
 
