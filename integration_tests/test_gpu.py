@@ -45,6 +45,34 @@ def test_attention(dtype: torch.dtype, mask: torch.Tensor | None) -> None:
     check_gradients(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), qkv(dtype), mask)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("last", [False, True])
+def test_embedding_bag(mode: str, last: bool) -> None:
+    """The kernel of the device gives its side results in other shapes than that of the CPU."""
+    table = torch.randn(50, 8, device="cuda", requires_grad=True)
+    indices, offsets = torch.randint(0, 50, (24,), device="cuda"), torch.tensor([0, 5, 5, 24], device="cuda")
+    check_gradients(
+        lambda w, i, o: F.embedding_bag(i, w, o, mode=mode, include_last_offset=last), [table], indices, offsets
+    )
+
+
+def test_memory_of_the_cpu_beside() -> None:
+    """Kernels on both devices in one graph, and numbers of the CPU in kernels of the GPU."""
+
+    def program(x, host):
+        chance = torch.rand([])
+        scaled = host * 2 + 1
+        y = torch.relu(x * 3) + chance
+        return y * scaled.sum(), scaled.cos() * chance, (chance < 2).float()
+
+    x, host = torch.randn(64, 33, device="cuda"), torch.randn(5, 7)
+    for rounds in range(3):
+        torch.manual_seed(rounds)
+        expected = program(x, host)
+        torch.manual_seed(rounds)
+        torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x, host), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_grouped_causal_attention(dtype: torch.dtype) -> None:
     def program(q, k, v):

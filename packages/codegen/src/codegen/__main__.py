@@ -48,6 +48,8 @@ def write_sources(program: Program, directory: Path) -> None:
         if unit.source:
             suffix = "cpp" if unit.target == "cpp" else "py"
             (directory / f"{name}.{suffix}").write_text(unit.source)
+        if unit.host_source:
+            (directory / f"{name}_host.cpp").write_text(unit.host_source)
 
 
 def summary(name: str, unit: Unit) -> str:

@@ -164,7 +164,17 @@ _SCOPES: frozenset[type[msgspec.Struct]] = frozenset({graph.Graph, loop.LoopGrap
 """Structs that begin a name space."""
 
 _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    program.Unit: ("target", "inputs", "input_types", "kernels", "source", "instructions", "outputs"),
+    program.Unit: (
+        "target",
+        "inputs",
+        "input_types",
+        "kernels",
+        "source",
+        "instructions",
+        "outputs",
+        "host_source",
+        "host_kernels",
+    ),
 }
 """Fields in the order of definition, where that is not the order of declaration."""
 

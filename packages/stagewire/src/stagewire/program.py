@@ -1,7 +1,7 @@
 """`Program`: sources of kernels and the wrapper that runs them.
 
 program ::= binding forward:unit backward:unit?
-unit    ::= target source kernel* buffer* input* output* instruction*
+unit    ::= target source kernel* input* output* instruction* (host_source host_kernel*)?
 instruction ::= allocate | view | launch | call | free
 """
 
@@ -80,6 +80,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     An input of a scalar type is an integer, the value of the size symbol of its name; every other symbol is the size or
     the stride of a dimension of an input.
+
+    `host_source`, `host_kernels`: of a Triton unit that also computes on the CPU, the C++ translation unit for that.
     """
 
     target: Literal["cpp", "triton"]
@@ -89,6 +91,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     input_types: tuple[TensorType | ScalarType, ...]
     outputs: tuple[Arg, ...]
     instructions: tuple[Instruction, ...]
+    host_source: str = ""
+    host_kernels: tuple[KernelInfo, ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

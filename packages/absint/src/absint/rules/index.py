@@ -185,6 +185,11 @@ def _embedding_bag(
     bags = offsets.shape[0] - (1 if include_last_offset else 0)
     output = contiguous((bags, weight.shape[1]), weight.dtype, weight.device)
     dtype, device = offsets.dtype, weight.device
+    if device.type == "cuda":  # its kernel allocates otherwise
+        unused = contiguous((0,), dtype, device)
+        bag_of = contiguous(indices.shape, dtype, device)
+        largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else unused
+        return output, bag_of, contiguous(offsets.shape, dtype, device), largest
     bag_size = contiguous((bags,), dtype, device)
     largest = contiguous(output.shape, dtype, device) if mode == _BAG_MAX else bag_size
     fast = _bag_is_fast(weight, per_sample_weights, mode, padding_idx)
@@ -198,7 +203,7 @@ def _embedding_bag_forward_only(
     weight: Meta, indices: Meta, offsets: Meta, scale_grad_by_freq: bool = False, mode: int = 0, *rest: Any
 ) -> tuple[Meta, ...]:
     output, offset2bag, bag_size, largest = _embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, *rest)
-    if mode != _BAG_SUM:
+    if mode != _BAG_SUM or weight.device.type == "cuda":
         return output, offset2bag, bag_size, largest
     # Without a gradient the bag sizes of a sum are not needed, and keep the size they were allocated with.
     unused = contiguous(offsets.shape, offsets.dtype, weight.device)

@@ -6,7 +6,7 @@ share their code, and the compiler reads it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from codegen.cpp.kernel import KernelText, write_kernel
 from codegen.cpp.prelude import prelude
@@ -16,19 +16,22 @@ from stagewire.program import KernelInfo, Launch
 from stagewire.types import TensorType
 
 
-def emit_unit(graph: LoopGraph, *, threshold: int) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch]]:
-    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name)."""
+def emit_unit(
+    graph: LoopGraph, *, threshold: int, kernels: Iterable[Kernel] | None = None, prefix: str = "k"
+) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch]]:
+    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name).
+
+    kernels: those to write (default: all). prefix: the functions' names begin with it.
+    """
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     roots = memory_roots(graph)
     functions: dict[str, str] = {}
     infos: list[KernelInfo] = []
     launches: dict[str, Launch] = {}
-    for kernel in graph.steps:
-        if not isinstance(kernel, Kernel):
-            continue
+    for kernel in (step for step in graph.steps if isinstance(step, Kernel)) if kernels is None else kernels:
         text = _write(kernel, types, roots, threshold)
         if text.body not in functions:
-            name = f"k{len(functions)}"
+            name = f"{prefix}{len(functions)}"
             functions[text.body] = name
             infos.append(KernelInfo(name, text.parameters))
         launches[kernel.name] = Launch(functions[text.body], text.parameters, text.sizes)

@@ -4,7 +4,7 @@ word stream ::= item* input_type* instruction* output*
 item        ::= slot byte_offset type|-1               a buffer in the arena; with a type, a tensor is made on it
 instruction ::= op length operand*
 output      ::= slot | -1-literal
-type        ::= dtype ndim offset size* stride*         referred to by its place in the table of types
+type        ::= dtype|HOST? ndim offset size* stride*   referred to by its place in the table of types
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ SCALAR_TYPES = {
     "float8_e5m2fnuz": 25, "float8_e4m3fnuz": 26, "uint16": 27, "uint32": 28, "uint64": 29,
 }  # fmt: skip
 """c10::ScalarType, part of libtorch's ABI."""
+
+HOST = 256
+"""Marks the dtype of memory of the CPU in a unit of another device, as in vm.cpp."""
 
 SHARES_STORAGE, ON_ADDRESS, ADDRESS_ONLY = 0, 1, 2
 """Modes of WINDOW."""
@@ -112,7 +115,8 @@ class _Encoder:
         found = self.type_at.get(type_)
         if found is None:
             found = self.type_at[type_] = len(self.types)
-            self.types.extend((SCALAR_TYPES[type_.dtype], len(type_.shape), type_.storage_offset))  # type: ignore[arg-type]
+            host = HOST if type_.device != self.homes.device else 0
+            self.types.extend((SCALAR_TYPES[type_.dtype] | host, len(type_.shape), type_.storage_offset))  # type: ignore[arg-type]
             self.types.extend((*type_.shape, *type_.stride))  # type: ignore[arg-type]
         return found
 
@@ -178,7 +182,7 @@ class _Encoder:
         self.emit("WINDOW", self.slot(name), self.slot(root), self.type(type_), mode, distance, distance // item)
 
     def call(self, call: CallExtern) -> None:
-        if is_native(call):
+        if is_native(call, self.homes.device):
             if call.target in WRITES_ITS_RESULT:
                 self.make(call.results[0], call.result_types[0])
             encoded = NATIVE[call.target](call, self)

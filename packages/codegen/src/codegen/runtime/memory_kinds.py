@@ -24,11 +24,13 @@ class Home(NamedTuple):
 class Homes(NamedTuple):
     """For every buffer its home and type (None: unknown result of a call), where it is used, where its memory ends.
 
+    `device`: the unit's.
     `distance`: bytes from the first element of its root to its own.
     `handled`: buffers that calls or the caller need as tensors (the others are addresses for kernels).
     `escaping`: roots of memory that may outlive the run: outputs, and what Python-level calls saw.
     """
 
+    device: str
     of: dict[str, Home]
     types: dict[str, TensorType | None]
     distance: dict[str, int]
@@ -40,13 +42,32 @@ class Homes(NamedTuple):
     arena_bytes: int
 
 
-def is_native(call: CallExtern) -> bool:
-    """Whether the native executor may make this call itself."""
+def is_native(call: CallExtern, device: str) -> bool:
+    """Whether the native executor of a unit on `device` may make this call itself."""
+    if any(type_ is not None and type_.device != device for type_ in call.result_types):
+        return False
     return call.target in NATIVE and (call.target not in WRITES_ITS_RESULT or bool(call.result_types))
+
+
+def device_of(unit: Unit) -> str:
+    """The device that a unit is for; that of a CUDA device may have memory on the CPU beside."""
+    return min({type_.device for type_ in stated(unit)} - {"cpu"}, default="cpu")
+
+
+def stated(unit: Unit) -> Iterator[TensorType]:
+    """The types that a unit states."""
+    yield from (type_ for type_ in unit.input_types if isinstance(type_, TensorType))
+    for one in unit.instructions:
+        match one:
+            case Allocate(type=type_) | MakeView(type=type_):
+                yield type_
+            case CallExtern(result_types=made):
+                yield from (type_ for type_ in made if type_ is not None)
 
 
 def plan_memory(unit: Unit) -> Homes:
     """Decide for every buffer of a unit without symbolic sizes."""
+    device = device_of(unit)
     roots, types, first = _definitions(unit)
     last = {name: position for position, one in enumerate(unit.instructions) for name in mentioned(one)}
     end = len(unit.instructions)
@@ -57,9 +78,9 @@ def plan_memory(unit: Unit) -> Homes:
         if isinstance(one, CallExtern):
             names = {name for arg in (*one.args, *one.kwargs.values()) for name in references(arg)}
             handled |= names | {name for name in one.results if name}
-            seen |= set() if is_native(one) else names
+            seen |= set() if is_native(one, device) else names
     escaping = frozenset(roots[name] for name in seen)
-    kinds = _kinds(unit, escaping)
+    kinds = _kinds(unit, escaping, device)
     of = {name: Home(root, kinds[root]) for name, root in roots.items()}
     last_of_root: dict[str, int] = {}
     for name, home in of.items():
@@ -70,7 +91,9 @@ def plan_memory(unit: Unit) -> Homes:
         if home.kind == "arena" and home.root == name
     ]
     offsets, total = place(lifetimes)
-    return Homes(of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, offsets, total)
+    return Homes(
+        device, of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, offsets, total
+    )
 
 
 def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | None], dict[str, int]]:
@@ -113,15 +136,15 @@ def _made(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None
                     yield name, None, types[number] if types else None
 
 
-def _kinds(unit: Unit, escaping: frozenset[str]) -> dict[str, Kind]:
-    """How each root gets its memory."""
+def _kinds(unit: Unit, escaping: frozenset[str], device: str) -> dict[str, Kind]:
+    """How each root gets its memory; the arena lies on the device of the unit."""
     kinds: dict[str, Kind] = dict.fromkeys(unit.inputs, "input")
     for one in unit.instructions:
         match one:
-            case Allocate(buffer, _, None):
-                kinds[buffer] = "fresh" if buffer in escaping else "arena"
+            case Allocate(buffer, type_, None):
+                kinds[buffer] = "fresh" if buffer in escaping or type_.device != device else "arena"
             case CallExtern(target=target, results=results):
-                written = target in WRITES_ITS_RESULT and is_native(one)
+                written = target in WRITES_ITS_RESULT and is_native(one, device)
                 for name in results:
                     kinds[name] = "library" if not written else "fresh" if name in escaping else "arena"
     return kinds

@@ -17,11 +17,11 @@ from codegen.errors import SlowExecutor, WrongInput, WrongResult
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
+from codegen.runtime.memory_kinds import device_of, stated
 from codegen.runtime.python_wrapper import PythonWrapper, settled
 from stagewire.expr import Expr
 from stagewire.graph import Ref, references
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
-from stagewire.types import TensorType
+from stagewire.program import CallExtern, Launch, Unit
 
 FUNCTIONS = (
     "aoti_torch_empty_strided", "aoti_torch_create_tensor_from_blob", "aoti_torch__reinterpret_tensor",
@@ -156,24 +156,22 @@ def make_native(unit: Unit, slow: Any, machine: Machine, encoded: EncodedUnit, c
 
 
 def static_device(unit: Unit) -> str | None:
-    """The one device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units."""
-    types: list[TensorType] = list(unit.input_types)
+    """The device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units.
+
+    A CUDA device may have memory of the CPU beside its own.
+    """
     for one in unit.instructions:
         match one:
-            case Allocate(type=type_) | MakeView(type=type_):
-                types.append(type_)
             case Launch(sizes=sizes) if sizes:
                 return None
-            case CallExtern(args=args, kwargs=kwargs, result_types=made):
-                types += [type_ for type_ in made if type_ is not None]
-                if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
-                    return None
+            case CallExtern(args=args, kwargs=kwargs) if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
+                return None
     if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
         return None
+    types = tuple(stated(unit))
     if any(not isinstance(n, int) for type_ in types for n in (*type_.shape, *type_.stride, type_.storage_offset)):
         return None
-    devices = {type_.device for type_ in types} or {"cpu"}
-    return devices.pop() if len(devices) == 1 else None
+    return device_of(unit) if len({type_.device for type_ in types} - {"cpu"}) <= 1 else None
 
 
 def _has_symbol(arg: Any) -> bool:

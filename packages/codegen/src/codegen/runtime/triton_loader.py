@@ -1,7 +1,8 @@
 """Loading Triton units: kernels become machine code for the device, and the native executor launches them.
 
-Units of several devices or with symbolic sizes are run step by step, each kernel launched by Triton; so are all units
-in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loaded), which works on CPU tensors.
+Kernels on memory of the CPU are functions of a shared library. Units of several GPUs or with symbolic sizes are run
+step by step, each kernel launched by Triton; so are all units in Triton's interpreter (TRITON_INTERPRET=1 in the
+environment when they are loaded), which works on CPU tensors.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any
 
 import torch
 
+from codegen.cpp.compiler import compile_sources
 from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Environment, Symbols, resolve
 from codegen.runtime.cuda_driver import driver_of
 from codegen.runtime.encode import encode
+from codegen.runtime.library import KERNEL, Library
 from codegen.runtime.loader import machine_for
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.native import make_native, static_device
-from codegen.runtime.python_wrapper import allocate, call, stated_offsets, taken, view
+from codegen.runtime.python_wrapper import allocate, call, launch, stated_offsets, taken, view
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted, cubins_of
 from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView, Release, Unit
@@ -33,14 +36,14 @@ from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
     """One callable for each unit."""
-    directory = (
-        Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
-    ) / "triton"
-    return tuple(_load(unit, directory, executor) for unit in units)
+    root = Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
+    sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
+    libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}
+    return tuple(_load(unit, libraries.get(unit.host_source), root / "triton", executor) for unit in units)
 
 
-def _load(unit: Unit, directory: Path, executor: str) -> Any:
-    slow = TritonWrapper(unit, directory)
+def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Any:
+    slow = TritonWrapper(unit, library, directory)
     device = static_device(unit)
     if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return slow
@@ -56,13 +59,16 @@ def _load(unit: Unit, directory: Path, executor: str) -> Any:
     }
 
     def launch(name: str) -> tuple[str, tuple[int, ...]] | None:
+        if name not in functions:
+            assert library is not None
+            return library.launch(name)
         info, function = functions[name]
         grid = (*info.grid, 1, 1)[:3]
         if 0 in grid:
             return None  # no point to run at
         return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare)  # type: ignore[return-value]
 
-    return make_native(unit, slow, machine, encode(unit, launch), cubins)
+    return make_native(unit, slow, machine, encode(unit, launch), (cubins, library))
 
 
 def wanted(unit: Unit) -> tuple[Wanted, ...]:
@@ -115,8 +121,9 @@ def import_source(source: str, directory: Path) -> ModuleType:
 class TritonWrapper:
     """Runs a unit's instructions on tensors, in order; Triton compiles each kernel at its first launch."""
 
-    def __init__(self, unit: Unit, directory: Path) -> None:
+    def __init__(self, unit: Unit, library: Library | None, directory: Path) -> None:
         self.unit = unit
+        self.host = {k.name: KERNEL(library.address(k.name)) for k in unit.host_kernels} if library else {}
         self.stated = stated_offsets(unit)
         self.directory = directory
 
@@ -142,6 +149,8 @@ class TritonWrapper:
                     environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
                     environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
+                case Launch(kernel, buffers) if kernel in self.host:
+                    launch(self.host[kernel], [environment[name] for name in buffers], ())
                 case Launch(kernel, buffers):
                     self.launch(kernel, [environment[name] for name in buffers])
                 case CallExtern():

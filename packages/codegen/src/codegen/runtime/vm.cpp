@@ -6,7 +6,8 @@
 //   frame : slots and arena of one run in progress; frames are kept for the next run
 //
 // A unit lives on one device. On a CUDA device the arena is a block of torch's caching allocator, taken for each run, and
-// kernels are functions of the driver, launched on the current stream.
+// kernels are functions of the driver, launched on the current stream. Such a unit may have buffers on the CPU beside: their
+// types are marked HOST, their memory is their own, and their kernels are functions of a shared library.
 typedef long long i64;
 typedef unsigned char u8;
 typedef int i32;
@@ -111,17 +112,21 @@ struct Unit {
 
 static const i64 FIELD = 16;  // of the at::Tensor in a Python tensor, after the object's head; checked at load
 
+static const i64 HOST = 256;   // in the dtype word of a type: memory of the CPU in a unit of another device
+
 static inline Handle handle_of(Object *tensor) { return (char *)tensor + FIELD; }
 static inline const i64 *sizes_of(const i64 *type) { return type + 3; }
 static inline const i64 *strides_of(const i64 *type) { return type + 3 + type[1]; }
+static inline i32 dtype_of(const i64 *type) { return (i32)(type[0] & (HOST - 1)); }
+static inline i32 device_of(const Unit *unit, const i64 *type) { return type[0] & HOST ? 0 : unit->device; }
 static inline double as_double(i64 bits) { return __builtin_bit_cast(double, bits); }
 
 static bool matches(const Unit *unit, Handle handle, const i64 *type) {
   const Torch *t = unit->torch;
   i64 ndim, *sizes, *strides;
   i32 dtype, device, index;
-  if (t->dtype(handle, &dtype) || dtype != type[0] || t->dim(handle, &ndim) || ndim != type[1]) return false;
-  if (t->device(handle, &device) || device != unit->device) return false;
+  if (t->dtype(handle, &dtype) || dtype != dtype_of(type) || t->dim(handle, &ndim) || ndim != type[1]) return false;
+  if (t->device(handle, &device) || device != device_of(unit, type)) return false;
   if (device && (t->device_index(handle, &index) || index != unit->index)) return false;
   if (t->sizes(handle, &sizes) || t->strides(handle, &strides)) return false;
   const i64 *n = sizes_of(type), *s = strides_of(type);
@@ -145,8 +150,8 @@ static void free_frame(const Unit *unit, Frame *frame) {
 }
 
 static bool tensor_at(const Unit *unit, void *address, const i64 *type, Handle *made) {
-  return !unit->torch->from_blob(address, type[1], sizes_of(type), strides_of(type), 0, (i32)type[0], unit->device,
-                                 unit->index, made);
+  return !unit->torch->from_blob(address, type[1], sizes_of(type), strides_of(type), 0, dtype_of(type),
+                                 device_of(unit, type), unit->index, made);
 }
 
 static void forget(const Unit *unit, Frame *frame, i64 slot) {
@@ -384,7 +389,8 @@ static bool fresh(Run *run, const i64 *w) {  // slot, type
   const Unit *unit = run->unit;
   const i64 *type = unit->types + w[1];
   Handle made;
-  if (unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), (i32)type[0], unit->device, unit->index, &made))
+  if (unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), dtype_of(type), device_of(unit, type), unit->index,
+                                     &made))
     return false;
   return own(run, w[0], made);
 }
@@ -464,7 +470,7 @@ static bool read_inputs(Run *run, Object *const *args) {
     run->frame->object[k] = args[k];
     run->frame->handle[k] = handle;
     if (t->data_ptr(handle, &run->frame->data[k])) return false;
-    if (unit->device && ((i64)run->frame->data[k] & 15)) return false;  // the kernels are compiled for aligned memory
+    if (device_of(unit, unit->types + type[k]) && ((i64)run->frame->data[k] & 15)) return false;  // the kernels are compiled for aligned memory
   }
   return true;
 }
@@ -516,12 +522,10 @@ static void take_inputs(Run *run, Object *list) {
 static bool enter_device(Run *run) {
   const Unit *unit = run->unit;
   const Torch *t = unit->torch;
-  if (!unit->device) {
-    unsigned threads = 1;
-    t->threads(&threads);
-    run->threads = threads;
-    return true;
-  }
+  unsigned threads = 1;
+  t->threads(&threads);
+  run->threads = threads;
+  if (!unit->device) return true;
   void *context = nullptr;
   if (t->new_guard(unit->index, &run->guard) || t->get_context(&context)) return false;
   if (context != unit->context && t->set_context(unit->context)) return false;  // a thread that is new to the device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from codegen.cpp.emit import emit_unit
 from codegen.errors import MalformedLoop, UnsupportedKernel
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import Plan, plan
@@ -14,11 +15,16 @@ from stagewire.program import KernelInfo, Launch, Unit
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
-    """One function for each distinct kernel (kernels that differ only in their buffers share it)."""
+    """One function for each distinct kernel (kernels that differ only in their buffers share it).
+
+    Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
+    """
     types = {buffer.name: buffer.type for buffer in graph.buffers}
+    is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
     functions: dict[str, KernelInfo] = {}
     launches: dict[str, Launch] = {}
     texts: list[str] = []
+    on_host: list[Kernel] = []
     for step in graph.steps:
         if not isinstance(step, Kernel):
             continue
@@ -26,6 +32,9 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         devices = sorted({types[name].device for name in parameters})
         if len(devices) > 1:
             raise UnsupportedKernel(f"kernel {step.name} works on several devices: {', '.join(devices)}")
+        if devices == ["cpu"] and is_mixed:
+            on_host.append(step)
+            continue
         tiles = plan(step)
         body = emit_kernel(tiles, parameters, types)
         key = body.replace(f"def {step.name}(", "def (", 1) + repr([types[name].dtype for name in parameters])
@@ -36,6 +45,9 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
     missing = [name for name in graph.inputs if name not in types]
     if missing:
         raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
+    host_source, host_kernels, host_launches = emit_unit(
+        graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
+    )
     return Unit(
         target="triton",
         source="\n\n".join([PRELUDE, *texts]),
@@ -43,7 +55,9 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         inputs=graph.inputs,
         input_types=tuple(types[name] for name in graph.inputs),
         outputs=graph.outputs,
-        instructions=write_instructions(graph, launches),
+        instructions=write_instructions(graph, launches | host_launches),
+        host_source=host_source,
+        host_kernels=host_kernels,
     )
 
 

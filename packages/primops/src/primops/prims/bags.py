@@ -27,6 +27,9 @@ def _bag(
         return tensor(offsets.dtype, shape, weight.device)
 
     out = tensor(weight.dtype, (bags, weight.shape[1]), weight.device)
+    if weight.device.startswith("cuda"):  # its kernel allocates otherwise
+        largest = whole(out.shape if mode == _MAX else (0,))
+        return out, whole(indices.shape), whole(offsets.shape), largest
     # The fast kernel of the CPU does not say which bag an index is in.
     plain = weight.stride[1] == 1 and (weights is None or weights.stride[0] == 1)
     fast = plain and mode == _SUM and weight.dtype != "float64" and padding < 0 and weight.device == "cpu"

@@ -38,7 +38,7 @@ class _State:
         self.alive: dict[str, TensorType | None] = {n: type for n, type in types if isinstance(type, TensorType)}
         self.gone: set[str] = set()
         self.inputs = frozenset(unit.inputs)
-        self.parameters = {kernel.name: len(kernel.parameters) for kernel in unit.kernels}
+        self.parameters = {kernel.name: len(kernel.parameters) for kernel in (*unit.kernels, *unit.host_kernels)}
 
 
 def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
@@ -48,7 +48,7 @@ def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
         yield Fault("R6", f"the input {name!r} stands twice, or has no name", (*path, "inputs"))
     for position, item in enumerate(unit.input_types):
         yield from check_type(item, symbols, (*path, "input_types", position))
-    for position, name in duplicates(kernel.name for kernel in unit.kernels):
+    for position, name in duplicates(kernel.name for kernel in (*unit.kernels, *unit.host_kernels)):
         yield Fault("R1", f"two kernels are called {name!r}", (*path, "kernels", position))
     state = _State(unit)
     for position, instruction in enumerate(unit.instructions):
