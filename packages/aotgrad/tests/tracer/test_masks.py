@@ -36,3 +36,18 @@ def test_a_whole_mask_and_a_view() -> None:
     x, value = torch.randn(3, 4, requires_grad=True), torch.randn((), requires_grad=True)
     capture, inputs = capture_by_torch_function(program, [x, value, torch.rand(4, 3) > 0.5])
     assert check_against_eager(capture, inputs).backward is not None
+
+
+@pytest.mark.parametrize("shape", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_index_put_where_a_mask_holds(shape: tuple[int, ...], accumulate: bool, in_place: bool) -> None:
+    def program(x: torch.Tensor, row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if in_place:
+            return (x * 2).index_put_((mask,), row, accumulate).exp()
+        return x.t().contiguous().t().index_put((mask,), row, accumulate)
+
+    torch.manual_seed(0)
+    x, row = torch.randn(3, 4, requires_grad=True), torch.randn(shape, requires_grad=True)
+    capture, inputs = capture_by_torch_function(program, [x, row, torch.tensor([True, False, True])])
+    assert check_against_eager(capture, inputs).backward is not None

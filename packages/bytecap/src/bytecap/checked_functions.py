@@ -1,7 +1,8 @@
 """Functions of torch whose C++ looks at data to check its arguments, as Python: the checks become branches that raise.
 
 Such a branch is no break (`bytecap.checks`): the graph checks the condition, and where it does not hold the frame runs
-plain, so that torch says itself what is wrong. Sources: Correlation.cpp, SpectralOps.cpp and TensorShape.cpp of ATen.
+plain, so that torch says itself what is wrong. Sources: Correlation.cpp, SpectralOps.cpp, Sorting.cpp and TensorShape.cpp
+of ATen.
 """
 
 from __future__ import annotations
@@ -94,3 +95,78 @@ def istft(
         raise RuntimeError("window overlap add min: 1")
     signals = signals / envelope
     return signals if input.dim() == 3 else signals.squeeze(0)
+
+
+def quantile(
+    input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:  # fmt: skip
+    """torch.quantile: nan where there is one among the values."""
+    values = _sorted_along(input, dim)
+    last = values.shape[-1] - 1
+    places, has_nan = torch.broadcast_tensors(_levels(input, q) * last, values.isnan().any(-1, True))
+    return _at_places(input, values, places.masked_fill(has_nan, last), q, dim, keepdim, interpolation)
+
+
+def nanquantile(
+    input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:  # fmt: skip
+    """torch.nanquantile: of the values that are numbers."""
+    values = _sorted_along(input, dim)
+    places = _levels(input, q) * (values.isnan().logical_not().sum(-1, True) - 1)
+    return _at_places(input, values, places.masked_fill(places < 0, 0), q, dim, keepdim, interpolation)
+
+
+def _levels(input: Tensor, q: Any) -> Tensor:
+    if not isinstance(q, Tensor):
+        return torch.full((1,), q, dtype=input.dtype, device=input.device)
+    if (q < 0).logical_or(q > 1).any():
+        raise RuntimeError("quantile() q values must be in the range [0, 1]")
+    return q if q.dim() else q.unsqueeze(0)
+
+
+def _sorted_along(input: Tensor, dim: Any) -> Tensor:
+    if dim is None:
+        return input.flatten().sort()[0]
+    moved = input.unsqueeze(-1).transpose(dim if dim >= 0 else dim + max(input.dim(), 1), -1) if input.dim() else input
+    return moved.sort()[0] if input.dim() else input.reshape(1)
+
+
+def _at_places(
+    input: Tensor, values: Tensor, places: Tensor, q: Any, dim: Any, keepdim: bool, interpolation: str
+) -> Tensor:
+    """The values at fractional places of the last dimension, in the shape of the result."""
+    if interpolation == "lower":
+        places = places.floor()
+    elif interpolation == "higher":
+        places = places.ceil()
+    elif interpolation == "nearest":
+        places = places.round()
+    below = places.long()
+    found = values.gather(-1, below)
+    if interpolation in ("linear", "midpoint"):
+        weights = torch.full_like(places, 0.5) if interpolation == "midpoint" else places - below
+        found = torch.lerp(found, values.gather(-1, places.ceil().long()), weights)
+    shape = list(input.shape)
+    if dim is None or not input.dim():
+        shape = [1] * input.dim() if keepdim else []
+    elif keepdim:
+        shape[dim] = 1
+    else:
+        del shape[dim]
+    if not isinstance(q, Tensor) or q.dim() == 0:
+        return found.reshape(shape)
+    return found.reshape(*shape, -1).movedim(-1, 0) if found.numel() else found.new_empty(found.shape[-1], *shape)
+
+
+def tensor_split(input: Tensor, indices: Tensor, dim: int, known: Any) -> Any:
+    """torch.tensor_split at `known`, which is what `indices` held when the program was captured."""
+    if (indices != torch.tensor(known)).any():
+        raise RuntimeError("the tensor is split elsewhere")
+    return torch.tensor_split(input, known, dim)
+
+
+def repeat_interleave(input: Tensor, repeats: Tensor, dim: Any, total: int) -> Tensor:
+    """torch.repeat_interleave to `total` elements along `dim`, as many as there were when the program was captured."""
+    if repeats.sum() != total:
+        raise RuntimeError("there are more repetitions, or less")
+    return torch.repeat_interleave(input, repeats, dim, output_size=total)

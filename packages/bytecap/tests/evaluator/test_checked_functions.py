@@ -25,6 +25,9 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "of integers": lambda x: torch.cov((x * 9).long()),
     "correlation": lambda x: torch.corrcoef(x),
     "correlation of a row": lambda x: torch.corrcoef(x[0]),
+    "quantiles": lambda x: torch.quantile(x, torch.tensor([0.1, 0.75]), dim=0),
+    "a quantile of all": lambda x: x.quantile(0.3, interpolation="midpoint"),
+    "a quantile of numbers": lambda x: torch.nanquantile(torch.where(x > 0, x, torch.nan), 0.5, 1, True),
     "pairs": lambda x: torch.combinations(x[0]),
     "triples with repetition": lambda x: torch.combinations(x[1], r=3, with_replacement=True),
     "nothing together": lambda x: torch.combinations(x[1], r=0),
@@ -85,9 +88,10 @@ def test_inverse_short_time_transform(length: int | None, width: int, center: bo
         lambda x: torch.cov(x, fweights=W - 2),
         lambda x: torch.cov(x, aweights=A * 0),
         lambda x: F.gaussian_nll_loss(x, x, x - 100),
+        lambda x: torch.quantile(x, A),
         lambda x: torch.istft(torch.complex(x, x), 4, window=torch.zeros(4)),
     ],
-    ids=["negative weights", "weights of no sum", "negative variance", "no window"],
+    ids=["negative weights", "weights of no sum", "negative variance", "no quantile", "no window"],
 )
 def test_a_check_that_fails_raises_what_torch_raises(program: Callable[[Tensor], Any]) -> None:
     x = torch.randn(3, 4)
@@ -112,3 +116,28 @@ def test_no_degrees_of_freedom_is_warned_of() -> None:
 def test_what_grows_is_torchs() -> None:
     program = captured(lambda x: x.clone().resize_(20).shape)
     assert program(torch.randn(3, 4)) == (20,)
+
+
+CONTENTS: dict[str, tuple[Callable[[Tensor, Tensor], Any], Tensor]] = {
+    "split at places": (lambda x, t: torch.tensor_split(x, t), torch.tensor([1, 2])),
+    "split into sections": (lambda x, t: x.tensor_split(t, dim=1), torch.tensor(2)),
+    "repeated": (lambda x, t: x.repeat_interleave(t, 0), torch.tensor([0, 2, 1])),
+    "repeated alike": (lambda x, t: torch.repeat_interleave(x, t, dim=-1), torch.tensor([2])),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_what_a_small_tensor_holds_is_assumed_and_checked(name: str) -> None:
+    program, numbers = CONTENTS[name]
+    x, compiled = torch.randn(3, 4), captured(CONTENTS[name][0], fullgraph=True)
+    for given in (numbers, numbers + 1, numbers):
+        torch.testing.assert_close(compiled(x, given), program(x, given), rtol=0, atol=0)
+
+
+def test_what_the_program_wrote_is_not_assumed() -> None:
+    def program(x: Tensor, numbers: Tensor) -> Any:
+        numbers.add_(1)
+        return x.repeat_interleave(numbers, 0)
+
+    found = [call(torch.ones(2, 2), torch.tensor([1, 2])) for call in (program, captured(program))]
+    assert torch.equal(*found)

@@ -165,6 +165,15 @@ def _data_dependent(self: Meta, *_: Any, **__: Any) -> Meta:
     raise DataDependentError("the number of selected elements depends on data")
 
 
+@TABLE.rule("repeat_interleave.Tensor")
+def _repeat_interleave(repeats: Meta, *, output_size: int | None = None) -> Meta:
+    if output_size is None:
+        raise DataDependentError("the number of repeated elements depends on data")
+    if repeats.ndim != 1:
+        raise DimensionError("repeat_interleave only accept 1D vector as repeat")
+    return contiguous((output_size,), repeats.dtype, repeats.device)
+
+
 @TABLE.rule("nonzero_static")
 def _nonzero_static(self: Meta, *, size: int, fill_value: int = -1) -> Meta:
     return contiguous((size, self.ndim), torch.int64, self.device)

@@ -224,7 +224,30 @@ def _matrix_exp(self: Meta) -> Meta:
 
 @TABLE.rule("linalg_lstsq")
 def _lstsq(self: Meta, b: Meta, rcond: float | None = None, *, driver: str | None = None) -> tuple[Meta, ...]:
-    raise DataDependentError("whether linalg.lstsq returns residuals depends on the rank that it finds")
+    if driver is None:
+        driver = "gelsy" if self.device.type == "cpu" else "gels"
+    rows, columns = self.shape[-2:]
+    by_singular_values = driver in ("gelss", "gelsd")
+    if by_singular_values and rows > columns:
+        raise DataDependentError("whether linalg.lstsq returns residuals depends on the rank that it finds")
+    is_vector = b.ndim == self.ndim - 1 and b.shape == self.shape[:-1]
+    right = b.shape[-1] if not is_vector else 1
+    batch = broadcast(self.shape[:-2], b.shape[: -1 if is_vector else -2])
+    # A slice of what the kernel works on: column-major, with the rows of the larger side.
+    work = contiguous_stride((*batch, right, max(rows, columns)))
+    shape, stride = (*batch, columns, right), (*work[:-2], 1, work[-2])
+    if is_vector:
+        shape, stride = shape[:-1], stride[:-1]
+    has_residuals = rows > columns and driver != "gelsy"
+    residuals = (*batch, right) if has_residuals else (0,)
+    rank = (0,) if driver == "gels" else self.shape[:-2]
+    singular = (*self.shape[:-2], min(rows, columns)) if by_singular_values else (0,)
+    return (
+        Meta(shape, stride, self.dtype, self.device),
+        _fresh(residuals, self, real_dtype(self.dtype)),
+        _fresh(rank, self, torch.int64),
+        _fresh(singular, self, real_dtype(self.dtype)),
+    )
 
 
 # Solvers.

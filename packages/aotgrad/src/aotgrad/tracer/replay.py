@@ -9,7 +9,7 @@ from typing import Any
 from absint.functions import Functions, custom_functions, function_of, tensor_leaves
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
-from aotgrad.tracer.masks import set_item
+from aotgrad.tracer.masks import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Node, Ref
@@ -25,7 +25,10 @@ _OBJECT_CALLS = frozenset(
 ) | {"torch.autograd.backward"}  # fmt: skip
 
 # Calls that are replayed in another form.
-_FORMS: dict[str, Callable[..., Any]] = {"torch.Tensor.__setitem__": set_item, "operator.setitem": set_item}
+_FORMS: dict[str, Callable[..., Any]] = {
+    "torch.Tensor.__setitem__": set_item, "operator.setitem": set_item, "torch.index_put": index_put,
+    "torch.Tensor.index_put": index_put, "torch.index_put_": index_put_, "torch.Tensor.index_put_": index_put_,
+}  # fmt: skip
 
 
 def replay(

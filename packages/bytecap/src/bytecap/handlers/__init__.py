@@ -17,6 +17,7 @@ from bytecap.handlers.distributions import DISTRIBUTIONS
 from bytecap.handlers.inspection import INSPECTION
 from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.kernel_choices import KERNEL_CHOICES
+from bytecap.handlers.known_contents import KNOWN_CONTENTS
 from bytecap.handlers.legacy import LEGACY
 from bytecap.handlers.library import LIBRARY
 from bytecap.handlers.numpy_calls import NUMPY_CALLS
@@ -40,6 +41,7 @@ TABLES = (
     INSPECTION,
     ITERATORS,
     KERNEL_CHOICES,
+    KNOWN_CONTENTS,
     LEGACY,
     LIBRARY,
     OPTIMIZERS,

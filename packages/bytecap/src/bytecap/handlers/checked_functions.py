@@ -60,6 +60,17 @@ def _fits_istft(
     return sizes and fits and kinds and start < end <= total and not (return_complex and one_sided)
 
 
+def _fits_quantile(
+    x: Any, q: Any, dim: Any = None, keepdim: Any = False, *, interpolation: Any = "linear"
+) -> bool:  # fmt: skip
+    if x.dtype not in (torch.float32, torch.float64) or x.numel() == 0 or type(keepdim) is not bool:
+        return False
+    ndim = max(x.dim(), 1)
+    levels = q.dim() < 2 and q.dtype is x.dtype if isinstance(q, torch.Tensor) else type(q) is float and 0 <= q <= 1
+    along = dim is None or (type(dim) is int and -ndim <= dim < ndim)
+    return levels and along and interpolation in ("linear", "lower", "higher", "midpoint", "nearest")
+
+
 def _as_python(original: Any, python: Callable[..., Any], fits: Callable[..., bool]) -> Callable[..., Value]:
     def handler(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         first = args[0] if args else kwargs.get("input")
@@ -135,6 +146,8 @@ _PYTHON = (
     ("cov", checked_functions.cov, _fits_cov),
     ("corrcoef", checked_functions.corrcoef, _fits_cov),
     ("istft", checked_functions.istft, _fits_istft),
+    ("quantile", checked_functions.quantile, _fits_quantile),
+    ("nanquantile", checked_functions.nanquantile, _fits_quantile),
     ("combinations", checked_functions.combinations, _fits_combinations),
 )
 CHECKED_FUNCTIONS: dict[Any, Callable[..., Value]] = {
