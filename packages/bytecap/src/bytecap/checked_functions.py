@@ -1,8 +1,8 @@
 """Functions of torch whose C++ looks at data to check its arguments, as Python: the checks become branches that raise.
 
 Such a branch is no break (`bytecap.checks`): the graph checks the condition, and where it does not hold the frame runs
-plain, so that torch says itself what is wrong. Sources: Correlation.cpp, SpectralOps.cpp, Sorting.cpp and TensorShape.cpp
-of ATen.
+plain, so that torch says itself what is wrong. Sources: Correlation.cpp, SpectralOps.cpp, Sorting.cpp and
+TensorShape.cpp of ATen.
 """
 
 from __future__ import annotations
