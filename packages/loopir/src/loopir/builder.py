@@ -26,7 +26,7 @@ from loopir.emitter import Emitter, Typed
 from loopir.errors import MalformedNest
 from loopir.nest import Names, Nest
 from loopir.ops import OPS, loop_op
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
 from stagewire.loop import Axis, Index, Operand, ReduceKind
 from stagewire.types import DType, TensorType
@@ -122,6 +122,10 @@ class Recorder:
     def index(self, position: Index, dtype: DType = "int64") -> Typed:
         """The integer value of an index expression."""
         return self.emitter.index_value(position, dtype)
+
+    def number(self, value: Literal | Expr, dtype: DType) -> Typed:
+        """A literal in a dtype, or the value of a size."""
+        return self.convert(self.index(Index(value)), dtype) if isinstance(value, Expr) else Typed(value, dtype)
 
     def reduce(self, reduction: ReduceKind, operand: Typed, dtype: DType | None = None) -> Any:
         """Combine over the open loop: one value, or (mean, squared deviations, count) for "welford"."""

@@ -6,7 +6,7 @@ import msgspec
 
 from loopir.errors import MalformedNest
 from loopir.fold import RULES
-from loopir.index import constant, range_of, value
+from loopir.index import constant, lies_within, value
 from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, loop_op
 from stagewire.expr import Dim
@@ -143,12 +143,13 @@ class Emitter:
 
     def _is_inside(self, values: tuple[Operand, ...]) -> bool:
         """Whether an index is known to lie in 0 <= index < size."""
-        first, size = values
-        if not isinstance(first, Ref):
-            bounds = (first, first) if isinstance(first, int) else None
-        else:
-            bounds = range_of(self._places[first.name], self.sizes) if first.name in self._places else None
-        return bounds is not None and bounds[0] >= 0 and isinstance(size, int) and bounds[1] < size
+        place, size = (self._places.get(v.name) if isinstance(v, Ref) else constant(int(v)) for v in values)  # type: ignore[arg-type]
+        return (
+            place is not None
+            and size is not None
+            and not size.terms
+            and lies_within(place, 0, size.constant, self.sizes)
+        )
 
     def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
         """Combine over the axes of the open block; the results are values of the outer point."""

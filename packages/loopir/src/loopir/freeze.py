@@ -38,6 +38,7 @@ def freeze(schedule: Schedule) -> LoopGraph:
         outputs=schedule.outputs,
         steps=tuple(steps),
         decisions=schedule.decisions,
+        symbols=schedule.symbols,
     )
 
 

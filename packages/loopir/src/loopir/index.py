@@ -1,8 +1,8 @@
 """Index arithmetic on stagewire's `Index` data: sums, products, floor division and remainder, simplified by ranges.
 
 Every function returns canonical indices: terms merged, sorted, without zeros; so equality is structural equality.
-`sizes` gives the number of iterations of each axis (an axis runs from 0); integers only matter for simplification,
-a symbolic size is carried along and simplifies nothing.
+`sizes` gives the number of iterations of each axis (an axis runs from 0, and where an index is looked at there are
+points: no size is 0). Sizes, coefficients and constants may be symbolic: what is simplified holds for all their values.
 
 >>> i, j = axis("i"), axis("j")
 >>> str_index(floor_div(add(scale(i, 8), j), 8, {"i": 4, "j": 8}))
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from stagewire.expr import Dim
+from loopir.sizes import NOTHING, Lower, at_least, divide, divides, estimate, lower_bounds
+from stagewire.expr import Dim, Expr
 from stagewire.loop import Atom, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
 
 ZERO = Index()
@@ -89,11 +90,13 @@ def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     if divisor == 1:
         return a
     whole, rest = _split(a, divisor)
-    bounds = range_of(rest, sizes)
-    if bounds is not None and isinstance(divisor, int):
-        low, high = bounds[0] // divisor, bounds[1] // divisor
+    bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
+    if bounds is not None:
+        low, high = bounds[0] // divisor, bounds[1] // divisor  # type: ignore[operator]
         if low == high:
             return shift(whole, low)
+    elif lies_within(rest, 0, divisor, sizes):
+        return whole
     rest, divisor = _drop_low_part(rest, divisor, sizes)
     if divisor == 1:
         return add(whole, rest)
@@ -105,16 +108,19 @@ def mod(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     if divisor == 1:
         return ZERO
     _, rest = _split(a, divisor)
-    bounds = range_of(rest, sizes)
-    if bounds is not None and isinstance(divisor, int) and bounds[0] // divisor == bounds[1] // divisor:
-        return shift(rest, -(bounds[0] // divisor) * divisor)
+    bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
+    if bounds is not None:
+        if bounds[0] // divisor == bounds[1] // divisor:  # type: ignore[operator]
+            return shift(rest, -(bounds[0] // divisor) * divisor)
+    elif lies_within(rest, 0, divisor, sizes):
+        return rest
     high, small = _drop_low_part(rest, divisor, sizes)
     if small != divisor:  # rest = factor * high + low with 0 <= low < factor
         factor = divisor // small
         low = add(rest, scale(high, -factor))
         return add(scale(mod(high, small, sizes), factor), low)
     match rest:
-        case Index(0, (Term(1, ModAtom(inner, outer)),)) if _divides(divisor, outer):
+        case Index(0, (Term(1, ModAtom(inner, outer)),)) if divides(divisor, outer):
             return mod(inner, divisor, sizes)
     return Index(0, (Term(1, ModAtom(rest, divisor)),))
 
@@ -178,6 +184,65 @@ def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
         ends = (bounds[0] * term.coefficient, bounds[1] * term.coefficient)
         low, high = low + min(ends), high + max(ends)
     return low, high
+
+
+def lies_within(a: Index, start: Dim, stop: Dim, sizes: Sizes) -> bool:
+    """Whether start <= a < stop at every point, as far as that is seen.
+
+    >>> from stagewire.expr import symbol
+    >>> lies_within(add(scale(axis("i"), 8), axis("j")), 0, symbol("n") * 8, {"i": symbol("n"), "j": 8})
+    True
+    """
+    bounds = bounds_of(a, sizes)
+    if bounds is None:
+        return False
+    low, high = bounds
+    lower = lower_bounds(sizes.values())
+    return at_least(low - start, 0, lower) and at_least(stop - 1 - high, 0, lower)
+
+
+def bounds_of(a: Index, sizes: Sizes) -> tuple[Dim, Dim] | None:
+    """The least and greatest value, sizes being what they are; None for indirect indices, and where a sign is open."""
+    low = high = a.constant
+    lower: Lower | None = None
+    for term in a.terms:
+        bounds = _atom_bounds(term.atom, sizes)
+        if bounds is None:
+            return None
+        if lower is None and isinstance(term.coefficient, Expr):
+            lower = lower_bounds(sizes.values())
+        first, last = bounds[0] * term.coefficient, bounds[1] * term.coefficient
+        if at_least(term.coefficient, 0, lower or NOTHING):
+            low, high = low + first, high + last
+        elif at_least(-term.coefficient, 0, lower or NOTHING):
+            low, high = low + last, high + first
+        else:
+            return None
+    return low, high
+
+
+def _atom_bounds(atom: Atom, sizes: Sizes) -> tuple[Dim, Dim] | None:
+    match atom:
+        case AxisAtom(name):
+            return (0, sizes[name] - 1) if name in sizes else None
+        case ValueAtom():
+            return None
+        case ModAtom(_, divisor):
+            return 0, divisor - 1
+        case FloorDivAtom(numerator, divisor):
+            inner = bounds_of(numerator, sizes)
+            if inner is None:
+                return None
+            ends = [_floor(end, divisor) for end in inner]
+            return None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
+
+
+def _floor(value: Dim, divisor: Dim) -> Dim | None:
+    """value // divisor where that is a polynomial (divisor > 0)."""
+    quotient, rest = divide(value, divisor)
+    if isinstance(rest, int) and isinstance(divisor, int):
+        return quotient + rest // divisor
+    return quotient + rest if rest in (0, -1) else None  # type: ignore[operator]
 
 
 def single_axis(a: Index) -> str | None:
@@ -313,15 +378,11 @@ def _recombine(a: Index) -> Index:
     return a
 
 
-def _divides(divisor: Dim, dividend: Dim) -> bool:
-    return dividend % divisor == 0
-
-
 def _split(a: Index, divisor: Dim) -> tuple[Index, Index]:
     """a = divisor * whole + rest, whole taking every term whose coefficient is a multiple of the divisor."""
     whole, rest = [], []
     for term in a.terms:
-        if _divides(divisor, term.coefficient):
+        if divides(divisor, term.coefficient):
             whole.append(Term(term.coefficient // divisor, term.atom))
         else:
             rest.append(term)
@@ -329,15 +390,17 @@ def _split(a: Index, divisor: Dim) -> tuple[Index, Index]:
     remainder = a.constant
     if isinstance(a.constant, int) and isinstance(divisor, int):
         quotient, remainder = divmod(a.constant, divisor)
+    elif a.constant != 0:
+        quotient, remainder = divide(a.constant, divisor)
     return Index(quotient, tuple(whole)), Index(remainder, tuple(rest))
 
 
 def _drop_low_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
     """(g*x + low) // (g*e) is x // e where 0 <= low < g: the x and e for the greatest such g, else a and divisor."""
     if not isinstance(divisor, int) or not isinstance(a.constant, int):
-        return a, divisor
+        return _drop_symbolic_part(a, divisor, sizes)
     if not all(isinstance(t.coefficient, int) for t in a.terms):
-        return a, divisor
+        return _drop_symbolic_part(a, divisor, sizes)
     for g in sorted({abs(t.coefficient) for t in a.terms}, reverse=True):
         if g == 1 or divisor % g:
             continue
@@ -349,11 +412,25 @@ def _drop_low_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
     return a, divisor
 
 
+def _drop_symbolic_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
+    """`_drop_low_part` where symbols take part."""
+    candidates = {t.coefficient for t in a.terms}
+    for g in sorted(candidates, key=lambda dim: (-estimate(dim), str(dim))):
+        if g in (0, 1, -1) or not divides(g, divisor):
+            continue
+        high = tuple(Term(t.coefficient // g, t.atom) for t in a.terms if divides(g, t.coefficient))
+        quotient, remainder = divide(a.constant, g)
+        low = Index(remainder, tuple(t for t in a.terms if not divides(g, t.coefficient)))
+        if lies_within(low, 0, g, sizes):
+            return Index(quotient, high), divisor // g
+    return a, divisor
+
+
 def _floor_div_atom(rest: Index, divisor: Dim, sizes: Sizes) -> Index:
     match rest:
         case Index(0, (Term(1, FloorDivAtom(inner, first)),)):
             return floor_div(inner, first * divisor, sizes)
-        case Index(0, (Term(1, ModAtom(inner, outer)),)) if _divides(divisor, outer):
+        case Index(0, (Term(1, ModAtom(inner, outer)),)) if divides(divisor, outer):
             return mod(floor_div(inner, divisor, sizes), outer // divisor, sizes)
     return Index(0, (Term(1, FloorDivAtom(rest, divisor)),))
 

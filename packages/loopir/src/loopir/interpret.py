@@ -18,7 +18,7 @@ from loopir.errors import NotInterpretable
 from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
 from loopir.ops import OPS
-from stagewire.expr import Dim, evaluate
+from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple
 from stagewire.loop import (
     Atom,
@@ -50,10 +50,14 @@ def interpret(
     externs: Externs | None = None,
     symbols: Mapping[str, int] | None = None,
 ) -> tuple[object, ...]:
-    """Run the steps in order; outputs are arrays (or the literals that the document says)."""
-    memory = Memory(graph.buffers, symbols or {})
+    """Run the steps in order; outputs are arrays (or the literals that the document says).
+
+    `symbols`: values of size symbols, beside those that the inputs are and have as sizes.
+    """
+    memory = Memory(graph.buffers, {**(symbols or {}), **symbol_values(graph, inputs)})
     for name, value in zip(graph.inputs, inputs, strict=True):
-        memory.set(name, value)
+        if name not in graph.symbols:
+            memory.set(name, value)
     for step in graph.steps:
         match step:
             case Kernel():
@@ -65,7 +69,23 @@ def interpret(
     return tuple(_result(output, memory) for output in graph.outputs)
 
 
+def symbol_values(graph: LoopGraph, inputs: Sequence[Array]) -> dict[str, int]:
+    """What the inputs say of the symbols: integers are one, and so is a size that is a symbol by itself."""
+    buffers = {buffer.name: buffer for buffer in graph.buffers}
+    found: dict[str, int] = {}
+    for name, value in zip(graph.inputs, inputs, strict=True):
+        if name in graph.symbols:
+            found[name] = int(value)
+            continue
+        for size, number in zip(buffers[name].type.shape, np.shape(value), strict=True):
+            if isinstance(size, Expr) and size.text.isidentifier():
+                found.setdefault(size.text, number)
+    return found
+
+
 def _result(output: Arg, memory: Memory) -> object:
+    if isinstance(output, Expr):
+        return evaluate(output, memory.symbols)
     if not isinstance(output, Ref):
         return output
     buffer = memory.buffers[output.name]
@@ -94,6 +114,8 @@ def _argument(arg: Arg, memory: Memory) -> object:
             return memory.get(name)
         case List(items) | Tuple(items):
             return [_argument(item, memory) for item in items]
+        case Expr():
+            return evaluate(arg, memory.symbols)
         case NonFinite(text):
             return float(text)
         case DTypeArg(name):

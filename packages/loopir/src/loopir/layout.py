@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.types import TensorType, contiguous_stride
 
 
 def stride_order(shape: tuple[Dim, ...], stride: tuple[Dim, ...]) -> tuple[int, ...]:
-    """Dimensions from slowest to fastest; symbolic strides keep the order of the dimensions."""
-    if not all(isinstance(s, int) for s in stride):
-        return tuple(range(len(stride)))
-    return tuple(sorted(range(len(stride)), key=lambda d: (-stride[d], d)))  # type: ignore[operator]
+    """Dimensions from slowest to fastest, symbols being what they typically are."""
+    return tuple(sorted(range(len(stride)), key=lambda d: (-estimate(stride[d]), d)))
 
 
 def is_dense(type: TensorType) -> bool:

@@ -71,7 +71,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """What the passes rewrite: buffers with their types, items in order of execution, and what was decided so far.
 
     `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
-    (saved activations), which may share memory with each other.
+    (saved activations), which may share memory with each other; `symbols` are the inputs that are integers.
     """
 
     buffers: dict[str, Buffer]
@@ -81,6 +81,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
     fresh: int = 0
     private: frozenset[int] = frozenset()
+    symbols: tuple[str, ...] = ()
 
 
 class Names:

@@ -13,10 +13,11 @@ from loopir.errors import UnsupportedPrim
 from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
+from loopir.lowering.symbols import with_symbols
 from loopir.nest import Schedule
 from stagewire.graph import Graph, Node, Ref, node_references, references
 from stagewire.loop import Extern
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 Lower = Callable[[Lowering, Call], None]
 
@@ -34,14 +35,17 @@ PREFIX = "prims."
 
 def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule:
     """The schedule that computes `graph` prim by prim. `private`: positions of outputs that no user sees."""
+    symbols = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
+    graph = with_symbols(graph, symbols) if symbols else graph
     nodes = live_nodes(graph)
     lowering = Lowering(_wanted(graph, nodes))
     for value in graph.inputs:
-        if not isinstance(value.type, TensorType):
+        if isinstance(value.type, TensorType):
+            lowering.declare(value.name, value.type, "input")
+        elif value.type != ScalarType("int"):
             raise UnsupportedPrim(
-                f"graph input {value.name} is no tensor", fix="Graphs take tensors; capture the number as a constant."
+                f"graph input {value.name} is no tensor and no integer", fix="Capture the number as a constant."
             )
-        lowering.declare(value.name, value.type, "input")
     for node in nodes:
         lower_node(lowering, node)
     for arg in graph.outputs:
@@ -54,6 +58,7 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
         items=tuple(lowering.items),
         fresh=lowering.names.count,
         private=private,
+        symbols=symbols,
     )
 
 

@@ -10,7 +10,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Node, NonFinite, Ref, Tuple, Value
 from stagewire.types import TensorType
 
-Number = bool | int | float | NonFinite
+Number = bool | int | float | NonFinite | Expr
 
 
 class Call(NamedTuple):
@@ -47,7 +47,7 @@ class Call(NamedTuple):
     def operand(self, name: str) -> Ref | Number:
         """A tensor or a number."""
         arg = self.arguments.get(name)
-        if isinstance(arg, Ref | bool | int | float | NonFinite):
+        if isinstance(arg, Ref | bool | int | float | NonFinite | Expr):
             return arg
         raise self.refuse(f"argument {name} is {arg!r}, neither a tensor nor a number")
 

@@ -8,14 +8,15 @@ from loopir.emitter import Typed
 from loopir.fold import INT_BITS, round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.expr import Expr
 from stagewire.loop import Index
 
 
 def lower_full(lowering: Lowering, call: Call) -> None:
     """One number everywhere, rounded to the dtype."""
-    value = call.operand("value")
-    literal = Typed(round_literal(value, call.type.dtype), call.type.dtype)
-    lowering.pointwise(call, lambda ops, *i: literal)
+    value, dtype = call.operand("value"), call.type.dtype
+    rounded = value if isinstance(value, Expr) else round_literal(value, dtype)
+    lowering.pointwise(call, lambda ops, *i: ops.number(rounded, dtype))  # type: ignore[arg-type]
 
 
 def lower_iota(lowering: Lowering, call: Call) -> None:
@@ -24,13 +25,13 @@ def lower_iota(lowering: Lowering, call: Call) -> None:
     dtype = call.type.dtype
 
     def point(ops: Recorder, i: Index) -> Typed:
-        if isinstance(start, int) and isinstance(step, int):
+        if isinstance(start, int | Expr) and isinstance(step, int | Expr):
             position = ix.shift(ix.scale(i, step), start)
             if dtype in INT_BITS:
                 return ops.index(position, dtype)
             return ops.convert(ops.index(position), dtype)
         count = ops.convert(ops.index(i), dtype)
-        return ops.add(ops.mul(count, step), start)
+        return ops.add(ops.mul(count, ops.number(step, dtype)), ops.number(start, dtype))  # type: ignore[arg-type]
 
     lowering.pointwise(call, point)
 

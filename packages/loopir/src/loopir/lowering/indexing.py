@@ -68,7 +68,7 @@ def _copy_then(lowering: Lowering, call: Call, x: str) -> None:
 def _source(call: Call, ops: Recorder, operand: object, i: tuple[Index, ...], dtype: str) -> Scalar:
     if isinstance(operand, Ref):
         return ops.load(operand.name, *i)
-    return Typed(operand, dtype)  # type: ignore[arg-type]
+    return ops.number(operand, dtype)  # type: ignore[arg-type]
 
 
 def lower_scatter(lowering: Lowering, call: Call) -> None:

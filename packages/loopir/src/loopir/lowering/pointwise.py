@@ -8,6 +8,7 @@ from loopir.fold import FLOATS
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.ops import OPS
+from stagewire.expr import Expr
 from stagewire.graph import DTypeArg, NonFinite, Ref
 from stagewire.loop import Index
 from stagewire.types import ITEM_SIZE, DType
@@ -48,8 +49,8 @@ def _literal_dtype(call: Call, operands: tuple[object, ...]) -> DType:
 def _operand(call: Call, ops: Recorder, operand: object, dtype: DType, indices: tuple[Index, ...]) -> Typed:
     if isinstance(operand, Ref):
         return ops.load(operand.name, *indices)
-    if isinstance(operand, bool | int | float | NonFinite):
-        return Typed(operand, dtype)
+    if isinstance(operand, bool | int | float | NonFinite | Expr):
+        return ops.number(operand, dtype)
     raise call.refuse(f"{operand!r} is neither a tensor nor a number")
 
 

@@ -6,8 +6,9 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire.expr import Dim, Expr
 from stagewire.loop import Index
-from stagewire.types import DType, TensorType
+from stagewire.types import DType, TensorType, numel
 
 KINDS = {"sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all"}
 WIDER: dict[str, DType] = {"float16": "float32", "bfloat16": "float32"}
@@ -100,13 +101,11 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
 
     def body(ops: Recorder, *outer: Index) -> None:
         window = Window(ops, type, dims)
-        count = 1
-        for size in window.sizes:
-            count = count * size  # type: ignore[assignment]
-        if window.loops and dtype == "float64" and isinstance(count, int):
+        count = numel(window.sizes)
+        if window.loops and dtype == "float64":
             with ops.over(*window.loops) as loops:
                 total = ops.reduce("sum", ops.load(buffer, *window.point(outer, loops)), dtype)
-            average = ops.div(total, Typed(float(count), dtype))
+            average = ops.div(total, _number(ops, count, dtype))
             with ops.over(*window.loops) as loops:
                 deviation = ops.sub(ops.load(buffer, *window.point(outer, loops)), average)
                 squares = ops.reduce("sum", ops.mul(deviation, deviation), dtype)
@@ -117,10 +116,11 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
         else:
             average = ops.convert(ops.load(buffer, *window.point(outer, ())), dtype)
             squares = ops.sub(average, average)
-        if isinstance(count, int):
+        if isinstance(count, int) and not isinstance(correction, Expr):
             divisor = Typed(float(max(count - correction, 0)), dtype)  # type: ignore[operator]
         else:
-            divisor = ops.convert(ops.index(Index(count - correction)), dtype)  # type: ignore[operator]
+            degrees = ops.sub(_number(ops, count, dtype), ops.number(correction, dtype))  # type: ignore[arg-type]
+            divisor = ops.maximum(degrees, 0.0)
         ops.store(variance.name, outer, ops.convert(ops.div(squares, divisor), result))
         ops.store(mean.name, outer, ops.convert(average, result))
 
@@ -128,6 +128,10 @@ def lower_var_mean(lowering: Lowering, call: Call) -> None:
         assert isinstance(value.type, TensorType)
         lowering.declare(value.name, value.type)
     lowering.nest(call, call.type.shape, body)
+
+
+def _number(ops: Recorder, count: Dim, dtype: DType) -> Typed:
+    return ops.number(count if isinstance(count, Expr) else float(count), dtype)
 
 
 TABLE = dict.fromkeys(KINDS, (("x", "dims"), lower_fold)) | {

@@ -8,7 +8,8 @@ from loopir.emitter import Typed
 from loopir.fold import round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from stagewire.expr import Dim
+from loopir.sizes import divides
+from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite
 from stagewire.loop import Index
 from stagewire.types import contiguous_stride
@@ -70,7 +71,7 @@ def reshape_index(
 def _take_left(left: Dim, right: Dim) -> bool:
     if isinstance(left, int) and isinstance(right, int):
         return left <= right
-    return left == right or left == 1
+    return divides(left, right)
 
 
 def lower_slice(lowering: Lowering, call: Call) -> None:
@@ -113,13 +114,16 @@ def lower_pad(lowering: Lowering, call: Call) -> None:
     buffer, type = call.tensor("x")
     low, high = call.dims("low"), call.dims("high")
     value = call.operand("value")
-    other = round_literal(value, call.type.dtype)
+    other = value if isinstance(value, Expr) else round_literal(value, call.type.dtype)
 
     def point(ops: Recorder, *i: Index) -> Typed:
         mask: Typed | bool = True
         for k, before, after, size in zip(i, low, high, type.shape, strict=True):
             mask = inside(ops, mask, k, before, before + size, bool(before != 0), bool(after != 0))
         place = tuple(ix.shift(k, -before) for k, before in zip(i, low, strict=True))
+        if isinstance(other, Expr):
+            found = ops.load(buffer, *place, mask=mask)
+            return found if mask is True else ops.where(mask, found, ops.number(other, call.type.dtype))
         assert isinstance(other, bool | int | float | NonFinite)
         return ops.load(buffer, *place, mask=mask, other=other)
 

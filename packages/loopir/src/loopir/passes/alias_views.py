@@ -10,6 +10,7 @@ from loopir import index as ix
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, writes_of
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
+from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
@@ -94,8 +95,7 @@ class _Owners:
         others = self.held.get(base.name, set()) - names
         if others and (names | others) & self.public:
             return f"the user would see {', '.join(sorted(names))} and {', '.join(sorted(others))} in one memory"
-        sizes = numel(base.type.shape), numel(window.type.shape)
-        if isinstance(sizes[0], int) and isinstance(sizes[1], int) and sizes[0] > slack * sizes[1]:
+        if estimate(numel(base.type.shape)) > slack * estimate(numel(window.type.shape)):
             return "the output would keep a much larger buffer alive"
         return None
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from loopir.index import has_values
 from loopir.nest import Nest, Read, Schedule, Statement, Write
 from loopir.ops import OPS
+from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Compute, Extern
 from stagewire.types import DType
 
@@ -20,7 +21,7 @@ class Piece(NamedTuple):
     statements: tuple[Statement, ...]
     value: Write
     places: tuple[Axis | None, ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[Dim, ...]
 
 
 class Definition(NamedTuple):
@@ -68,10 +69,10 @@ def piece_of(nest: Nest) -> Piece | None:
         return None
     axes = {axis.name: axis for axis in nest.axes}
     places: list[Axis | None] = []
-    offsets: list[int] = []
+    offsets: list[Dim] = []
     for coordinate in write.coordinates:
         offset, terms = coordinate.constant, coordinate.terms
-        if not isinstance(offset, int) or len(terms) > 1:
+        if len(terms) > 1:
             return None
         axis = None
         if terms:

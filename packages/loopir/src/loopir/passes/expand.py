@@ -9,6 +9,7 @@ from loopir.emitter import Emitter, Typed, literal_key
 from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes, reads_of
 from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
+from loopir.sizes import at_least, lower_bounds
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
 
@@ -170,13 +171,13 @@ class Expander:
         mask: Typed | bool = True
         for axis, offset, index in zip(piece.places, piece.offsets, place, strict=True):
             stop = offset + (axis.size if isinstance(axis, Axis) else 1)
-            bounds = ix.range_of(index, self.emitter.sizes)  # type: ignore[arg-type]
-            if bounds is not None and isinstance(stop, int):
-                if bounds[0] >= stop or bounds[1] < offset:
+            bounds = ix.bounds_of(index, self.emitter.sizes)
+            checks = (True, True)
+            if bounds is not None:
+                lower = lower_bounds(self.emitter.sizes.values())
+                if at_least(bounds[0] - stop, 0, lower) or at_least(offset - 1 - bounds[1], 0, lower):
                     return False
-                checks = (bounds[0] < offset, bounds[1] >= stop)
-            else:
-                checks = (True, True)
+                checks = (not at_least(bounds[0] - offset, 0, lower), not at_least(stop - 1 - bounds[1], 0, lower))
             for needed, op, limit in zip(checks, ("ge", "lt"), (offset, stop), strict=True):
                 if needed:
                     position = self.emitter.index_value(index)

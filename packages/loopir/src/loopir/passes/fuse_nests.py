@@ -10,7 +10,7 @@ from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
-from stagewire.expr import Dim
+from loopir.sizes import estimate
 from stagewire.loop import Decision
 from stagewire.types import ITEM_SIZE, numel
 
@@ -110,7 +110,7 @@ class _Fusion:
         """Groups that share data with this one, most bytes first."""
         weights: dict[int, int] = {}
         for name in self.reads[group]:
-            size = _int(self.bytes[name])
+            size = estimate(self.bytes[name])
             if self.options.vertical:
                 for writer in self.dependences.writers.get(name, ()):
                     self._weigh(weights, self.dependences.find(writer), group, size * 2 + 1)
@@ -179,7 +179,3 @@ def _kind(a: Nest, b: Nest) -> str:
     if written.intersection(reads_of(b)):
         return "producer and consumer"
     return "single points" if is_scalar(a) and is_scalar(b) else "read the same data"
-
-
-def _int(size: Dim) -> int:
-    return size if isinstance(size, int) else 1 << 20

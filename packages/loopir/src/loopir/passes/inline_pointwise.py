@@ -9,7 +9,7 @@ from loopir.index import axes_of
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
-from stagewire.expr import Dim
+from loopir.sizes import estimate
 from stagewire.loop import Axis, AxisAtom, Decision, Extern, Index
 from stagewire.types import ITEM_SIZE, numel
 
@@ -50,6 +50,7 @@ class InlinePointwise:
             decisions=(*schedule.decisions, *analysis.decisions),
             fresh=names.count,
             private=schedule.private,
+            symbols=schedule.symbols,
         )
 
 
@@ -149,7 +150,7 @@ class _Analysis:
     def _traffic(self, definition: Definition, work: Work) -> str | None:
         options, name = self.options, definition.buffer
         type = self.schedule.buffers[name].type
-        elements = _int(numel(type.shape))
+        elements = estimate(numel(type.shape))
         users, ratio = self.users.get(name, 0), self.points.get(name, 0) / max(elements, 1)
         on_cpu = type.device.startswith("cpu")
         heavy = options.heavy_cpu if on_cpu else options.heavy_gpu
@@ -167,7 +168,7 @@ class _Analysis:
 
     def _bytes(self, name: str) -> int:
         type = self.schedule.buffers[name].type
-        return _int(numel(type.shape)) * ITEM_SIZE[type.dtype]
+        return estimate(numel(type.shape)) * ITEM_SIZE[type.dtype]
 
     def _record(self, virtual: dict[str, Definition]) -> None:
         for name in virtual:
@@ -230,10 +231,5 @@ def _points(nest: Nest) -> int:
 def _product(axes: tuple[Axis, ...]) -> int:
     count = 1
     for axis in axes:
-        count *= _int(axis.size)
+        count *= estimate(axis.size)
     return count
-
-
-def _int(size: Dim) -> int:
-    """A symbolic size counts as 1024 in estimates."""
-    return size if isinstance(size, int) else 1024

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from loopir import index as ix
 from loopir.nest import Names
+from loopir.sizes import divides, estimate
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Index, Term
 
-Digit = tuple[str, int]
+Digit = tuple[str, Dim]
 
 
 class Side:
@@ -39,10 +40,9 @@ class Side:
         high, low = self.split[name]
         return ix.add(ix.scale(ix.axis(high.name), low.size), ix.axis(low.name))
 
-    def cut(self, name: str, low_size: int, names: Names) -> tuple[Digit, Digit]:
-        """Split an axis into (high, low) parts."""
+    def cut(self, name: str, low_size: Dim, names: Names) -> tuple[Digit, Digit]:
+        """Split an axis into (high, low) parts; `low_size` divides its size."""
         size = self.sizes[name]
-        assert isinstance(size, int)
         high, low = Axis(names("a"), size // low_size), Axis(names("a"), low_size)
         self.split[name] = (high, low)
         self.sizes[high.name] = high.size
@@ -117,12 +117,12 @@ class Correspondence:
                     return False
             elif m == 0 or n == 0:
                 return False
-            elif m < n and n % m == 0 and right not in self.bound:
+            elif divides(m, n) and right not in self.bound:
                 high, low = self.right.cut(right, m, self.names)
                 b.append(high)
                 if not self.bind(left, low[0]):
                     return False
-            elif n < m and m % n == 0 and left not in self.used:
+            elif divides(n, m) and left not in self.used:
                 high, low = self.left.cut(left, n, self.names)
                 a.append(high)
                 if not self.bind(low[0], right):
@@ -149,17 +149,17 @@ def _digits(index: Index, sizes: dict[str, Dim]) -> tuple[Dim, list[Digit]] | No
     if len(index.terms) == 1:
         atom = index.terms[0].atom
         assert isinstance(atom, AxisAtom)
-        return index.terms[0].coefficient, [(atom.name, sizes[atom.name])]  # type: ignore[list-item]
-    if not all(isinstance(term.coefficient, int) and term.coefficient > 0 for term in index.terms):
+        return index.terms[0].coefficient, [(atom.name, sizes[atom.name])]
+    if not all(estimate(term.coefficient) > 0 for term in index.terms):
         return None
-    terms = sorted(index.terms, key=lambda term: term.coefficient)  # type: ignore[arg-type,return-value]
+    terms = sorted(index.terms, key=lambda term: estimate(term.coefficient))
     unit = step = terms[0].coefficient
     digits: list[Digit] = []
     for term in terms:
         assert isinstance(term.atom, AxisAtom)
         size = sizes[term.atom.name]
-        if term.coefficient != step or not isinstance(size, int):
+        if term.coefficient != step:
             return None
         digits.append((term.atom.name, size))
-        step = step * size  # type: ignore[operator]
+        step = step * size
     return unit, digits[::-1]

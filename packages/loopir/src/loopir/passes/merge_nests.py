@@ -9,6 +9,7 @@ from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
+from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Index, Operand, Reduce
@@ -182,8 +183,7 @@ def _bind(match: Correspondence, places: list[tuple[Index, ...]], read: Read) ->
 
 
 def _size(type: TensorType) -> int:
-    size = numel(type.shape)
-    return size if isinstance(size, int) else 1 << 20
+    return estimate(numel(type.shape))
 
 
 def _replacement(side: Side) -> dict[str, tuple[Axis, ...]]:
@@ -212,10 +212,8 @@ def _outer_axes(first: Part, second: Part, match: Correspondence, limits: Limits
 
 
 def _enough(outer: tuple[Axis, ...], right: tuple[Axis, ...], limits: Limits) -> bool:
-    points = numel(tuple([axis.size for axis in outer]))
-    whole = numel(tuple([axis.size for axis in right]))
-    if not isinstance(points, int) or not isinstance(whole, int):
-        return bool(outer)
+    points = estimate(numel(tuple([axis.size for axis in outer])))
+    whole = estimate(numel(tuple([axis.size for axis in right])))
     return points >= limits.outer_points or whole // max(points, 1) < limits.inner_points
 
 

@@ -54,7 +54,8 @@ def _users(graph: LoopGraph, buffers: dict[str, Buffer]) -> dict[str, set[int]]:
                 names = []
         for name in names:
             users.setdefault(buffers[name].base or name, set()).add(number)
-    for name in (*graph.inputs, *(n for arg in graph.outputs for n in references(arg))):
+    given = (name for name in graph.inputs if name in buffers)
+    for name in (*given, *(n for arg in graph.outputs for n in references(arg))):
         users.setdefault(buffers[name].base or name, set()).add(-1)
     return users
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.passes.kernel_indices import coefficients
+from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Reduce, Section, Store
 
@@ -59,6 +60,8 @@ def sort_axes(axes: tuple[Axis, ...], accesses: Sequence[Strides]) -> tuple[Axis
 def _slower(a: str, b: str, accesses: Sequence[Strides]) -> bool:
     for access in accesses:
         left, right = access.get(a, 0), access.get(b, 0)
-        if isinstance(left, int) and isinstance(right, int) and left and right and abs(left) != abs(right):
-            return abs(left) > abs(right)
+        if left == 0 or right == 0:
+            continue
+        if abs(estimate(left)) != abs(estimate(right)):
+            return abs(estimate(left)) > abs(estimate(right))
     return False

@@ -50,6 +50,7 @@ class RemoveDead:
             decisions=schedule.decisions,
             fresh=schedule.fresh,
             private=schedule.private,
+            symbols=schedule.symbols,
         )
 
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:

@@ -9,6 +9,7 @@ import msgspec
 from loopir import index as ix
 from loopir.nest import Item, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, statements_of
 from loopir.rewrite import substitute_axes
+from loopir.sizes import divides, estimate
 from stagewire.expr import Dim
 from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, ModAtom
 
@@ -76,14 +77,20 @@ def _indices(statement: Statement) -> tuple[Index, ...]:
     return ()
 
 
-def _digits(size: Dim, cuts: set[Dim]) -> list[tuple[int, int]] | None:
+def _digits(size: Dim, cuts: set[Dim]) -> list[tuple[Dim, Dim]] | None:
     """(size, weight) of the new axes, slowest first, or None if the cuts do not nest."""
-    if not isinstance(size, int) or not all(isinstance(cut, int) for cut in cuts):
-        return None
-    weights = sorted({1, *(cut for cut in cuts if isinstance(cut, int) and cut < size)})
-    digits: list[tuple[int, int]] = []
+    weights: list[Dim] = sorted(
+        {1, *(cut for cut in cuts if _is_below(cut, size))}, key=lambda w: (estimate(w), str(w))
+    )
+    digits: list[tuple[Dim, Dim]] = []
     for weight, above in zip(weights, [*weights[1:], size], strict=True):
-        if above % weight:
+        if not divides(weight, above):
             return None
         digits.append((above // weight, weight))
     return digits[::-1] if len(digits) > 1 else None
+
+
+def _is_below(cut: Dim, size: Dim) -> bool:
+    if isinstance(cut, int) and isinstance(size, int):
+        return cut < size
+    return cut != size and estimate(cut) <= estimate(size)
