@@ -75,6 +75,7 @@ class SymbolicSize(StageError):
     """A symbolic size came where this path needs an integer."""
 
     code = "AI006"
+    needs_fixed_sizes = True
     fix = "Pass size_of=, which gives the integer of a symbolic size."
 
 
@@ -105,6 +106,7 @@ class UndecidedSize(StageError):
 
     code = "AI012"
     refuses_program = True
+    needs_fixed_sizes = True
     fix = "Compile with dynamic=False, or with mark_static for the dimension."
 
 

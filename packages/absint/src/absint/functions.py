@@ -10,53 +10,65 @@ A function with a transform is what `absint.transforms` makes of its graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from absint.errors import UnknownTarget
+from absint.errors import SymbolicSize, UnknownTarget
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
 from stagewire.capture import CUSTOM, CustomFunction, Transform
+from stagewire.expr import Expr
 from stagewire.graph import Graph, Node
 
-__all__ = ["custom_functions", "function_of", "run_graph", "tensor_leaves"]
+__all__ = ["SizeOf", "custom_functions", "function_of", "no_symbols", "run_graph", "tensor_leaves"]
 
 Functions = Mapping[str, Callable[..., Any]]
+SizeOf = Callable[[Expr], Any]
+"""From a size expression to its value: a number where the sizes are known, else a symbolic size."""
 
 
-def custom_functions(functions: tuple[CustomFunction, ...]) -> dict[str, Callable[..., Any]]:
+def no_symbols(size: Expr) -> NoReturn:
+    """The `SizeOf` of a graph without symbols."""
+    raise SymbolicSize(f"the size {size} is symbolic")
+
+
+def custom_functions(
+    functions: tuple[CustomFunction, ...], size_of: SizeOf = no_symbols
+) -> dict[str, Callable[..., Any]]:
     """What the targets `custom.<name>` call; a function may apply those that stand before it."""
     made: dict[str, Callable[..., Any]] = {}
     for function in functions:
-        made[CUSTOM + function.name] = _callable(function, dict(made))
+        made[CUSTOM + function.name] = _callable(function, dict(made), size_of)
     return made
 
 
-def _callable(function: CustomFunction, known: Functions) -> Callable[..., Any]:
+def _callable(function: CustomFunction, known: Functions, size_of: SizeOf) -> Callable[..., Any]:
     if function.transform is not None:
-        return _transformed(function, function.transform, known)
-    return _differentiable(function, known)
+        return _transformed(function, function.transform, known, size_of)
+    return _differentiable(function, known, size_of)
 
 
-def _transformed(function: CustomFunction, transform: Transform, known: Functions) -> Callable[..., Any]:
+def _transformed(
+    function: CustomFunction, transform: Transform, known: Functions, size_of: SizeOf
+) -> Callable[..., Any]:
     def apply(*arguments: Any) -> tuple[Any, ...]:
         *operands, captured = arguments
 
         def body(*given: Any) -> tuple[Any, ...]:
-            return run_graph(function.forward, (*given, *captured), known)
+            return run_graph(function.forward, (*given, *captured), known, size_of)
 
         return apply_transform(transform, body, tuple(operands))
 
     return apply
 
 
-def _differentiable(function: CustomFunction, known: Functions) -> Callable[..., Any]:
+def _differentiable(function: CustomFunction, known: Functions, size_of: SizeOf) -> Callable[..., Any]:
     def forward(ctx: Any, *arguments: Any) -> tuple[Any, ...]:
         *operands, captured = arguments
-        outputs = run_graph(function.forward, (*operands, *captured), known)
+        outputs = run_graph(function.forward, (*operands, *captured), known, size_of)
         results, kept = outputs[: function.results], outputs[function.results :]
         ctx.save_for_backward(*kept[: function.saved])
         ctx.kept = kept[function.saved :]
@@ -69,7 +81,7 @@ def _differentiable(function: CustomFunction, known: Functions) -> Callable[...,
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         if function.backward is None:
             raise RuntimeError(f"{function.name} was captured where nothing required grad")
-        found = run_graph(function.backward, (*gradients, *ctx.saved_tensors, *ctx.kept), known)
+        found = run_graph(function.backward, (*gradients, *ctx.saved_tensors, *ctx.kept), known, size_of)
         return (*found, None)
 
     members = {
@@ -81,12 +93,14 @@ def _differentiable(function: CustomFunction, known: Functions) -> Callable[...,
     return super(torch.autograd.Function, made).apply
 
 
-def run_graph(graph: Graph, inputs: tuple[Any, ...], functions: Functions) -> tuple[Any, ...]:
+def run_graph(
+    graph: Graph, inputs: tuple[Any, ...], functions: Functions, size_of: SizeOf = no_symbols
+) -> tuple[Any, ...]:
     """The outputs of a graph of torch calls on these inputs, call by call."""
     values: dict[str, Any] = {value.name: given for value, given in zip(graph.inputs, inputs, strict=True)}
 
     def value_of(leaf: Any) -> Any:
-        return values[leaf.name]
+        return size_of(leaf) if isinstance(leaf, Expr) else values[leaf.name]
 
     for node in graph.nodes:
         function = function_of(node, functions)

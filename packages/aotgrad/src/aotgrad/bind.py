@@ -8,12 +8,14 @@ The callable is straight-line Python, written per binding: see `call_lines`.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from absint.symbolic import size_reader
 from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
@@ -21,7 +23,9 @@ from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program, versions_of
 from stagewire.errors import StageError
+from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
+from stagewire.graph import Arg, leaves
 from stagewire.tensors import Constant
 
 __all__ = ["Executor", "bind", "call_lines", "read_constant"]
@@ -140,6 +144,7 @@ def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
             case SameAsInput(input=index):
                 outputs.append(f"inputs[{index}]")
             case ViewOf(same_as=None):
+                lines += _size_lines(output, binding, names)
                 lines.append(f"    output{number} = {_view_expression(output, number, names)}")
                 outputs.append(f"output{number}")
             case ViewOf(same_as=other):
@@ -153,11 +158,31 @@ def _output_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
 def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
     text = f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
     for position, (target, args) in enumerate(output.chain):
-        names[f"view{number}_{position}"] = resolve(target)
-        values = [from_arg(arg, lambda ref: ref) for arg in args]
-        names[f"view{number}_{position}_args"] = tuple(values)
-        text = f"view{number}_{position}({text}, *view{number}_{position}_args)"
+        name = f"view{number}_{position}"
+        names[name] = resolve(target)
+        if _has_sizes(args):
+            names[f"{name}_args"] = functools.partial(_evaluated, args)
+            text = f"{name}({text}, *{name}_args(sizes))"
+        else:
+            names[f"{name}_args"] = tuple([from_arg(arg, lambda ref: ref) for arg in args])
+            text = f"{name}({text}, *{name}_args)"
     return text
+
+
+def _has_sizes(args: tuple[Arg, ...]) -> bool:
+    return any(isinstance(leaf, Expr) for arg in args for leaf in leaves(arg))
+
+
+def _size_lines(output: ViewOf, binding: Binding, names: dict[str, Any]) -> list[str]:
+    """Reads the values of the symbols, once, for a view whose arguments are size expressions."""
+    if "read_sizes" in names or not any(_has_sizes(args) for _, args in output.chain):
+        return []
+    names["read_sizes"] = size_reader(binding.inputs)
+    return ["    sizes = read_sizes(inputs)"]
+
+
+def _evaluated(args: tuple[Arg, ...], sizes: dict[str, int]) -> list[Any]:
+    return [from_arg(arg, lambda size: evaluate(size, sizes)) for arg in args]
 
 
 def _refuse_overlap(overlap: tuple[int, int]) -> None:
@@ -172,7 +197,7 @@ def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     if not hidden:
         return [*before, *lines]
     copies = _copy_lines(hidden)
-    if not any(binding.inputs[m.input].type.requires_grad for m in hidden):
+    if not any(binding.inputs[m.input].requires_grad for m in hidden):
         return [*before, *copies, *lines]
     # A write that autograd did not see in the program must not be seen here.
     return [*before, "    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]

@@ -9,9 +9,11 @@ import msgspec
 import torch
 from torch._ops import OpOverload
 
+from absint.symbolic import size_reader
 from absint.targets import resolve
 from absint.wire import from_arg
-from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, references
+from stagewire.expr import Expr, evaluator
+from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, leaves, references
 
 __all__ = ["Executor", "executor"]
 
@@ -21,7 +23,7 @@ Read = Callable[[Environment], Any]
 
 
 def executor(graph: Graph) -> Executor:
-    """A callable over the graph's inputs that returns its outputs as a tuple.
+    """A callable over the graph's inputs that returns its outputs as a tuple; sizes are read off the inputs.
 
     Values are dropped after their last use, so that no more memory is held than in eager. Given one list of the inputs
     instead, it empties the list, and drops those too.
@@ -31,13 +33,14 @@ def executor(graph: Graph) -> Executor:
     drops = _last_uses(graph, slots)
     outputs = [_reader(arg, slots) for arg in graph.outputs]
     count, width = len(slots), len(graph.inputs)
+    read_sizes = size_reader(graph.inputs)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        if len(inputs) == 1 and isinstance(inputs[0], list):
-            environment: Environment = [*inputs[0], *([None] * (count - width))]
-            inputs[0].clear()
-        else:
-            environment = [*inputs, *([None] * (count - width))]
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else inputs
+        sizes = None if read_sizes is None else read_sizes(given)
+        environment: Environment = [*given, *([None] * (count - width)), sizes]
+        if isinstance(given, list):
+            given.clear()
         for step, dead in zip(steps, drops, strict=True):
             step.run(environment)
             for slot in dead:
@@ -90,7 +93,10 @@ def _reader(arg: Arg, slots: dict[str, int]) -> Read:
         case Ref(name):
             slot = slots[name]
             return lambda environment: environment[slot]
-        case Tuple(items) | List(items) if next(references(arg), None) is not None:
+        case Expr():
+            size = evaluator(arg)
+            return lambda environment: size(environment[-1])
+        case Tuple(items) | List(items) if any(isinstance(leaf, (Ref, Expr)) for leaf in leaves(arg)):
             readers = [_reader(item, slots) for item in items]
             return lambda environment: [read(environment) for read in readers]
         case _:

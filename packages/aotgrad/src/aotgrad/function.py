@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from absint.symbolic import size_reader
 from aotgrad.executor import Executor
 from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, versions_of
-from stagewire.grad import Binding, Fresh, SavedInput, Tangent, ViewOf
-from stagewire.types import TensorType
+from stagewire.expr import Expr, evaluate
+from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf
+from stagewire.types import TensorType, contiguous_stride
 
 __all__ = ["Partial", "make_function", "visible_results"]
 
@@ -43,6 +45,7 @@ def make_function(
         "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
         "second_order": differentiable_gradients(binding, gradient, backward),
         "run_partial": partial,
+        "read_sizes": size_reader(binding.inputs),
         "random_states": random_states(binding.gradient_devices),
     }
     kept = kept_inputs(binding) if gradient is not None else ()
@@ -70,8 +73,8 @@ def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool) -> list
     visible = visible_results(binding)
     differentiable = {tangent.result for tangent in binding.tangents}
     closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
-    saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved]
-    lines = ["def forward(ctx, *inputs):"]
+    saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved if not isinstance(slot, SavedSize)]
+    lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {'read_sizes(inputs)' if binding.symbols else None}"]
     if draws:
         lines.append("    ctx.random = random_states()")
     lines += [
@@ -104,6 +107,8 @@ def _backward_lines(
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
         "    saved = ctx.saved_tensors",
     ]
+    if numbers := [slot.symbol for slot in binding.saved if isinstance(slot, SavedSize)]:
+        lines += ["    sizes = ctx.sizes", f"    saved = (*saved, {', '.join(f'sizes[{name!r}]' for name in numbers)})"]
     tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
     if len(tangents) > 1 and names["run_partial"] is not None:
         lines += _partial_lines(binding, tangents)
@@ -112,10 +117,11 @@ def _backward_lines(
     for tangent, name in zip(binding.tangents, tangents, strict=True):
         names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
-        lines += [
-            f"    if {name} is None or {name}.stride() != stride_{name}:",
-            f"        {name} = read_{name}({name})",
-        ]
+        differs = f"{name}.stride() != stride_{name}"
+        if _is_symbolic(tangent.type):
+            is_dense = tangent.type.stride == contiguous_stride(tangent.type.shape)
+            differs = f"not {name}.is_contiguous()" if is_dense else "True"
+        lines += [f"    if {name} is None or {differs}:", f"        {name} = read_{name}({name}, ctx.sizes)"]
     lines += [
         "    if is_grad_enabled():",
         f"        found = second_order(ctx, saved, ({''.join(f'{name}, ' for name in tangents)}))",
@@ -153,7 +159,7 @@ def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:
         f"        found = run_partial(({there}))",
         "        if found is not None:",
         f"            pairs = zip(({readers}), ({', '.join(tangents)}))",
-        "            given = [*saved, *[read(grad) for read, grad in pairs if grad is not None]]",
+        "            given = [*saved, *[read(grad, ctx.sizes) for read, grad in pairs if grad is not None]]",
         "            saved = pairs = None",
         "            ctx.maybe_clear_saved_tensors()",
         "            found = found(given)",
@@ -162,24 +168,27 @@ def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:
     return lines
 
 
-def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None], torch.Tensor]:
+def _is_symbolic(kind: TensorType) -> bool:
+    return any(isinstance(dim, Expr) for dim in (*kind.shape, *kind.stride))
+
+
+def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None, dict[str, int]], torch.Tensor]:
     """Makes what autograd hands over the tensor that the backward expects: zeros for none, the expected strides."""
     expected = tangent.type
-    stride = tuple(expected.stride)
+    is_symbolic = _is_symbolic(expected)
 
-    def read(given: torch.Tensor | None) -> torch.Tensor:
+    def read(given: torch.Tensor | None, sizes: dict[str, int]) -> torch.Tensor:
+        shape, stride = expected.shape, expected.stride
+        if is_symbolic:
+            shape, stride = (tuple([evaluate(dim, sizes) for dim in dims]) for dims in (shape, stride))
         if given is None:
-            return _zeros(expected)
+            dtype = getattr(torch, expected.dtype)
+            return torch.empty_strided(shape, stride, dtype=dtype, device=expected.device).zero_()
         if all(n == 1 or a == b for n, a, b in zip(given.shape, given.stride(), stride, strict=True)):
             return given
         return _restride(given, stride)
 
     return read
-
-
-def _zeros(kind: TensorType) -> torch.Tensor:
-    dtype = getattr(torch, kind.dtype)
-    return torch.empty_strided(kind.shape, kind.stride, dtype=dtype, device=kind.device).zero_()
 
 
 def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

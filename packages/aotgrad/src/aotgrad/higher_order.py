@@ -16,8 +16,9 @@ import torch
 
 from aotgrad.errors import BackwardFailed, DoubleBackward
 from aotgrad.executor import Executor
+from stagewire.expr import evaluate
 from stagewire.grad import Binding, SavedInput
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 __all__ = ["Program", "differentiable_gradients", "kept_inputs", "random_states", "versions_of"]
 
@@ -37,7 +38,7 @@ def kept_inputs(binding: Binding) -> tuple[int, ...]:
 
 def _overwritten(binding: Binding) -> tuple[int, ...]:
     hidden = [mutation.input for mutation in binding.mutations if not mutation.under_grad]
-    return tuple(number for number in hidden if binding.inputs[number].type.requires_grad)
+    return tuple(number for number in hidden if binding.inputs[number].requires_grad)
 
 
 def versions_of(inputs: tuple[torch.Tensor, ...]) -> list[int | None]:
@@ -115,14 +116,16 @@ def _input_reader(binding: Binding) -> Callable[[Any, tuple[Any, ...], tuple[boo
             _check_unchanged(ctx, binding)
         found = []
         for number, given in enumerate(binding.inputs):
-            if number in among:
+            if isinstance(given.type, ScalarType):
+                found.append(ctx.sizes[given.name])
+            elif number in among:
                 found.append(saved[among[number]])
             elif number in kept:
                 found.append(ctx.inputs[kept[number]])
             elif reads[number]:
                 raise DoubleBackward(f"the gradient's gradient depends on the input {given.name}, which was not kept")
             else:
-                found.append(_stand_in(given.type))
+                found.append(_stand_in(given.type, ctx.sizes))
         return found
 
     return read
@@ -137,10 +140,10 @@ def _check_unchanged(ctx: Any, binding: Binding) -> None:
             raise BackwardFailed(f"the input {binding.inputs[number].name} was modified in place after the forward")
 
 
-def _stand_in(kind: TensorType) -> torch.Tensor:
+def _stand_in(kind: TensorType, sizes: dict[str, int]) -> torch.Tensor:
     """A tensor of that type whose elements nobody reads."""
-    dtype = getattr(torch, kind.dtype)
-    return torch.empty_strided(kind.shape, kind.stride, dtype=dtype, device=kind.device)
+    shape, stride = ([evaluate(dim, sizes) for dim in dims] for dims in (kind.shape, kind.stride))
+    return torch.empty_strided(shape, stride, dtype=getattr(torch, kind.dtype), device=kind.device)
 
 
 class _Undifferentiable(torch.autograd.Function):

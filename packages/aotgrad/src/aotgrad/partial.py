@@ -12,7 +12,7 @@ from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.capture import Capture
 from stagewire.grad import Binding, BoundInput, Fresh, Grad, Literally
 from stagewire.graph import Arg, Graph, Node, Ref, Value
-from stagewire.types import TensorType
+from stagewire.types import ScalarType
 
 __all__ = ["is_linear", "partial_backward"]
 
@@ -52,7 +52,7 @@ def partial_backward(grad: Grad, arrived: tuple[bool, ...]) -> Grad | None:
     outputs = tuple(_output(arg, names, zeros) for arg in backward.outputs)
     inputs = tuple(value for value in backward.inputs if value.name not in missing)
     graph = Graph(inputs, tuple(nodes), outputs)
-    return Grad(binding=_binding(graph), forward=Graph(inputs, live_nodes(graph), outputs))
+    return Grad(binding=_binding(graph, grad.binding), forward=Graph(inputs, live_nodes(graph), outputs))
 
 
 def _other_operand(node: Node, zeros: set[str], values: dict[str, Value]) -> str | None:
@@ -71,7 +71,11 @@ def _output(arg: Arg, names: dict[str, str], zeros: set[str]) -> Arg:
     return None if name in zeros else Ref(name)
 
 
-def _binding(graph: Graph) -> Binding:
-    inputs = [BoundInput(value.name, value.type) for value in graph.inputs if isinstance(value.type, TensorType)]
+def _binding(graph: Graph, whole: Binding) -> Binding:
+    inputs = [_bound(value) for value in graph.inputs]
     outputs = [Fresh(number) if isinstance(arg, Ref) else Literally(None) for number, arg in enumerate(graph.outputs)]
-    return Binding(inputs=tuple(inputs), outputs=tuple(outputs))
+    return Binding(inputs=tuple(inputs), outputs=tuple(outputs), symbols=whole.symbols, facts=whole.facts)
+
+
+def _bound(value: Value) -> BoundInput:
+    return BoundInput(value.name, value.type, "symbol" if isinstance(value.type, ScalarType) else "tensor")

@@ -16,26 +16,33 @@ from typing import Literal
 
 import msgspec
 
-from stagewire.capture import InputRole, Symbol
+from stagewire.capture import InputRole, Relation, Symbol
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Graph
 from stagewire.tensors import Constant
-from stagewire.types import TensorType
+from stagewire.types import TensorType, ValueType
 
 
 class BoundInput(msgspec.Struct, frozen=True):
-    """One caller's tensor. `requires_grad` as at capture; `mutated` if the program writes into it.
+    """One caller's tensor, or (role "symbol") an int that is the size symbol `name`.
+
+    `requires_grad` as at capture; `mutated` if the program writes into it.
 
     `fixed_offset`: the graph is right for this storage offset only (it addresses the storage itself, by as_strided).
     `used`: False if no result, output or gradient depends on the values in it.
     """
 
     name: str
-    type: TensorType
+    type: ValueType
     role: InputRole = "tensor"
     mutated: bool = False
     fixed_offset: bool = False
     used: bool = True
+
+    @property
+    def requires_grad(self) -> bool:
+        """Did it require grad at capture."""
+        return isinstance(self.type, TensorType) and self.type.requires_grad
 
 
 class Fresh(msgspec.Struct, frozen=True, tag="fresh", tag_field="kind"):
@@ -102,7 +109,13 @@ class SavedResult(msgspec.Struct, frozen=True, tag="saved_result", tag_field="ki
     result: int
 
 
-Saved = SavedInput | SavedResult
+class SavedSize(msgspec.Struct, frozen=True, tag="saved_size", tag_field="kind"):
+    """The backward takes the value that the size symbol had in the forward, as an int; these come last."""
+
+    symbol: str
+
+
+Saved = SavedInput | SavedResult | SavedSize
 
 
 class Tangent(msgspec.Struct, frozen=True):
@@ -130,6 +143,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     # and the random stream as it stood on these devices.
     gradient_inputs: tuple[int, ...] = ()
     gradient_devices: tuple[str, ...] = ()
+    facts: tuple[Relation, ...] = ()  # conditions on the symbols that hold in every call
     joint: Graph | None = None  # earlier versions differentiated this graph again; nothing writes it any more
 
 

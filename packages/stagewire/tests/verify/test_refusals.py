@@ -160,6 +160,9 @@ REFUSALS = (
     Refusal("B7", "program", "    outputs {\n", "    joint {\n      return\n    }\n    outputs {\n", "takes 0 values"),
     Refusal("B8", "grad", "((0,),)", "((0,), (0,))", "2 entries for 1 results of the backward"),
     Refusal("B8", "grad", "((0,),)", "((1,),)", "there is no tangent number 1 of 1"),
+    Refusal("B9", "grad", "SavedInput(input=1)", 'SavedSize(symbol="s0")', "a saved value stands behind a saved size"),
+    Refusal("B9", "grad", "SavedResult(result=2)", 'SavedSize(symbol="s9")', "'s9' is no declared symbol"),
+    Refusal("B9", "grad", "SavedResult(result=2)", 'SavedSize(symbol="s0")', "the backward takes a tensor where 's0'"),
     Refusal("P1", "prim", "opset = 2", "opset = 0", "there is no opset 0"),
     # L: buffers and steps
     Refusal("L1", "loop", "%m: f32[8, 8] = extern", "%s: f32[8, 8] = extern", "the buffer 's' is declared twice"),

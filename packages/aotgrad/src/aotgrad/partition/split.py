@@ -13,11 +13,13 @@ from aotgrad.operands import operands
 from aotgrad.ops import is_random
 from aotgrad.partition.again import used_inputs, what_gradients_take
 from aotgrad.partition.needs import Needs, byte_size, needs_of
+from aotgrad.partition.symbols import unbound_symbols
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import copy_nodes
 from stagewire.expr import Dim
-from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult
+from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult, SavedSize
 from stagewire.graph import Graph, Node, Ref, Value, definitions
+from stagewire.types import ScalarType
 
 __all__ = ["Partition", "Partitioner", "split"]
 
@@ -50,8 +52,11 @@ def split(joint: Joint, partition: Partition) -> Grad:
     recomputed: list[Node] = []
     backward_nodes = _backward_nodes(joint, needs, frozenset(saved), recomputed)
     forward, slots = _forward(joint, needs, saved, values)
-    starts = tuple(values[name] for name in saved) + joint.tangent_values
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
+    sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, backward_nodes)
+    slots += tuple(SavedSize(name) for name in sizes)
+    numbers = tuple(Value(name, ScalarType("int")) for name in sizes)
+    starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values
     backward = Graph(starts, backward_nodes, ends)
     again, devices = what_gradients_take(joint, needs)
     return Grad(

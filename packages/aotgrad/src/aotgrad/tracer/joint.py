@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from absint import from_wire, to_wire
 from absint.functions import custom_functions
+from absint.meta import contiguous
 from absint.gradients import TARGET, gradients
 from aotgrad.errors import (
     BackwardFailed,
@@ -30,6 +31,7 @@ from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritt
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
+from aotgrad.tracer.sizes import SizesOf, facts_of
 from aotgrad.tracer.stand_ins import (
     Row,
     gradients_of_their_own,
@@ -39,11 +41,11 @@ from aotgrad.tracer.stand_ins import (
     row_calls,
 )
 from aotgrad.tracer.values import DATA, Memory, Traced
-from stagewire.capture import Capture, GlobalState, Input, Symbol, TensorIs
+from stagewire.capture import Capture, GlobalState, Input, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.tensors import Constant
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 __all__ = ["trace"]
 
@@ -54,7 +56,8 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
     The backward is traced when grad mode was on at capture, some input requires grad and some result depends on it
     differentiably; `training=False` never traces it. gradient_order: of which program, see `tracer.gradient`.
     """
-    mode = TraceMode()
+    sizes = SizesOf(capture)
+    mode = TraceMode(symbolic=bool(capture.symbols))
     with _quiet_collector(), ExitStack() as stack:
         stack.callback(mode.release)
         # The frame that is compiled may stand in any of these; the trace follows the capture instead.
@@ -66,7 +69,7 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
         if recurrent:  # without grad mode too one trace at a time: the other kind flips the switch that this one reads
             stack.enter_context(_without_onednn() if training and capture.state.grad_enabled else _ONEDNN)
         stack.enter_context(mode)
-        return _trace(mode, capture, training, gradient_order)
+        return _trace(mode, capture, sizes, training, gradient_order)
 
 
 @contextmanager
@@ -97,9 +100,9 @@ def _without_onednn() -> Iterator[None]:
 _ONEDNN = threading.RLock()
 
 
-def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: int) -> Joint:
+def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int) -> Joint:
     mode.keeps_statistics = gradient_order == 0
-    inputs = [_placeholder(mode, capture, index, training) for index in range(len(capture.inputs))]
+    inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
     rows: list[Row] = []
     aliases: list[Memory] = []
@@ -112,13 +115,13 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
         mode.home = home_of(node)
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        functions = custom_functions(capture.functions)
+        functions = custom_functions(capture.functions, sizes)
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
         known = {DATA: mode.data, TARGET: _kept_gradients, ATTENTION: attention_call}
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}
-        outputs = replay(capture, given_tensors, on_node, instead, values)
+        outputs = replay(capture, given_tensors, on_node, instead, values, sizes)
     starts.append(len(recorder.nodes))
     checkpoints = {
         value.name: number
@@ -143,7 +146,8 @@ def _trace(mode: TraceMode, capture: Capture, training: bool, gradient_order: in
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    joint = _joint(mode, capture.symbols, inputs, plan, tangents, gradients, checkpoints)
+    sizes.refuse_assumptions()
+    joint = _joint(mode, capture, inputs, plan, tangents, gradients, checkpoints)
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -181,12 +185,14 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _placeholder(mode: TraceMode, capture: Capture, index: int, training: bool) -> Placeholder:
+def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, training: bool) -> Placeholder:
     given = capture.inputs[index]
     wire = given.value.type
+    if isinstance(wire, ScalarType) and given.role == "symbol":
+        return _number(mode, BoundInput(given.value.name, wire, given.role), index)
     if not isinstance(wire, TensorType):
         raise BadCapture(f"input {given.value.name} is no tensor")
-    meta = from_wire(wire)
+    meta = from_wire(wire, sizes)
     value = mode.recorder.define(given.value.name, meta)
     memory = Memory(meta, value, input=index)
     mode.memories.append(memory)
@@ -197,6 +203,15 @@ def _placeholder(mode: TraceMode, capture: Capture, index: int, training: bool) 
     if not requires_grad or _is_leaf(capture, given):
         return Placeholder(bound, leaf, leaf, leaf.grad_fn, requires_grad)
     return _not_a_leaf(mode, bound, leaf, memory)
+
+
+def _number(mode: TraceMode, bound: BoundInput, index: int) -> Placeholder:
+    """An int of the caller's: calls name it in size expressions, so that nothing reads the tensor in its place."""
+    meta = contiguous((), torch.int64)
+    memory = Memory(meta, mode.recorder.define(bound.name, meta), input=index)
+    leaf = Traced(meta, memory)
+    leaf.value, leaf.generation = memory.value, 0
+    return Placeholder(bound, leaf, leaf, None, False)
 
 
 def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced, memory: Memory) -> Placeholder:
@@ -221,7 +236,7 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan, tra
     """What the program does to its inputs or outputs that no binding can do afterwards."""
     for given in inputs:
         name, leaf = given.bound.name, given.leaf
-        if leaf.requires_grad and leaf.is_leaf and not given.bound.type.requires_grad:
+        if leaf.requires_grad and leaf.is_leaf and not given.bound.requires_grad:
             raise MetadataMutation(f"the program makes the input {name} require grad")
         if given.started and not (leaf.requires_grad and given.tensor.requires_grad):
             raise MetadataMutation(f"the program detaches the input {name} in place")
@@ -237,7 +252,7 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan, tra
 
 def _joint(
     mode: TraceMode,
-    symbols: tuple[Symbol, ...],
+    capture: Capture,
     inputs: list[Placeholder],
     plan: Plan,
     tangents: dict[int, Ref],
@@ -257,7 +272,8 @@ def _joint(
         outputs=tuple(plan.outputs),
         mutations=tuple(plan.mutations),
         tangents=tuple(Tangent(number, to_wire(metas[ref.name])) for number, ref in tangents.items()),
-        symbols=symbols,
+        symbols=capture.symbols,
+        facts=facts_of(capture),
         constants=tuple(BoundConstant(name, _constant(tensor)) for name, tensor in mode.constants.items()),
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants

@@ -45,14 +45,14 @@ class TraceMode(AbstractMode):
     of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm. counts_writes:
     False while an op writes without moving the version counter. home: the device that "cpu" stands for in an argument:
     to C++ abstract tensors are on the CPU, wherever they are, and its own code makes tensors "on the same device".
-    attentions: fused ones, by the name of their log-sum-exp.
+    attentions: fused ones, by the name of their log-sum-exp. symbolic: whether sizes may be symbolic.
     """
 
     tensor_class = Traced
 
-    def __init__(self) -> None:
+    def __init__(self, *, symbolic: bool = False) -> None:
         super().__init__()
-        self.recorder = Recorder()
+        self.recorder = Recorder(symbolic=symbolic)
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
         self.fixed_inputs: set[int] = set()
@@ -90,6 +90,8 @@ class TraceMode(AbstractMode):
             return self._retyping
         if record.writes:
             return self._writer
+        if record.is_view and self.recorder.symbolic:
+            return self._symbolic_view
         return self._view if record.is_view else self._plain
 
     def _composite(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -136,7 +138,8 @@ class TraceMode(AbstractMode):
 
     def _unsafe_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A view of a tensor that nobody else holds: fresh to autograd, a view in the document."""
-        source = self._abstract(args[0])
+        args, kwargs = self._abstract_all(args, kwargs)
+        source = args[0]
         after = self._rule(record, (source.meta, *args[1:]), kwargs)
         func, rest = normalize_view(record.func, args[1:], after)
         return self.fresh(self.recorder.record(str(func), (self.content(source), *rest), {}, after), after)
@@ -232,6 +235,10 @@ class TraceMode(AbstractMode):
         tensor.value = value
         tensor.generation = memory.generation
         return tensor
+
+    def _symbolic_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A view whose sizes may come as C++ hands them out."""
+        return self._view(record, *self._abstract_all(args, kwargs))
 
     def _view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         source = self._abstract(args[0])

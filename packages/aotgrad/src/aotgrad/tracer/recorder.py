@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from absint import Meta, to_wire
+from absint.symbolic import dim_of
 from absint.wire import to_arg
 from aotgrad.errors import UnwirableValue
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
@@ -25,10 +26,11 @@ _ATOMS = frozenset((Ref, int, bool, type(None), str))
 class Recorder:
     """Appends nodes in SSA form. `phase` and `line` go onto every node recorded while they stand.
 
-    metas: type of every value by name.
+    metas: type of every value by name. symbolic: whether sizes may be symbolic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, symbolic: bool = False) -> None:
+        self.symbolic = symbolic
         self.nodes: list[Node] = []
         self.metas: dict[str, Meta] = {}
         self.phase: Phase = "forward"
@@ -72,7 +74,11 @@ class Recorder:
             name = self.fresh_name(stem)
             self.metas[name] = types
             dtype, device = self._names_of(types)
-            wire = TensorType(dtype, types.shape, types.stride, types.storage_offset, device)
+            if self.symbolic:
+                shape, stride = tuple(map(dim_of, types.shape)), tuple(map(dim_of, types.stride))
+                wire = TensorType(dtype, shape, stride, dim_of(types.storage_offset), device)
+            else:
+                wire = TensorType(dtype, types.shape, types.stride, types.storage_offset, device)
             results.append(Value(name, wire))
             return Ref(name)
         if isinstance(types, (tuple, list)):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from absint.functions import Functions, custom_functions, function_of, tensor_leaves
+from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, tensor_leaves
+from absint.symbolic import bind_sizes
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
 from aotgrad.tracer.masks import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
+from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Node, Ref
 
 __all__ = ["replay", "tensor_leaves"]
@@ -37,18 +40,23 @@ def replay(
     on_node: Callable[[Node], None],
     instead: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     values: dict[str, Any] | None = None,
+    size_of: SizeOf | None = None,
 ) -> tuple[Any, ...]:
     """The outputs of the captured graph on `inputs`; `on_node` hears of each call before it is made.
 
     Works on abstract tensors under a mode, and on real ones (it is then the meaning of the Capture). `instead` has
-    functions to call for some targets. values: takes what every name of the graph stands for.
+    functions to call for some targets. values: takes what every name of the graph stands for. size_of: the values of
+    size expressions, read off the inputs by default.
     """
-    graph, functions = capture.graph, custom_functions(capture.functions)
+    graph = capture.graph
+    if size_of is None:
+        size_of = partial(evaluate, values=bind_sizes(graph.inputs, inputs)) if capture.symbols else no_symbols
+    functions = custom_functions(capture.functions, size_of)
     values = {} if values is None else values
     values.update({value.name: given for value, given in zip(graph.inputs, inputs, strict=True)})
 
-    def value_of(ref: Ref) -> Any:
-        return values[ref.name]
+    def value_of(leaf: Ref | Expr) -> Any:
+        return values[leaf.name] if type(leaf) is Ref else size_of(leaf)
 
     for node in graph.nodes:
         on_node(node)
@@ -64,7 +72,7 @@ def replay(
 
 
 def _call(
-    node: Node, value_of: Callable[[Ref], Any], functions: Functions, instead: Mapping[str, Callable[..., Any]]
+    node: Node, value_of: Callable[[Any], Any], functions: Functions, instead: Mapping[str, Callable[..., Any]]
 ) -> Any:
     if node.target in _OBJECT_CALLS and node.target not in instead:
         raise NoGraphForm(f"{node.target} changes a tensor object", where=_place(node))

@@ -28,8 +28,8 @@ Call = tuple[OpOverload, tuple[Any, ...]]
 
 def _split(meta: Meta, size: int, dim: int = 0) -> list[Call]:
     extent = meta.shape[dim]
-    count = max((extent + size - 1) // size, 1) if size else 1
-    return _slices(dim, [min(size, extent - i * size) for i in range(count)])
+    count = int(max((extent + size - 1) // size, 1)) if size else 1
+    return _slices(dim, [size] * (count - 1) + [extent - (count - 1) * size])
 
 
 def _split_with_sizes(meta: Meta, sizes: list[int], dim: int = 0) -> list[Call]:

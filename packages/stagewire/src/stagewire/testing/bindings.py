@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from stagewire.capture import Symbol
+from stagewire.capture import Relation, Symbol
+from stagewire.expr import symbol
 from stagewire.grad import (
     Binding,
     BoundConstant,
@@ -22,12 +23,13 @@ from stagewire.grad import (
     Saved,
     SavedInput,
     SavedResult,
+    SavedSize,
     Tangent,
     ViewOf,
 )
 from stagewire.tensors import Constant
 from stagewire.testing.basics import Names, args, symbol_tables, tensor_types
-from stagewire.types import ITEM_SIZE, DType, TensorType, ValueType, contiguous
+from stagewire.types import ITEM_SIZE, DType, ScalarType, TensorType, ValueType, contiguous
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +78,15 @@ def interfaces(draw: st.DrawFn, dtypes: st.SearchStrategy[DType] | None = None) 
 
 @st.composite
 def bindings(
-    draw: st.DrawFn, interface: Interface, results: Sequence[ValueType | None], trains: bool, joint: bool = False
+    draw: st.DrawFn,
+    interface: Interface,
+    results: Sequence[ValueType | None],
+    trains: bool,
+    joint: bool = False,
+    sizes: bool = False,
 ) -> Binding:
-    """A binding over a forward that returns `results`; saved values and tangents only where it `trains`.
+    """A binding over a forward that returns `results`; saved values (with `sizes`, ints too) and tangents only where
+    it `trains`.
 
     `input_gradients` and `gradient_tangents` are empty: `with_gradients` adds them once the backward is known.
     """
@@ -98,9 +106,10 @@ def bindings(
         inputs=inputs,
         outputs=tuple(draw(st.lists(_outputs(interface, tensors), max_size=3))),
         mutations=tuple(mutations),
-        saved=_saved(draw, interface, tensors) if trains else (),
+        saved=(*_saved(draw, interface, tensors), *_saved_sizes(draw, interface, sizes)) if trains else (),
         tangents=_tangents(draw, results, tensors) if trains else (),
         symbols=interface.symbols,
+        facts=tuple(draw(st.lists(_facts(interface.names), max_size=1))) if interface.names else (),
         constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
         joint_saved=_joint_saved(draw, tensors) if joint and tensors else (),
         gradient_inputs=tuple(range(len(inputs))) if trains else (),
@@ -144,6 +153,17 @@ def _saved(draw: st.DrawFn, interface: Interface, tensors: list[int]) -> tuple[S
     return tuple(draw(st.lists(st.one_of(choices), max_size=2))) if choices else ()
 
 
+def _saved_sizes(draw: st.DrawFn, interface: Interface, sizes: bool) -> tuple[Saved, ...]:
+    if not sizes or not interface.names:
+        return ()
+    return tuple(SavedSize(name) for name in draw(st.lists(st.sampled_from(interface.names), max_size=1)))
+
+
+def _facts(names: Sequence[str]) -> st.SearchStrategy[Relation]:
+    left = st.sampled_from(names).map(lambda name: symbol(name) % 8)
+    return st.builds(Relation, left, st.just("=="), st.integers(0, 7))
+
+
 _COUNTS = st.integers(0, 3)
 _RARELY = st.sampled_from([False, False, False, True])
 
@@ -163,10 +183,13 @@ def _tangents(draw: st.DrawFn, results: Sequence[ValueType | None], tensors: lis
 
 def backward_types(
     binding: Binding, interface: Interface, results: Sequence[ValueType | None]
-) -> tuple[TensorType, ...]:
+) -> tuple[ValueType, ...]:
     """The types of the backward's arguments: saved values, then tangents."""
-    found: list[TensorType] = []
+    found: list[ValueType] = []
     for saved in binding.saved:
+        if isinstance(saved, SavedSize):
+            found.append(ScalarType("int"))
+            continue
         kind = interface.types[saved.input] if isinstance(saved, SavedInput) else results[saved.result]
         assert isinstance(kind, TensorType)
         found.append(kind)

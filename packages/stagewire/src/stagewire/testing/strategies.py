@@ -70,13 +70,14 @@ def _directions(
     body: Callable[[Sequence[ValueType], Sequence[str], Any], st.SearchStrategy[Any]],
     results: Callable[[Any], tuple[ValueType | None, ...]],
     joint: bool = False,
+    sizes: bool = False,
 ) -> _Directions:
     """An interface, a forward, a binding, and (one time in two) a backward that fits it."""
     interface = draw(interfaces(loop_strategies.loop_dtypes))
     trains = draw(st.booleans())
     forward = draw(body(interface.types, interface.names, "forward"))
     found = results(forward)
-    binding = draw(bindings(interface, found, trains, joint))
+    binding = draw(bindings(interface, found, trains, joint, sizes))
     backward = None
     if trains:
         backward = draw(body(backward_types(binding, interface, found), interface.names, "backward"))
@@ -92,7 +93,7 @@ def _graph_body(vocabulary: Vocabulary) -> Callable[..., st.SearchStrategy[Any]]
 def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
     """A `Grad`; with a joint graph in some of those that train."""
     joint = draw(st.booleans())
-    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, joint)
+    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, joint, sizes=True)
     graph = None
     if joint and found.backward is not None:
         saved = tuple(found.backward_results[number] for number in found.binding.joint_saved)
@@ -108,7 +109,7 @@ def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
 @st.composite
 def prims(draw: st.DrawFn, vocabulary: Vocabulary = PRIMS) -> Prim:
     """A `Prim`."""
-    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types)
+    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, sizes=True)
     opset = draw(st.integers(1, 3))
     return Prim(binding=found.binding, forward=found.forward, backward=found.backward, opset=opset)
 

@@ -1,4 +1,4 @@
-"""B1 to B8: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
+"""B1 to B9: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -8,6 +8,7 @@ B5 input_gradients is empty or has one entry an input; entries name results of t
 B6 an input is mutated at most once, and then marked so
 B7 a joint graph takes the inputs, the constants, joint_saved and the tangents
 B8 gradient_tangents is empty or has one entry a result of the backward; entries name tangents
+B9 saved sizes are declared symbols and stand behind all other saved values; the backward takes them as ints
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, ViewOf
+from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, SavedResult, SavedSize, ViewOf
 from stagewire.graph import Graph
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
@@ -130,10 +131,11 @@ def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
         yield from _in_range("result", mutation.result, results, (*path, "mutations", position))
     for position, saved in enumerate(binding.saved):
         where = (*path, "saved", position)
-        if isinstance(saved, SavedInput):
-            yield from _in_range("input", saved.input, arguments, where)
-        else:
-            yield from _in_range("result", saved.result, results, where)
+        match saved:
+            case SavedInput(number):
+                yield from _in_range("input", number, arguments, where)
+            case SavedResult(number):
+                yield from _in_range("result", number, results, where)
     for position, tangent in enumerate(binding.tangents):
         yield from _in_range("result", tangent.result, results, (*path, "tangents", position))
     for position, number in enumerate(binding.gradient_inputs):
@@ -153,7 +155,10 @@ def _check_forward(binding: Binding, forward: Direction) -> Faults:
         message = f"the forward takes {len(forward.inputs)} values, the binding gives {expected}"
         yield Fault("B3", message, (forward.name,))
     for position, (item, found) in enumerate(zip(binding.inputs, forward.inputs, strict=False)):
-        if isinstance(found, TensorType) and (found.dtype, found.shape) != (item.type.dtype, item.type.shape):
+        kind = item.type
+        if isinstance(found, TensorType) and (
+            not isinstance(kind, TensorType) or (found.dtype, found.shape) != (kind.dtype, kind.shape)
+        ):
             yield Fault("B3", f"{item.name} is {item.type}, the forward takes {found}", ("binding", "inputs", position))
 
 
@@ -184,6 +189,22 @@ def _check_backward(binding: Binding, backward: Direction | None, path: Path) ->
             message = f"there is no gradient number {number} of {backward.results}"
             yield Fault("B5", message, (*path, "input_gradients"))
     yield from _check_gradient_tangents(binding, backward.results, path)
+    yield from _check_saved_sizes(binding, backward, path)
+
+
+def _check_saved_sizes(binding: Binding, backward: Direction, path: Path) -> Faults:
+    """B9."""
+    symbols = symbols_of_binding(binding)
+    for position, saved in enumerate(binding.saved):
+        where = (*path, "saved", position)
+        if not isinstance(saved, SavedSize):
+            if position and isinstance(binding.saved[position - 1], SavedSize):
+                yield Fault("B9", "a saved value stands behind a saved size", where)
+            continue
+        if saved.symbol not in symbols:
+            yield Fault("B9", f"{saved.symbol!r} is no declared symbol", where)
+        if position < len(backward.inputs) and isinstance(backward.inputs[position], TensorType):
+            yield Fault("B9", f"the backward takes a tensor where {saved.symbol!r} is saved", where)
 
 
 def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faults:
