@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from absint import from_wire, to_wire
 from absint.functions import custom_functions
-from absint.meta import contiguous
 from absint.gradients import TARGET, gradients
+from absint.meta import contiguous
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
