@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,7 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     parser.add_argument("--quick", action="store_true", help="torch.compile, which is slow to start, on a few cases")
     parser.add_argument("--no-peer", action="store_true", help="without torch.compile")
     parser.add_argument("--no-cold", action="store_true", help="steady speed alone: no first calls, no memory")
+    parser.add_argument("--caches", type=Path, help="keep the engines' caches here: a case measured again starts warm")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rows", type=Path, help="keep rows in this file (JSON), along with those of earlier runs")
@@ -65,7 +68,12 @@ def measure(case: Case, peer: bool, given: argparse.Namespace, hook: Path) -> di
     """A row: every engine alone with empty caches, then all together; an engine that fails is left out and named."""
     engines = [engine for engine in ENGINES if peer or engine != "torch.compile"]
     row: dict[str, Any] = {"name": case.name, "engines": {}, "failures": {}}
-    with tempfile.TemporaryDirectory() as caches:
+    with contextlib.ExitStack() as stack:
+        if given.caches is None:
+            caches = stack.enter_context(tempfile.TemporaryDirectory())
+        else:
+            caches = str(given.caches.resolve() / re.sub(r"\W+", "_", case.name))
+            os.makedirs(caches, exist_ok=True)
         for engine in [] if given.no_cold else list(engines):
             found = _process(case, [engine, "alone"], given, caches, hook)
             if "failure" in found:

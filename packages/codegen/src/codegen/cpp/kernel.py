@@ -11,7 +11,7 @@ from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, extent, is_ordered, is_turned, lane_of, make_plan
 from codegen.cpp.positions import split_positions
-from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, reducer
+from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.simplify import simplify_axes
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
@@ -274,20 +274,70 @@ class _Writer:
         self._points(section, {}, "", level, BEFORE)
         if shared and section.axes and not ordered:
             self.share(1, _clauses(reducers, f"[:{self.plan.tile}]"))
-        for axis in section.axes:
-            self.loop(axis)
+        subscript = f"[{name} - {name}c]"
+        position, length = partial_block(section.axes)
+        blocks = length > 0 and any(recipe.partial for _, recipe in reducers)
+        narrow = [(s, _partial(recipe)) for s, recipe in reducers] if blocks else reducers
+        inside = self._column_loops(section, reducers, narrow, position, length)
         self._points(section, {}, "", level, BETWEEN)
-        if self.plan.vector:
-            self.pragma("simd")
-        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
-        self._points(section, dict(reducers), f"[{name} - {name}c]", level, INSIDE)
-        for value, position in kept.items():
-            self.line(f"k_{number}_{position}[{name} - {name}c] = {self.scope.values[value]};")
-        self.close(1 + len(section.axes))
+        self._lanes(lane)
+        self._points(section, dict(narrow), subscript, level, INSIDE)
+        for value, place in kept.items():
+            self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")
+        self.close(1 + inside)
+        if narrow is not reducers:
+            self._fold(reducers, narrow)
+        self.close(len(section.axes) + (narrow is not reducers) - inside)
         self.scope.values = outer_scope
         for value, position in kept.items():
             self.scope.values[value] = f"k_{number}_{position}[{name} - {name}c]"
         self._column_results(section, reducers, f"[{name} - {name}c]")
+
+    def _column_loops(
+        self,
+        section: Section,
+        reducers: list[tuple[Reduce, Reducer]],
+        narrow: list[tuple[Reduce, Reducer]],
+        position: int,
+        length: int,
+    ) -> int:
+        """Open the loops over the axes of a section; returns how many lie within a block.
+
+        With partial sums, the axis at `position` runs in blocks of `length`, each with sums of its own (`narrow`).
+        """
+        if narrow is reducers:
+            for axis in section.axes:
+                self.loop(axis)
+            return len(section.axes)
+        for axis in section.axes[:position]:
+            self.loop(axis)
+        axis = section.axes[position]
+        name, size = self.scope.axes[axis.name], self.scope.dim(axis.size)
+        self.open(f"for (i64 {name}c = 0; {name}c < {size}; {name}c += {length})")
+        self.line(f"const i64 {name}e = {name}c + {length} < {size} ? {name}c + {length} : {size};")
+        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
+            if part is not recipe:
+                (one,) = part.accumulators
+                self.line(f"{one.type} {one.name}[{self.plan.tile}];")
+                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {one.name}[j] = {one.start};")
+        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
+        for inner in section.axes[position + 1 :]:
+            self.loop(inner)
+        return len(section.axes) - position
+
+    def _fold(self, reducers: list[tuple[Reduce, Reducer]], narrow: list[tuple[Reduce, Reducer]]) -> None:
+        """Add the sums of a block to those of the whole."""
+        for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
+            if part is not recipe:
+                whole, one = recipe.accumulators[0].name, part.accumulators[0].name
+                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {whole}[j] += {one}[j];")
+
+    def _lanes(self, lane: Axis) -> None:
+        """Open the loop over the lanes of a tile."""
+        name = self.scope.axes[lane.name]
+        if self.plan.vector:
+            self.pragma("simd")
+        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
 
     def _column_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]], lane: str) -> None:
         count = self._count_text(section)
@@ -381,7 +431,7 @@ def _partial(recipe: Reducer) -> Reducer:
         return recipe
     (whole,) = recipe.accumulators
     part = Accumulator(f"{whole.name}_p", recipe.partial, whole.start, whole.operator)
-    return Reducer((part,), f"{part.name} {whole.operator}= {{x}};", ())
+    return Reducer((part,), f"{part.name}{{j}} {whole.operator}= {{x}};", ())
 
 
 def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:

@@ -1,7 +1,8 @@
 """How each reduction accumulates: declarations, the update at a point, the pragma clause, the results.
 
 float32 sums and products accumulate in float64, which makes the order of summation irrelevant at float32 precision;
-along a row, a chunk of PARTIAL points is summed in float32 lanes first, and these sums in float64. Variance of float32
+along a row, a chunk of PARTIAL points is summed in float32 lanes first, along columns a block of PARTIAL_ROWS points,
+and these sums in float64. Variance of float32
 data is sum and sum of squares, both in float64 (a float32 square is exact there); float64 data takes Welford's
 recurrence. The extremum of floats is that of the numbers, beside a flag for nan: one instruction each, where an
 extremum that passes nan on is a chain of three.
@@ -9,15 +10,38 @@ extremum that passes nan on is a chain of three.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from codegen.cpp.literals import literal
 from codegen.cpp.types import c_type, is_floating
 from codegen.errors import MalformedLoop
-from stagewire.loop import Reduce
+from stagewire.loop import Axis, Reduce
 
 PARTIAL = 1024
 """Most points along a lane that are summed in the operand's own precision: 64 additions in each of 16 lanes."""
+
+PARTIAL_ROWS = 64
+"""Most points that each lane of a column plan sums in the operand's own precision: as many as above."""
+
+
+def partial_block(axes: Sequence[Axis]) -> tuple[int, int]:
+    """(position, length): the axis of a column plan's section that runs in blocks, so that each lane sums at most
+    PARTIAL_ROWS points (and at least a quarter of that) in a block. Length 0: too few points for blocks.
+
+    >>> partial_block((Axis("a", 512),)), partial_block((Axis("a", 100), Axis("b", 9))), partial_block((Axis("a", 8),))
+    ((0, 64), (0, 7), (0, 0))
+    """
+    inner = 1
+    for position in reversed(range(len(axes))):
+        size = axes[position].size
+        length = PARTIAL_ROWS // inner
+        if not isinstance(size, int) or size > length:
+            if length * inner * 4 >= PARTIAL_ROWS:
+                return position, length
+            return position + 1, axes[position + 1].size  # type: ignore[return-value]
+        inner *= max(size, 1)
+    return (0, axes[0].size) if inner * 4 >= PARTIAL_ROWS else (0, 0)  # type: ignore[return-value]
 
 
 class Accumulator(NamedTuple):
