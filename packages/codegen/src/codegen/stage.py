@@ -10,7 +10,7 @@ from codegen.errors import MalformedLoop, UnknownTarget
 from codegen.wrapper import write_instructions
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +67,9 @@ def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:
     return "triton" if any(buffer.type.device.startswith("cuda") for buffer in buffers) else "cpp"
 
 
-def _input_types(graph: LoopGraph) -> tuple[TensorType, ...]:
-    types = {buffer.name: buffer.type for buffer in graph.buffers}
+def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
+    types: dict[str, TensorType | ScalarType] = {buffer.name: buffer.type for buffer in graph.buffers}
+    types |= dict.fromkeys(graph.symbols, ScalarType("int"))
     missing = [name for name in graph.inputs if name not in types]
     if missing:
         raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")

@@ -43,6 +43,8 @@ def write_kernel(
     writer = _Writer(Scope(kernel, buffers), kernel, plan)
     lines = writer.write()
     scope = writer.scope
+    if plan.threads != "none" and plan.work != 0:
+        lines.insert(0, f"  if ({scope.dim(plan.work)} < {threshold}) threads = 1;")
     head = [f"  {line}" for line in _pointers(scope, aliased)]
     if scope.reports:
         head.append("  i32 bad = 0;")
@@ -263,7 +265,8 @@ class _Writer:
         for _, recipe in reducers:
             for a in recipe.accumulators:
                 self.line(f"{a.type} {a.name}[{self.plan.tile}];")
-                self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {a.name}[j] = {a.start};")
+                length = self.plan.tile if isinstance(lane.size, int) else f"{name}e - {name}c"
+                self.line(f"for (i64 j = 0; j < {length}; j++) {a.name}[j] = {a.start};")
         kept = self._kept(number, section)
         for value in kept:
             self.line(f"{c_type(self._dtype_of(section, value)).local} k_{number}_{kept[value]}[{self.plan.tile}];")
@@ -375,6 +378,8 @@ class _Writer:
         self, section: Section, recipes: Mapping[Reduce, Reducer], lane: str, level: Sequence[int], wanted: int
     ) -> None:
         """The statements of one level."""
+        unsure = [axis for axis in section.axes if not isinstance(axis.size, int)] if wanted != INSIDE else []
+        self.scope.guard = " && ".join(f"{self.scope.dim(axis.size)} > 0" for axis in unsure)
         for statement in (s for s, at in zip(section.statements, level, strict=True) if at == wanted):
             if not isinstance(statement, Reduce):
                 self._put(statement)
@@ -382,6 +387,7 @@ class _Writer:
                 self._single(statement)
             else:
                 self._accumulate(section, statement, recipes[statement], lane)
+        self.scope.guard = ""
 
     def _put(self, statement: object) -> None:
         for text in write_statement(self.scope, statement):  # type: ignore[arg-type]

@@ -7,14 +7,18 @@ column plan  lanes run along an outer axis, a tile of outer points is handled to
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from codegen.cpp.indexing import coefficient, has_value, mentions
-from stagewire.expr import Dim
+from stagewire.expr import Dim, evaluate, symbols_of
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.types import numel
 
-UNKNOWN_SIZE = 1024
-"""What a symbolic size counts as when plans are compared."""
+TYPICAL = 64
+"""What a size symbol counts as when plans are compared."""
+LONGEST_TILE = 4096
+"""The tile along an axis of unknown length, where no array has its size."""
 
 COSTLY = frozenset(
     """
@@ -31,6 +35,7 @@ class Plan(NamedTuple):
     `threads`: what is shared out: the outer points, the first inner axis of each section, or nothing.
     `exclusive`: the threads must split the lane axis alone (accumulating stores collide along the other axes).
     `vector`: whether points next to each other may be handled at once.
+    `work`: where sizes are symbolic, the rough count of operations below a threshold of which one thread does all.
     """
 
     lane: Axis | None
@@ -39,11 +44,13 @@ class Plan(NamedTuple):
     crossed: Axis | None = None
     exclusive: bool = False
     vector: bool = True
+    work: Dim = 0
 
 
+@lru_cache(maxsize=4096)
 def extent(size: Dim) -> int:
-    """A number for a size; symbolic ones count as UNKNOWN_SIZE."""
-    return size if isinstance(size, int) else UNKNOWN_SIZE
+    """A number for a size; each symbol counts as TYPICAL."""
+    return size if isinstance(size, int) else evaluate(size, dict.fromkeys(symbols_of(size), TYPICAL))
 
 
 def points(axes: tuple[Axis, ...]) -> int:
@@ -55,7 +62,17 @@ def points(axes: tuple[Axis, ...]) -> int:
 
 
 def make_plan(kernel: Kernel, threshold: int) -> Plan:
-    """Choose by estimated cost of the accesses; `threshold` is the work below which one thread does all."""
+    """Choose by estimated cost of the accesses; `threshold` is the work below which one thread does all.
+
+    Where sizes are symbolic, that is left to the run: the plan shares out what could be shared out.
+    """
+    work = total_work(kernel)
+    if isinstance(work, int):
+        return _plan(kernel, threshold)
+    return _plan(kernel, 0)._replace(work=work)
+
+
+def _plan(kernel: Kernel, threshold: int) -> Plan:
     if any(isinstance(s, Store) and s.mode == "atomic_add" for section in kernel.sections for s in section.statements):
         return _scatter_plan(kernel, threshold)
     candidates = sorted((_column_cost(kernel, axis), -number) for number, axis in enumerate(kernel.axes))
@@ -70,7 +87,7 @@ def _row_plan(kernel: Kernel, threshold: int) -> Plan:
     outer = points(kernel.axes)
     if inner * outer < threshold:
         return Plan(None, 1, "none")
-    if outer >= 4 or inner < threshold:
+    if outer >= 4 or inner < threshold or not all(isinstance(axis.size, int) for axis in kernel.axes):
         return Plan(None, 1, "outer" if outer > 1 else "none")
     return Plan(None, 1, "inner")
 
@@ -82,11 +99,13 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     total = inner * others * size
     if len(kernel.sections) == 1 and not kernel.sections[0].axes:
         crossed = _crossed_axis(kernel, lane)
-        tile = 64 if crossed is not None else _pointwise_tile(size, others)
+        plain = _pointwise_tile(size, others) if isinstance(lane.size, int) else LONGEST_TILE
+        tile = 64 if crossed is not None else plain
         return Plan(lane, tile, "outer" if total >= threshold else "none", crossed)
     for tile in (256, 128, 64, 32):
         if others * -(-size // tile) >= 8 or total < threshold:
-            return Plan(lane, min(tile, -(-size // 16) * 16), "outer" if total >= threshold else "none")
+            shortest = -(-size // 16) * 16 if isinstance(lane.size, int) else tile
+            return Plan(lane, min(tile, shortest), "outer" if total >= threshold else "none")
     longest = max(points(s.axes) for s in kernel.sections)
     if longest < 256:
         return Plan(lane, 32, "outer")
@@ -204,6 +223,14 @@ def is_turned(load: Load, crossed: Axis, lane: Axis) -> bool:
     step = coefficient(load.index, lane.name)
     plain = load.mask is None and not has_value(load.index)
     return plain and coefficient(load.index, crossed.name) == 1 and isinstance(step, int) and step not in (0, 1)
+
+
+def total_work(kernel: Kernel) -> Dim:
+    """A rough count of scalar operations."""
+    inner: Dim = 0
+    for section in kernel.sections:
+        inner = inner + numel(tuple(axis.size for axis in section.axes)) * _work(section)
+    return numel(tuple(axis.size for axis in kernel.axes)) * inner
 
 
 def _work(section: Section) -> int:

@@ -26,10 +26,11 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.types import DType
+from stagewire.types import DType, numel
 
 WHICH = {"argmax": "max", "argmin": "min"}
-BEYOND = 2**31 - 1
+BEYOND = {"int32": 2**31 - 1, "int64": 2**62}
+"""Positions are counted in 32 bits where there are few enough of them."""
 
 
 def split_positions(kernel: Kernel) -> Kernel:
@@ -42,25 +43,17 @@ def split_positions(kernel: Kernel) -> Kernel:
 
 def _split(section: Section) -> list[Section]:
     found = [s for s in section.statements if isinstance(s, Reduce) and s.reduction in WHICH]
-    count = _count(section.axes)
+    count = numel(tuple(axis.size for axis in section.axes))
+    dtype: DType = "int32" if isinstance(count, int) and count < BEYOND["int32"] else "int64"
     slices = {s.results[0]: _slice(section, s) for s in found}
     found = [s for s in found if slices[s.results[0]]]
-    if not found or not section.axes or count is None or not 0 < count < BEYOND:
+    if not found or not section.axes or count == 0:
         return [section]
     dtypes = {s.results[0]: slices[s.results[0]][-1].dtype for s in found}
     first = tuple(_extremum(s, dtypes) if s in found else s for s in section.statements)
-    searches = tuple(t for s in found for t in _search(s, slices[s.results[0]], dtypes, section.axes))
+    searches = tuple(t for s in found for t in _search(s, slices[s.results[0]], dtypes, section.axes, dtype))
     results = tuple(Compute(s.results[0], "convert", (Ref(f"{s.results[0]}.at"),), s.dtype) for s in found)
     return [Section(section.axes, first), Section(section.axes, searches), Section((), results)]
-
-
-def _count(axes: tuple[Axis, ...]) -> int | None:
-    count = 1
-    for axis in axes:
-        if not isinstance(axis.size, int):
-            return None
-        count *= axis.size
-    return count
 
 
 def _slice(section: Section, reduce: Reduce) -> tuple[Load | Compute | IndexValue, ...]:
@@ -84,7 +77,7 @@ def _extremum(reduce: Reduce, dtypes: dict[str, DType]) -> Reduce:
 
 
 def _search(
-    reduce: Reduce, slice_: tuple[Statement, ...], dtypes: dict[str, DType], axes: tuple[Axis, ...]
+    reduce: Reduce, slice_: tuple[Statement, ...], dtypes: dict[str, DType], axes: tuple[Axis, ...], dtype: DType
 ) -> tuple[Statement, ...]:
     """The first point whose value is the best one, or nan."""
     (name,) = reduce.results
@@ -103,7 +96,7 @@ def _search(
     return (
         *slice_,
         *hit,
-        IndexValue(f"{name}.point", position, "int32"),
-        Compute(f"{name}.first", "where", (found, Ref(f"{name}.point"), BEYOND), "int32"),
-        Reduce((f"{name}.at",), "min", Ref(f"{name}.first"), "int32"),
+        IndexValue(f"{name}.point", position, dtype),
+        Compute(f"{name}.first", "where", (found, Ref(f"{name}.point"), BEYOND[dtype]), dtype),
+        Reduce((f"{name}.at",), "min", Ref(f"{name}.first"), dtype),
     )

@@ -23,7 +23,8 @@ class Scope:
 
     `parameters`: buffers in order; `sizes`: symbolic sizes in order; `values`: text and dtype of every visible value;
     `rounded`: values of a 16-bit float dtype whose float32 is one of that dtype, so that a store need not round;
-    `tiles`: what stands for a load whose tile of memory was copied.
+    `tiles`: what stands for a load whose tile of memory was copied;
+    `guard`: the condition under which the loop runs out of which statements are being moved ("" if it surely does).
     """
 
     def __init__(self, kernel: Kernel, buffers: Mapping[str, TensorType]) -> None:
@@ -37,6 +38,7 @@ class Scope:
         self.tiles: dict[tuple[str, Index], str] = {}
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
+        self.guard = ""
         self.reports = False
         self._count = 0
         for axis in (*kernel.axes, *(a for s in kernel.sections for a in s.axes)):
@@ -114,7 +116,10 @@ def _load(scope: Scope, load: Load) -> str:
     element = conversion(memory, load.dtype, element)
     if memory == load.dtype and (load.mask is None or _is_rounded(scope, load.other)):
         scope.rounded.add(load.result)
+    if scope.guard:
+        element = f"{scope.guard} ? {element} : 0"
     if load.mask is not None:
+        element = f"({element})" if scope.guard else element
         element = f"{scope.value(load.mask.name)} ? {element} : {scope.operand(load.other, load.dtype)}"
     return f"{c_type(load.dtype).local} {scope.define(load.result, load.dtype)} = {element};"
 
@@ -154,7 +159,7 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
     lines = []
     if op in DIVISIONS and is_integer(typed):
         scope.reports = True
-        lines.append(f"bad |= {texts[1]} == 0 ? {ZERO_DIVISOR} : 0;")
+        lines.append(f"bad |= {_guarded(scope, f'{texts[1]} == 0')} ? {ZERO_DIVISOR} : 0;")
     text = expression(op, typed, texts)
     if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
         scope.rounded.add(statement.result)
@@ -162,6 +167,10 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         text = conversion(typed, dtype, text)
     lines.append(f"{local} {scope.define(statement.result, dtype)} = {text};")
     return lines
+
+
+def _guarded(scope: Scope, condition: str) -> str:
+    return f"({scope.guard} && {condition})" if scope.guard else condition
 
 
 def _is_rounded(scope: Scope, operand: Operand) -> bool:
@@ -197,6 +206,6 @@ def _wrap_index(scope: Scope, statement: Compute) -> list[str]:
     return [
         f"i64 {raw} = (i64){value} < 0 ? (i64){value} + (i64){bound} : (i64){value};",
         f"bool {raw}_ok = {raw} >= 0 && {raw} < (i64){bound};",
-        f"bad |= {raw}_ok ? 0 : {OUT_OF_RANGE};",
+        f"bad |= {_guarded(scope, f'!{raw}_ok')} ? {OUT_OF_RANGE} : 0;",
         f"{c_type(dtype).local} {name} = ({c_type(dtype).local})({raw}_ok ? {raw} : 0);",
     ]

@@ -67,7 +67,8 @@ def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = N
 
 def stated_offsets(unit: Unit) -> dict[str, Any]:
     """The storage offset that the unit states for each buffer that is a base of views; 0 for memory of its own."""
-    stated = {name: type.storage_offset for name, type in zip(unit.inputs, unit.input_types, strict=True)}
+    types = zip(unit.inputs, unit.input_types, strict=True)
+    stated = {name: type.storage_offset for name, type in types if isinstance(type, TensorType)}
     for instruction in unit.instructions:
         if isinstance(instruction, MakeView):
             stated[instruction.buffer] = instruction.type.storage_offset
