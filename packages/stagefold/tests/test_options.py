@@ -43,10 +43,14 @@ def test_refusals(mode: str | None, options: dict[str, object] | None, message: 
         parse_options(mode, options)
 
 
-@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
-def test_modes_of_torch_compile_are_taken_with_a_warning(mode: str) -> None:
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_that_tune_nothing_are_taken_with_a_warning(mode: str) -> None:
     with pytest.warns(NoEffect, match=mode):
-        assert parse_options(mode, None) == parse_options("default", None)
+        assert parse_options(mode, None).cuda_graphs == (mode == "max-autotune")
+
+
+def test_reduce_overhead_records_cuda_graphs() -> None:
+    assert parse_options("reduce-overhead", None) == parse_options(None, {"cuda_graphs": True})
 
 
 def test_dynamic_sizes_compile_again_with_a_warning() -> None:

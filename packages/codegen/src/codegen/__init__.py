@@ -1,5 +1,6 @@
 """Code from loop kernels: `Codegen` turns `Loop` into `Program` (torch-free), `load` turns a `Unit` into a callable."""
 
 from codegen.load import load as load
+from codegen.replay import Replay as Replay
 from codegen.stage import Codegen as Codegen
 from codegen.stage import Options as Options

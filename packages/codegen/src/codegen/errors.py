@@ -100,6 +100,10 @@ class SlowExecutor(UserWarning):
     """The native executor does not fit the running torch; programs run correctly, with more overhead a step."""
 
 
+class NotRecorded(UserWarning):
+    """A program that was to be a CUDA graph cannot be recorded; it runs correctly, launched each time."""
+
+
 class UnsupportedKernel(StageError):
     """A kernel that the Triton emitter has no form for; the message names the op, dtype or size."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from codegen.errors import UnknownTarget
+from codegen.replay import Replay
 from stagewire.program import Unit
 
 Loaded = Callable[..., tuple[Any, ...]]
@@ -14,21 +15,31 @@ Executor = Literal["fast", "reference"]
 
 
 @overload
-def load(unit: Unit, cache_dir: str | Path | None = None, *, executor: Executor = "fast") -> Loaded: ...
+def load(
+    unit: Unit, cache_dir: str | Path | None = None, *, executor: Executor = "fast", replay: Sequence[Replay] = ()
+) -> Loaded: ...
 @overload
 def load(
-    unit: Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast"
+    unit: Sequence[Unit],
+    cache_dir: str | Path | None = None,
+    *,
+    executor: Executor = "fast",
+    replay: Sequence[Replay] = (),
 ) -> tuple[Loaded, ...]: ...
 def load(
-    unit: Unit | Sequence[Unit], cache_dir: str | Path | None = None, *, executor: Executor = "fast"
+    unit: Unit | Sequence[Unit],
+    cache_dir: str | Path | None = None,
+    *,
+    executor: Executor = "fast",
+    replay: Sequence[Replay] = (),
 ) -> Loaded | tuple[Loaded, ...]:
     """Compile (or fetch from `cache_dir`) and bind; several units compile at the same time.
 
-    The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead, it
-    empties the list, and lets go of what only the list held as soon as it has read it; an empty list
-    runs nothing, and gives back the memory that is kept for the next run. Without `cache_dir`, machine
-    code lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one readable
-    step per instruction). This is the only part of codegen that imports torch.
+    The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead,
+    it empties the list, and lets go of what only the list held as soon as it has read it; an empty list runs nothing,
+    and gives back the memory that is kept for the next run. Without `cache_dir`, machine code lives in a temporary
+    directory that ends with the process. `executor`: "fast", or "reference" (one readable step per instruction).
+    `replay`, one for each unit: record them as CUDA graphs. This is the only part of codegen that imports torch.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
     targets = {one.target for one in units}
@@ -42,4 +53,8 @@ def load(
         loaded = load_triton(units, cache_dir, executor)
     else:
         raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
+    if replay:
+        from codegen.runtime.cuda_graphs import replayed
+
+        loaded = tuple(replayed(*row) for row in zip(units, loaded, replay, strict=True))
     return loaded[0] if isinstance(unit, Unit) else loaded

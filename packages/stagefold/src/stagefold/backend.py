@@ -17,6 +17,7 @@ from typing import Any
 import stagewire
 from aotgrad import bind, run_plain
 from aotgrad.partial import is_linear, partial_backward
+from codegen import Replay
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
 from stagefold.errors import RunsPlain
@@ -25,7 +26,7 @@ from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
-from stagewire.grad import Grad
+from stagewire.grad import Binding, Fresh, Grad, SavedInput
 from stagewire.program import Program
 
 Callee = Callable[..., tuple[Any, ...]]
@@ -85,7 +86,8 @@ class StagefoldBackend:
         """
         directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
-        loaded = load_unit(units, cache_dir=directory)
+        replay = _replays(program.binding)[: len(units)] if self.options.cuda_graphs else ()
+        loaded = load_unit(units, cache_dir=directory, replay=replay)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
         partial = None if capture is None or not is_linear(capture) else _Partial(self, capture, program, backward)
@@ -176,6 +178,15 @@ class _Plain:
             )  # fmt: skip
         self.calls += 1
         return run_plain(self._capture, *inputs)
+
+
+def _replays(binding: Binding) -> tuple[Replay, Replay]:
+    """What recording needs to know of forward and backward."""
+    stays = {number for number, given in enumerate(binding.inputs) if given.role != "tensor"}
+    stays.update(range(len(binding.inputs), len(binding.inputs) + len(binding.constants)))
+    handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
+    saved = {place for place, slot in enumerate(binding.saved) if isinstance(slot, SavedInput) and slot.input in stays}
+    return Replay(frozenset(stays), frozenset(handed)), Replay(frozenset(saved))
 
 
 def _trace_directory(root: Path | None, capture: Capture) -> Path | None:

@@ -22,13 +22,13 @@ SLOTS = ("aotgrad", "primops", "loopir", "codegen")
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
-    "reduce-overhead": {},
-    "max-autotune": {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True},
     "max-autotune-no-cudagraphs": {},
 }
 """Option bundles by name of mode."""
-UNTUNED = frozenset(MODES) - {"default"}
-"""Modes that are taken, so that programs written for torch.compile run, and do what "default" does: with a warning."""
+UNTUNED = frozenset({"max-autotune", "max-autotune-no-cudagraphs"})
+"""Modes that are taken, so that programs written for torch.compile run, but tune nothing: with a warning."""
 
 
 def default_cache_dir() -> Path:
@@ -51,6 +51,9 @@ class Options:
     numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
     stay with ATen. "default" compiles those too, which rounds differently in the last bits; half precision is rounded
     where eager stores it in both.
+    cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
+    launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
+    overwritten: where results of earlier calls are, the program is launched as by default.
     stage: the options object of each stage slot (None: the stage's defaults).
     """
 
@@ -62,6 +65,7 @@ class Options:
     recompile_limit: int = 8
     rng: str = "default"
     numerics: str = "default"
+    cuda_graphs: bool = False
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
     @property
@@ -82,6 +86,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "recompile_limit": (int,),
     "rng": (str,),
     "numerics": (str,),
+    "cuda_graphs": (bool,),
 }
 _CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))
 
@@ -97,7 +102,7 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
     if mode is not None and mode not in MODES:
         raise BadOption(f"unknown mode {mode!r}", fix=f"Use one of: {', '.join(MODES)}.")
     if mode in UNTUNED:
-        warnings.warn(f"mode={mode!r} compiles as 'default' in this version: same results", NoEffect, stacklevel=3)
+        warnings.warn(f"mode={mode!r} tunes nothing in this version: same results", NoEffect, stacklevel=3)
     merged: dict[str, Any] = dict(MODES[mode] if mode is not None else options or {})
     environment = os.environ.get("STAGEFOLD_TRACE")
     if environment and "trace_dir" not in merged:

@@ -1,0 +1,192 @@
+"""mode="reduce-overhead" on an NVIDIA GPU: nothing that is held is overwritten, results and states as eager's."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import stagefold
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
+]
+
+
+def compiled(function: Any, **more: Any) -> Any:
+    return stagefold.compile(function, mode="reduce-overhead", **more)
+
+
+def test_results_that_are_held_stay_what_they_were() -> None:
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 4096)).cuda()
+    fast = compiled(model, fullgraph=True)
+    inputs = [torch.randn(512, 64, device="cuda") for _ in range(8)]  # results of 8 MiB: too large to be copied
+    with torch.no_grad():
+        held = [fast(x) for x in inputs]
+        expected = [model(x) for x in inputs]
+        torch.testing.assert_close(held, expected, rtol=1e-4, atol=1e-5)
+        del held
+        for x, y in zip(inputs, expected, strict=True):
+            torch.testing.assert_close(fast(x), y, rtol=1e-4, atol=1e-5)
+
+
+def test_a_view_of_a_result_holds_it() -> None:
+    fast = compiled(lambda x: x.mul(2), fullgraph=True)
+    rows = [fast(torch.full((1 << 20,), float(k), device="cuda"))[5:7] for k in range(6)]
+    assert [row.tolist() for row in rows] == [[2.0 * k] * 2 for k in range(6)]
+
+
+def test_results_come_back_as_inputs() -> None:
+    step = compiled(lambda x: torch.sin(x) + x, fullgraph=True)
+    x = y = torch.randn(1 << 19, device="cuda")
+    for _ in range(9):
+        x, y = step(x), torch.sin(y) + y
+    torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_training_is_eagers(to_none: bool, accumulate: int) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(
+        nn.Linear(32, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
+    ).cuda()
+    model = copy.deepcopy(plain)
+    ways = []
+    for one, call in ((plain, plain), (model, compiled(model, fullgraph=True))):
+        optimizer = torch.optim.AdamW(one.parameters(), lr=1e-2)
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(6):
+            optimizer.zero_grad(set_to_none=to_none)
+            for _ in range(accumulate):
+                x, y = torch.randn(64, 32, device="cuda"), torch.randint(0, 10, (64,), device="cuda")
+                loss = F.cross_entropy(call(x), y)
+                loss.backward()
+                losses.append(loss.detach())
+            optimizer.step()
+        ways.append([*losses, *one.state_dict().values()])
+    torch.testing.assert_close(ways[1], ways[0], rtol=2e-3, atol=2e-4)
+
+
+def test_two_forwards_before_their_backwards() -> None:
+    weight = torch.randn(256, 256, device="cuda", requires_grad=True)
+    program = lambda x, w: torch.tanh(x @ w).square().sum()  # noqa: E731
+    fast = compiled(program, fullgraph=True)
+    for _ in range(4):
+        inputs = [torch.randn(4096, 256, device="cuda") for _ in range(4)]
+        losses = [fast(x, weight) for x in inputs]
+        for x, loss in zip(inputs, losses, strict=True):
+            (found,) = torch.autograd.grad(loss, weight)
+            (expected,) = torch.autograd.grad(program(x, weight), weight)
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
+
+
+def test_dropout_draws_eagers_numbers() -> None:
+    fast = compiled(lambda x: F.dropout(x, 0.5) + torch.rand_like(x), fullgraph=True)
+    x = torch.ones(1000, device="cuda")
+    for seed in range(5):
+        torch.manual_seed(seed)
+        first = fast(x), torch.rand(3, device="cuda")
+        torch.manual_seed(seed)
+        expected = F.dropout(x, 0.5) + torch.rand_like(x), torch.rand(3, device="cuda")
+        torch.testing.assert_close(first, expected)
+
+
+def test_new_sizes_and_other_parameters() -> None:
+    model = nn.Linear(16, 16).cuda()
+    fast = compiled(model, fullgraph=True)
+    with torch.no_grad():
+        for round_ in range(8):
+            if round_ == 5:
+                model.weight.data = torch.randn(16, 16, device="cuda")
+            for rows in (2, 3, 5):
+                x = torch.randn(rows, 16, device="cuda")
+                torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_that_are_written() -> None:
+    def program(x, y):
+        x.add_(y)
+        return x * 2, y
+
+    fast = compiled(program, fullgraph=True)
+    x, z = torch.zeros(100, device="cuda"), torch.zeros(100, device="cuda")
+    for k in range(6):
+        y = torch.full((100,), float(k), device="cuda")
+        torch.testing.assert_close(fast(x, y), program(z, y))
+    torch.testing.assert_close(x, z)
+
+
+def test_what_cannot_be_recorded_runs() -> None:
+    def program(x):
+        return torch.bincount(x.long(), minlength=4).float() + x.sum()
+
+    fast = compiled(program)
+    x = torch.tensor([0.0, 1.0, 3.0, 3.0], device="cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(4):
+            torch.testing.assert_close(fast(x), program(x))
+    torch.testing.assert_close(compiled(torch.sin)(x), torch.sin(x))
+
+
+def test_other_streams_and_threads() -> None:
+    fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
+    inputs = [torch.randn(1 << 16, device="cuda") for _ in range(4)]
+    for x in inputs:
+        fast(x)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.testing.assert_close(fast(inputs[0]), torch.relu(inputs[0]) * 3)
+    torch.cuda.synchronize()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            if not torch.equal(fast(inputs[number]), torch.relu(inputs[number]) * 3):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_users_own_recording() -> None:
+    fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
+    x = torch.randn(1000, device="cuda")
+    for _ in range(3):
+        fast(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = fast(x)
+    x.copy_(torch.randn(1000, device="cuda"))
+    graph.replay()
+    torch.testing.assert_close(y, torch.relu(x) * 3)
+
+
+def test_launches_are_replayed() -> None:
+    """Twenty layers are one launch."""
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).cuda()
+    fast = compiled(model, fullgraph=True)
+    x = torch.randn(4, 16, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            fast(x)
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            fast(x)
+            torch.cuda.synchronize()
+    names = [event.name for event in profile.events()]
+    assert names.count("cudaGraphLaunch") == 1
+    assert sum("LaunchKernel" in name for name in names) <= 2  # the input is copied, and the result

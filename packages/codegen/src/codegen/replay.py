@@ -1,0 +1,18 @@
+"""What recording a unit as a CUDA graph needs to know of its inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Record what a unit launches on a CUDA device, and replay it from then on.
+
+    in_place: numbers of inputs that are mostly the same memory at every call (parameters, buffers, constants): they are
+        read where they are, and another place makes another recording. The others are copied.
+    handed: numbers of outputs that a user gets, and may hold for long.
+    """
+
+    in_place: frozenset[int] = frozenset()
+    handed: frozenset[int] = frozenset()

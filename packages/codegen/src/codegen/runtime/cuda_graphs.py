@@ -1,0 +1,316 @@
+"""CUDA graphs: what a unit launches is recorded once, and replayed by one call of the driver.
+
+    call ::= plain | (copy input*)? replay output*
+
+A recording has the addresses of its memory burnt in. Inputs that stay where they are (parameters, and results of other
+recordings) are read in place; the others are copied into memory of the recording. Results lie in memory of the
+recording too, which the next replay overwrites: a recording whose results anybody still holds is not replayed. A second
+one takes turns with it, and where that is held as well the unit runs plain. So nothing is overwritten that can be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from codegen.errors import NotRecorded
+from codegen.replay import Replay
+from codegen.runtime.arguments import resolve
+from codegen.runtime.encode import at_distance
+from codegen.runtime.memory_kinds import plan_memory, stated
+from codegen.runtime.native import static_device
+from stagewire.errors import StageError
+from stagewire.graph import Ref
+from stagewire.program import CallExtern, Unit
+from stagewire.types import TensorType
+
+TURNS = 2
+"""Recordings for one set of addresses: results of the last call are often still held when the next one begins."""
+LIMIT = 16
+"""Recordings of one unit, after which it is launched each time."""
+PLACES = 4
+"""Sets of addresses of inputs that stay in place for which recordings are kept."""
+COPIED = 1 << 20
+"""Results of up to so many bytes that the caller gets are copied, so that they can be held at no cost."""
+
+
+def replayed(unit: Unit, run: Callable[..., Any], replay: Replay) -> Callable[..., Any]:
+    """`run`, recorded and replayed, where the unit allows it; else `run` itself, with a warning if it is for a GPU."""
+    device = static_device(unit)
+    if all(type_.device == "cpu" for type_ in stated(unit)):
+        return run
+    reason = "it has symbolic sizes, or works on several devices" if device is None else _obstacle(unit, device)
+    if reason is not None:
+        _warn(reason)
+        return run
+    assert device is not None
+    return Replayed(unit, device, run, replay)
+
+
+def _obstacle(unit: Unit, device: str) -> str | None:
+    """Why a unit cannot be recorded, as far as the document says."""
+    if any(type_.device != device for type_ in stated(unit)):
+        return "it computes on the CPU beside"
+    for one in unit.instructions:
+        if isinstance(one, CallExtern):
+            types = one.result_types or (None,) * len(one.results)
+            if any(name and type_ is None for name, type_ in zip(one.results, types, strict=False)):
+                return f"{one.target} has results of a size that depends on data"
+    return None
+
+
+def _warn(reason: str) -> None:
+    message = f"a program is not recorded as a CUDA graph: {reason}; it is launched each time"
+    warnings.warn(message, NotRecorded, stacklevel=2)
+
+
+class _Output(NamedTuple):
+    """What an output is: a literal; memory of input number `input` (itself, or a window on it); else a result."""
+
+    is_result: bool = False
+    input: int | None = None
+    window: tuple[TensorType, int] | None = None
+    literal: Any = None
+    may_copy: bool = False
+
+
+class _Recording(NamedTuple):
+    """Launches, and the memory that they are for.
+
+    copies: of the inputs that move. results: a tensor on each, None for other outputs; copied: whether the caller
+    gets a copy of it. storages, counts: of the results' memory that the caller gets itself, and by how much each was
+    referred to when nobody else held it.
+    """
+
+    graph: Any
+    copies: tuple[torch.Tensor, ...]
+    results: tuple[torch.Tensor | None, ...]
+    copied: tuple[bool, ...]
+    storages: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def is_free(self) -> bool:
+        """Whether nobody holds a result of the last replay."""
+        count = torch._C._storage_Use_Count
+        return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
+
+
+class _Pool:
+    """The memory of all recordings of a device: they run one after another, on one stream.
+
+    addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.handle = torch.cuda.graph_pool_handle()
+        self.side = torch.cuda.Stream(index)
+        self.lock = threading.Lock()
+        self.stream: int | None = None
+        self.addresses: Counter[int] = Counter()
+
+
+@lru_cache(maxsize=64)
+def _pool(index: int) -> _Pool:
+    return _Pool(index)
+
+
+class Replayed:
+    """A unit that runs plain once, is recorded at its second call, and replayed from then on.
+
+    It runs plain where a recording cannot be used: results of the last replays are held, another thread is replaying,
+    another stream is current, or the caller records himself.
+    """
+
+    def __init__(self, unit: Unit, device: str, run: Callable[..., Any], replay: Replay) -> None:
+        self._run = run
+        self._pool = _pool(torch.device(device).index or 0)
+        self._outputs = _outputs(unit, replay)
+        self._in_place = tuple(sorted(replay.in_place | _repeating(unit)))
+        self._others = tuple(k for k in range(len(unit.inputs)) if k not in self._in_place)
+        self._recordings: OrderedDict[Key, list[_Recording]] = OrderedDict()
+        self._is_warm = False
+        self._made = 0
+
+    def __call__(self, *inputs: Any) -> Any:
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else None
+        if given is not None:
+            if not given and (self._in_place or self._others):
+                self._forget(*self._recordings)
+                return self._run(given)
+            inputs = tuple(given)
+        results = self._replay(inputs) if self._is_usable() else None
+        self._is_warm = True
+        if results is not None:
+            if given is not None:
+                given.clear()
+            return results
+        if given is None:
+            return self._run(*inputs)
+        del inputs  # the list alone holds them
+        return self._run(given)
+
+    def _is_usable(self) -> bool:
+        pool = self._pool
+        stream = torch._C._cuda_getCurrentRawStream(pool.index)
+        if not self._is_warm or self._made > LIMIT or torch.cuda.is_current_stream_capturing():
+            return False
+        if pool.stream is None:
+            pool.stream = stream
+        return pool.stream == stream
+
+    def _replay(self, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The outputs; None where the unit has to run plain."""
+        pool = self._pool
+        if not pool.lock.acquire(blocking=False):
+            return None
+        try:
+            addresses = pool.addresses
+            places = [inputs[k].data_ptr() for k in self._others]
+            known = [place if place in addresses else 0 for place in places]
+            key = (torch.is_inference_mode_enabled(), *[inputs[k].data_ptr() for k in self._in_place], *known)
+            moving = [k for k, place in zip(self._others, known, strict=True) if not place]
+            recording = self._free(key) or self._record(key, inputs, moving)
+            if recording is None:
+                return None
+            if moving:
+                torch._foreach_copy_(list(recording.copies), [inputs[k] for k in moving])
+            recording.graph.replay()
+            return self._handed(recording, inputs)
+        finally:
+            pool.lock.release()
+
+    def _free(self, key: Key) -> _Recording | None:
+        found = self._recordings.get(key)
+        if found is None:
+            return None
+        self._recordings.move_to_end(key)
+        return next((one for one in found if one.is_free()), None)
+
+    def _handed(self, recording: _Recording, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        made = []
+        for output, result, copied in zip(self._outputs, recording.results, recording.copied, strict=True):
+            if result is not None:
+                made.append(result.clone() if copied else result.data)  # with a version counter of its own
+            elif output.input is None:
+                made.append(output.literal)
+            else:
+                given = inputs[output.input]
+                made.append(given if output.window is None else at_distance(given, *output.window))
+        return tuple(made)
+
+    # ---- recording
+
+    def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> _Recording | None:
+        found = self._recordings.setdefault(key, [])
+        if len(found) >= TURNS:
+            return None
+        self._made += 1
+        if self._made > LIMIT:
+            _warn(f"{LIMIT} recordings were made of it, for inputs in ever other places")
+            self._forget(*self._recordings)
+            return None
+        given = list(inputs)
+        for k in moving:
+            x = inputs[k]
+            given[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+        try:
+            graph, made = self._captured(given)
+        except (RuntimeError, StageError) as error:
+            self._made = LIMIT + 1
+            self._forget(*self._recordings)
+            _warn(str(error).partition("\n")[0])
+            return None
+        copies = tuple([given[k] for k in moving])
+        del given
+        recording = self._finished(graph, copies, made)
+        found.append(recording)
+        self._pool.addresses.update(_addresses(recording))
+        while len(self._recordings) > PLACES:
+            self._forget(next(iter(self._recordings)))
+        return recording
+
+    def _captured(self, given: list[Any]) -> tuple[Any, list[Any]]:
+        """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._pool.index), torch.cuda.stream(self._pool.side):
+            graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
+            try:
+                made = list(self._run(*given))
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # says again that the capture failed
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return graph, made
+
+    def _finished(self, graph: Any, copies: tuple[torch.Tensor, ...], made: list[Any]) -> _Recording:
+        results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
+        made.clear()
+        copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
+        storages = tuple(
+            {
+                one.untyped_storage()._cdata
+                for one, copy in zip(results, copied, strict=True)
+                if one is not None and not copy
+            }
+        )
+        counts = tuple([torch._C._storage_Use_Count(one) for one in storages])
+        return _Recording(graph, copies, results, copied, storages, counts)
+
+    def _forget(self, *keys: Key) -> None:
+        for key in keys:
+            for recording in self._recordings.pop(key):
+                self._pool.addresses.subtract(_addresses(recording))
+        self._pool.addresses += Counter()  # keeps what is above zero
+
+
+Key = tuple[Any, ...]
+
+
+def _addresses(recording: _Recording) -> list[int]:
+    pairs = zip(recording.results, recording.copied, strict=True)
+    return [place for result, copied in pairs if result is not None and not copied and (place := result.data_ptr())]
+
+
+def _outputs(unit: Unit, replay: Replay) -> tuple[_Output, ...]:
+    homes = plan_memory(unit)
+    names = [output.name if isinstance(output, Ref) else None for output in unit.outputs]
+    roots = Counter(homes.of[name].root for name in names if name is not None)
+    numbers = {name: number for number, name in enumerate(unit.inputs)}
+    found = []
+    for place, (output, name) in enumerate(zip(unit.outputs, names, strict=True)):
+        if name is None:
+            found.append(_Output(literal=resolve(output, {}, {})))
+        elif name in numbers:
+            found.append(_Output(input=numbers[name]))
+        elif (root := homes.of[name].root) in numbers:
+            type_ = homes.types[name]
+            assert type_ is not None
+            found.append(_Output(input=numbers[root], window=(type_, homes.distance[name])))
+        else:
+            found.append(_Output(is_result=True, may_copy=place in replay.handed and roots[root] == 1))
+    return tuple(found)
+
+
+def _is_copied(result: torch.Tensor | None, output: _Output) -> bool:
+    if result is None or not output.may_copy or result.numel() * result.element_size() > COPIED:
+        return False
+    return torch.empty_like(result, device="meta").stride() == result.stride()
+
+
+def _repeating(unit: Unit) -> frozenset[int]:
+    """Inputs with elements that share memory: nothing can be copied into such a tensor."""
+    types = [type_ for type_ in unit.input_types if isinstance(type_, TensorType)]
+    return frozenset(
+        k
+        for k, type_ in enumerate(types)
+        if any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
+    )
