@@ -28,11 +28,13 @@ from codegen.runtime.memory_kinds import plan_memory, stated
 from codegen.runtime.native import static_device
 from stagewire.errors import StageError
 from stagewire.graph import Ref
-from stagewire.program import CallExtern, Unit
+from stagewire.program import CallExtern, Launch, Unit
 from stagewire.types import TensorType
 
 TURNS = 2
 """Recordings for one set of addresses: results of the last call are often still held when the next one begins."""
+FEWEST = 6
+"""Launches and calls from which a recording is worth what it costs; fewer are started in less time than a replay."""
 LIMIT = 16
 """Recordings of one unit, after which it is launched each time."""
 PLACES = 4
@@ -45,6 +47,8 @@ def replayed(unit: Unit, run: Callable[..., Any], replay: Replay) -> Callable[..
     """`run`, recorded and replayed, where the unit allows it; else `run` itself, with a warning if it is for a GPU."""
     device = static_device(unit)
     if all(type_.device == "cpu" for type_ in stated(unit)):
+        return run
+    if sum(isinstance(one, Launch | CallExtern) for one in unit.instructions) < FEWEST:
         return run
     reason = "it has symbolic sizes, or works on several devices" if device is None else _obstacle(unit, device)
     if reason is not None:
@@ -110,8 +114,14 @@ class _Pool:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.handle = torch.cuda.graph_pool_handle()
         self.side = torch.cuda.Stream(index)
+        self.anchor = torch.cuda.CUDAGraph()  # the pool lives as long as a graph in it
+        nothing = torch.empty(1, device=torch.device("cuda", index))
+        with torch.cuda.device(index), torch.cuda.stream(self.side):
+            self.anchor.capture_begin(capture_error_mode="thread_local")
+            nothing.zero_()
+            self.anchor.capture_end()
+        self.handle = self.anchor.pool()
         self.lock = threading.Lock()
         self.stream: int | None = None
         self.addresses: Counter[int] = Counter()
