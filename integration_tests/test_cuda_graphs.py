@@ -62,7 +62,7 @@ def test_results_come_back_as_inputs() -> None:
 def test_training_is_eagers(to_none: bool, accumulate: int) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(
-        nn.Linear(32, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
+        nn.Linear(32, 256, bias=False), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
     ).cuda()
     model = copy.deepcopy(plain)
     ways = []
