@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -37,7 +37,7 @@ from bytecap.errors import (
     UnsupportedFrame,
 )
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
-from bytecap.guards import GuardError, compile_guards, explain
+from bytecap.guards import GuardError, GuardProgram, compile_guards, explain
 from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
 from bytecap.options import Options
 from bytecap.raising import raising_code
@@ -47,8 +47,9 @@ from bytecap.size_changes import with_changes
 from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
-from stagewire.capture import Capture, Check, Source, Symbol
+from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol
 from stagewire.errors import StageError
+from stagewire.expr import Dim
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 _log = logging.getLogger("bytecap")
@@ -61,6 +62,23 @@ class _Compiled:
     capture: Capture
     function: Callable[..., Any] | None
     counted: frozenset[Source]
+    assumes: tuple[Relation, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """Under what an entry holds, and where the inputs of its graph are."""
+
+    guards: tuple[Guard, ...]
+    objects: Mapping[str, object]
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[Source, ...]
+
+    def compile(self, view: FrameView, more: tuple[Guard, ...] = ()) -> GuardProgram:
+        """The program that checks these guards, and `more` of them."""
+        return compile_guards(
+            (*self.guards, *more), view, objects=self.objects, symbols=self.symbols, inputs=self.inputs
+        )
 
 
 class Engine:
@@ -192,13 +210,10 @@ class Engine:
         start = time.perf_counter()
         try:
             result = self._evaluate(view)
-            guard = compile_guards(
-                result.guards,
-                view,
-                objects=result.objects,
-                symbols=result.capture.symbols,
-                inputs=result.input_sources,
+            conditions = _Conditions(
+                tuple(result.guards), result.objects, result.capture.symbols, tuple(result.input_sources)
             )
+            guard = conditions.compile(view)
         except (FixedMarkedSize, FixedSizesNeeded):
             raise
         except (NoTensorWork, RaisedInCapture) as error:
@@ -210,7 +225,7 @@ class Engine:
             return self._broken(view, error, reason) or self._refuse(view, error)
         except GuardError as error:
             return self._refuse(view, CannotCapture(error.message, where=error.where, fix=error.fix))
-        return self._entry(view, result, guard, reason, start, whole=True)
+        return self._entry(view, result, conditions, guard, reason, start, whole=True)
 
     def _evaluate(self, view: FrameView, until: Break | None = None) -> CaptureResult:
         changing = self._changing.get(view.code, frozenset())
@@ -218,21 +233,38 @@ class Engine:
         return capture(view, self.options, until, changing, assumes=assumes, policy=self._policy_of(view.code))
 
     def _entry(
-        self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, start: float, *, whole: bool
+        self,
+        view: FrameView,
+        result: CaptureResult,
+        conditions: _Conditions,
+        guard: GuardProgram,
+        reason: str | None,
+        start: float,
+        *,
+        whole: bool,
     ) -> Entry:
         seconds = time.perf_counter() - start
         with contextlib.closing(result):
-            return self._compiled_entry(view, result, guard, reason, seconds, whole)
+            return self._compiled_entry(view, result, conditions, guard, reason, seconds, whole)
 
     def _compiled_entry(
-        self, view: FrameView, result: CaptureResult, guard: Any, reason: str | None, seconds: float, whole: bool
+        self,
+        view: FrameView,
+        result: CaptureResult,
+        conditions: _Conditions,
+        guard: GuardProgram,
+        reason: str | None,
+        seconds: float,
+        whole: bool,
     ) -> Entry:
-        compiled = self._compiled_before(view.code, result.capture)
+        compiled, assumes = self._compiled_before(view.code, result.capture)
         if result.has_graph or whole:
             self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
         if compiled is None and result.has_graph:
             try:
-                compiled = plain(self._checked(view.code, result, self.backend(result.capture, result.example_inputs)))
+                function = self.backend(result.capture, result.example_inputs)
+                assumes = getattr(function, "assumes", ())
+                compiled = plain(self._checked(view.code, result, function))
             except StageError as error:
                 if result.capture.symbols and error.needs_fixed_sizes:
                     raise _SizesRefused from error
@@ -240,9 +272,10 @@ class Engine:
                     raise
                 self.report(view.code, error, Refused(error))
                 return Entry(guard, view.code, error.with_traceback(None))
-        return Entry(
-            guard, result.replacement(compiled), _Compiled(result.capture, compiled, result.counted), closed=whole
-        )
+        if assumes:
+            guard = conditions.compile(view, assumes)
+        payload = _Compiled(result.capture, compiled, result.counted, assumes)
+        return Entry(guard, result.replacement(compiled), payload, closed=whole)
 
     def _checked(self, code: CodeType, result: CaptureResult, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The backend's callable, which looks at the checks of the capture if there are any."""
@@ -271,16 +304,16 @@ class Engine:
                 if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
                     remove_entry(code, entry)
 
-    def _compiled_before(self, code: CodeType, new: Capture) -> Callable[..., Any] | None:
-        """The callable of an earlier capture that differs in its guards alone.
+    def _compiled_before(self, code: CodeType, new: Capture) -> tuple[Callable[..., Any] | None, tuple[Relation, ...]]:
+        """The callable of an earlier capture that differs in its guards alone, and what it assumes.
 
         A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.
         """
         for entry in entries(code, self.owner):
             match entry.payload:
-                case _Compiled(capture=old, function=function) if _same_work(old, new):
-                    return function
-        return None
+                case _Compiled(capture=old, function=function, assumes=assumes) if _same_work(old, new):
+                    return function, assumes
+        return None, ()
 
     # -- breaks
 
@@ -295,13 +328,13 @@ class Engine:
                 if not result.has_graph and not until.resumption.segments:
                     return None
                 # What led to the break is guarded too: on another way the frame may be captured whole.
-                guard = compile_guards(
+                conditions = _Conditions(
                     tuple(dict.fromkeys((*result.guards, *error.guards))),
-                    view,
-                    objects={**result.objects, **error.objects},
-                    symbols=dict.fromkeys((*result.capture.symbols, *error.symbols)),
-                    inputs=result.input_sources,
+                    {**result.objects, **error.objects},
+                    tuple(dict.fromkeys((*result.capture.symbols, *error.symbols))),
+                    tuple(result.input_sources),
                 )
+                guard = conditions.compile(view)
             except CannotUndo:
                 self._distrust.add(view.code)
                 return self._capture(view, reason)
@@ -310,7 +343,7 @@ class Engine:
             except (CannotRebuild, CannotCapture, GuardError):
                 continue  # the next place may be one at which all that is live can be built again
             self._report_break(view, error, result)
-            return self._entry(view, result, guard, reason, start, whole=False)
+            return self._entry(view, result, conditions, guard, reason, start, whole=False)
         return None
 
     def _report_break(self, view: FrameView, error: CannotCapture, result: CaptureResult) -> None:
@@ -397,7 +430,12 @@ def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
 
 def _same_work(old: Capture, new: Capture) -> bool:
     parts = [
-        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints)
+        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints, _facts(one))
         for one in (old, new)
     ]
     return parts[0] == parts[1]
+
+
+def _facts(capture: Capture) -> list[tuple[Dim, str, Dim]]:
+    """What a backend may rely on of the symbols."""
+    return [(guard.left, guard.operator, guard.right) for guard in capture.guards if isinstance(guard, Relation)]

@@ -36,7 +36,8 @@ def optimize(
     """A callable like `target` whose work is captured and run by what `backend` makes of it.
 
     target: a function, method, nn.Module (through its `__call__`, hooks included) or other callable.
-    backend: `backend(capture, example_inputs) -> callable(*tensors) -> tuple of tensors`; its errors propagate.
+    backend: `backend(capture, example_inputs) -> callable(*tensors) -> tuple of tensors`; its errors propagate. If the
+        callable has an attribute `assumes`, a tuple of `Relation`s on the symbols, these are guarded as well.
     fullgraph: raise the coded error of what cannot be captured, instead of breaking the graph there.
     recompile_limit: captures of one code object; past it new cases run plain with a warning (fullgraph: BC010).
     on_event: called with each `Event`; without it, a target that runs plain as a whole and a limit that was reached

@@ -91,9 +91,11 @@ class StagefoldBackend:
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
         partial = None if capture is None or not is_linear(capture) else _Partial(self, capture, program, backward)
-        return bind(
+        call = bind(
             program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True, partial=partial
         )
+        call.assumes = program.binding.assumptions  # type: ignore[attr-defined]  # guarded by bytecap
+        return call
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
         """The backward for those tangents, compiled; None where it cannot be had for what `program` saves."""

@@ -143,7 +143,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     # and the random stream as it stood on these devices.
     gradient_inputs: tuple[int, ...] = ()
     gradient_devices: tuple[str, ...] = ()
-    facts: tuple[Relation, ...] = ()  # conditions on the symbols that hold in every call
+    # Conditions on the symbols: what holds in every call, and what of that the capture does not guard by itself.
+    facts: tuple[Relation, ...] = ()
+    assumptions: tuple[Relation, ...] = ()
     joint: Graph | None = None  # earlier versions differentiated this graph again; nothing writes it any more
 
 

@@ -41,7 +41,7 @@ from aotgrad.tracer.stand_ins import (
     row_calls,
 )
 from aotgrad.tracer.values import DATA, Memory, Traced
-from stagewire.capture import Capture, GlobalState, Input, TensorIs
+from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.tensors import Constant
@@ -102,6 +102,7 @@ _ONEDNN = threading.RLock()
 
 def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gradient_order: int) -> Joint:
     mode.keeps_statistics = gradient_order == 0
+    sizes.env.line = lambda: mode.recorder.line
     inputs = [_placeholder(mode, capture, sizes, index, training) for index in range(len(capture.inputs))]
     recorder = mode.recorder
     rows: list[Row] = []
@@ -146,8 +147,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    sizes.refuse_assumptions()
-    joint = _joint(mode, capture, inputs, plan, tangents, gradients, checkpoints)
+    joint = _joint(mode, capture, sizes.assumptions, inputs, plan, tangents, gradients, checkpoints)
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -253,6 +253,7 @@ def _refuse_changes(capture: Capture, inputs: list[Placeholder], plan: Plan, tra
 def _joint(
     mode: TraceMode,
     capture: Capture,
+    assumptions: tuple[Relation, ...],
     inputs: list[Placeholder],
     plan: Plan,
     tangents: dict[int, Ref],
@@ -273,7 +274,8 @@ def _joint(
         mutations=tuple(plan.mutations),
         tangents=tuple(Tangent(number, to_wire(metas[ref.name])) for number, ref in tangents.items()),
         symbols=capture.symbols,
-        facts=facts_of(capture),
+        facts=facts_of(capture) + assumptions,
+        assumptions=assumptions,
         constants=tuple(BoundConstant(name, _constant(tensor)) for name, tensor in mode.constants.items()),
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from absint.errors import UndecidedSize
 from absint.symbolic import ShapeEnv, from_dim, make_size
 from aotgrad.errors import BadCapture
 from stagewire.capture import Capture, Relation
@@ -16,7 +15,8 @@ __all__ = ["SizesOf", "facts_of"]
 class SizesOf:
     """From a size expression of the capture to the symbolic size that the trace computes with.
 
-    env: the ranges of the symbols, and the conditions that the capture's guards check.
+    env: the ranges of the symbols, and the conditions that the capture's guards check. What the trace asks beyond them
+    is answered as the values of the capture say, and becomes a condition of its own (`assumptions`).
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -36,12 +36,10 @@ class SizesOf:
             known = self._known[size.text] = make_size(self.env, from_dim(size))
         return known
 
-    def refuse_assumptions(self) -> None:
-        """Raise `UndecidedSize` if the trace holds for some of the sizes only that the capture takes."""
-        if self.env.relations:
-            text = ", ".join(f"{r.left} {r.operator} {r.right}" for r in self.env.relations)
-            line = self.env.relations[0].line
-            raise UndecidedSize(f"the gradient holds only where {text}", where=None if line is None else str(line))
+    @property
+    def assumptions(self) -> tuple[Relation, ...]:
+        """What the capture does not check, and the trace relies on."""
+        return tuple(self.env.relations)
 
 
 def facts_of(capture: Capture) -> tuple[Relation, ...]:

@@ -110,6 +110,7 @@ def bindings(
         tangents=_tangents(draw, results, tensors) if trains else (),
         symbols=interface.symbols,
         facts=tuple(draw(st.lists(_facts(interface.names), max_size=1))) if interface.names else (),
+        assumptions=tuple(draw(st.lists(_facts(interface.names), max_size=1))) if interface.names else (),
         constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
         joint_saved=_joint_saved(draw, tensors) if joint and tensors else (),
         gradient_inputs=tuple(range(len(inputs))) if trains else (),
