@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stagewire.expr import Dim
+
 ALIGNMENT = 64
 STAGGER = 320
 """Bytes left free after a buffer: sizes are often powers of two, and equal places in a page share cache sets."""
@@ -14,7 +16,7 @@ class Lifetime(NamedTuple):
     """`size` bytes needed from instruction `start` to instruction `end`, both included."""
 
     name: str
-    size: int
+    size: Dim
     start: int
     end: int
 

@@ -1,16 +1,19 @@
 """A unit as the words that the native executor reads (see vm.cpp).
 
-word stream ::= item* input_type* instruction* output*
+word stream ::= item* input_type* instruction* output* sizes?
 item        ::= slot byte_offset type|-1               a buffer in the arena; with a type, a tensor is made on it
+input_type  ::= type | -1                              -1: an integer, the value of a symbol
 instruction ::= op length operand*
-output      ::= slot | -1-literal
+output      ::= slot | -1-literal | VALUES+value       a value of the program of sizes
 type        ::= dtype|HOST? ndim offset size* stride*   referred to by its place in the table of types
+
+Any word may be a symbolic size: it is written anew for each new set of sizes, by what `sizes` says (see sizes.h).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +21,9 @@ import torch
 from codegen.runtime.arguments import operator, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
+from codegen.runtime.size_program import SizeProgram
+from codegen.runtime.symbols import symbol_places
+from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
 from stagewire.types import ITEM_SIZE, TensorType
@@ -39,12 +45,18 @@ SCALAR_TYPES = {
 HOST = 256
 """Marks the dtype of memory of the CPU in a unit of another device, as in vm.cpp."""
 
+VALUES = 1 << 40
+"""Where the numbers of values begin among outputs, as in vm.cpp."""
+
 SHARES_STORAGE, ON_ADDRESS, ADDRESS_ONLY = 0, 1, 2
 """Modes of WINDOW."""
 
 
 class EncodedUnit(NamedTuple):
-    """`head` as `make_unit` in vm.cpp reads it; `calls` and `literals` are the Python objects that words number."""
+    """`head` as `make_unit` in vm.cpp reads it; `calls` and `literals` are the Python objects that words number.
+
+    `symbols`: their names, in the order of their numbers.
+    """
 
     head: array[int]
     words: array[int]
@@ -52,6 +64,7 @@ class EncodedUnit(NamedTuple):
     type_of: dict[int, TensorType]
     calls: tuple[Callable[..., Any], ...]
     literals: tuple[Any, ...]
+    symbols: tuple[str, ...] = ()
 
 
 Launcher = Callable[[str], tuple[str, tuple[int, ...]] | None]
@@ -59,7 +72,7 @@ Launcher = Callable[[str], tuple[str, tuple[int, ...]] | None]
 
 
 def encode(unit: Unit, launch: Launcher) -> EncodedUnit:
-    """Encode a unit without symbolic sizes; `launch` says how each kernel is launched."""
+    """Encode a unit; `launch` says how each kernel is launched."""
     return _Encoder(unit, plan_memory(unit), launch).run()
 
 
@@ -69,25 +82,28 @@ class _Encoder:
     def __init__(self, unit: Unit, homes: Homes, launch: Launcher) -> None:
         self.unit, self.homes, self.launch = unit, homes, launch
         self.slots = {name: number for number, name in enumerate(unit.inputs)}
-        self.code = array("q")
-        self.types = array("q")
+        self.symbols = symbol_places(unit)
+        self.program = SizeProgram(tuple(self.symbols))
+        self.code: list[Dim] = []
+        self.types: list[Dim] = []
         self.type_at: dict[TensorType, int] = {}
         self.calls: list[Callable[..., Any]] = []
         self.literals: list[Any] = []
         self.owned: set[str] = set(unit.inputs)  # where the caller gave them up; else dropping one does nothing
 
     def run(self) -> EncodedUnit:
-        input_types = [self.type(type_) for type_ in self.unit.input_types]
+        input_types = [self.type(type_ if isinstance(type_, TensorType) else None) for type_ in self.unit.input_types]
         for position, instruction in enumerate(self.unit.instructions):
             self.instruction(instruction)
             self.drops(position, mentioned(instruction))
         outputs = [self.output(output) for output in self.unit.outputs]
         items = self.items()
-        words = array("q", [word for item in items for word in item] + input_types)
+        words: list[Dim] = [word for item in items for word in item] + input_types
         start = len(words)
         words.extend(self.code)
         end = len(words)
         words.extend(outputs)
+        sizes = self.sizes(words, [name for name, home in self.homes.of.items() if home.kind == "arena"])
         head = (
             len(self.unit.inputs),
             len(self.slots),
@@ -98,9 +114,42 @@ class _Encoder:
             start,
             end,
             end,
+            *sizes,
         )
         type_of = {at: type_ for type_, at in self.type_at.items()}
-        return EncodedUnit(array("q", head), words, self.types, type_of, tuple(self.calls), tuple(self.literals))
+        tables = array("q", words), array("q", self.types)  # type: ignore[arg-type]
+        names = tuple(self.symbols)
+        return EncodedUnit(array("q", head), *tables, type_of, tuple(self.calls), tuple(self.literals), names)
+
+    def sizes(self, words: list[Dim], arena: Sequence[str]) -> tuple[int, ...]:
+        """Append what symbolic sizes take to the words, of which those that are sizes become 0; its part of the head.
+
+        `arena`: the buffers there, in the order of the items. Without any symbolic size nothing is appended.
+        """
+        if not any(isinstance(word, Expr) for table in (words, self.types) for word in table) and not self.symbols:
+            return (0,) * 11
+        roots = {one.name: number for number, one in enumerate(self.homes.lifetimes)}
+        root_start = len(words)
+        words += [word for one in self.homes.lifetimes for word in (one.size, one.start, one.end)]
+        place_start = len(words)
+        for number, name in enumerate(arena):
+            words += [number, roots[self.homes.of[name].root], self.homes.distance[name]]
+        patches = self._patches(words), self._patches(self.types)
+        start = len(words)
+        words += [word for place in self.symbols.values() for word in place]
+        words += [word for instruction in self.program.instructions for word in instruction]
+        words += [word for patch in (*patches[0], *patches[1]) for word in patch]
+        counts = len(self.symbols), len(self.program.instructions), len(patches[0]), len(patches[1]), len(roots)
+        return (*counts, len(arena), start, root_start, place_start, len(words), len(self.types))
+
+    def _patches(self, table: list[Dim]) -> list[tuple[int, int]]:
+        """(position, value) of each symbolic size of a table, in which it becomes 0."""
+        found: list[tuple[int, int]] = []
+        for position, word in enumerate(table):
+            if isinstance(word, Expr):
+                found.append((position, self.program.value(word)))
+                table[position] = 0
+        return found
 
     # ---- tables
 
@@ -116,11 +165,11 @@ class _Encoder:
         if found is None:
             found = self.type_at[type_] = len(self.types)
             host = HOST if type_.device != self.homes.device else 0
-            self.types.extend((SCALAR_TYPES[type_.dtype] | host, len(type_.shape), type_.storage_offset))  # type: ignore[arg-type]
-            self.types.extend((*type_.shape, *type_.stride))  # type: ignore[arg-type]
+            self.types.extend((SCALAR_TYPES[type_.dtype] | host, len(type_.shape), type_.storage_offset))
+            self.types.extend((*type_.shape, *type_.stride))
         return found
 
-    def emit(self, op: str, *operands: int) -> None:
+    def emit(self, op: str, *operands: Dim) -> None:
         self.code.extend((OPS[op], len(operands), *operands))
 
     def own(self, name: str) -> None:
@@ -146,11 +195,11 @@ class _Encoder:
                 self.window(buffer, type_)
             case MakeView(buffer, _, type_):
                 self.window(buffer, type_)
-            case Launch(kernel, buffers):
+            case Launch(kernel, buffers, sizes):
                 way = self.launch(kernel)
                 if way is not None:
                     operation, operands = way
-                    self.emit(operation, *operands, len(buffers), *(self.slot(name) for name in buffers))
+                    self.emit(operation, *operands, len(buffers), *(self.slot(name) for name in buffers), *sizes)
             case CallExtern():
                 self.call(instruction)
 
@@ -175,9 +224,9 @@ class _Encoder:
             self.own(name)
         else:
             self.own(name)
-            self.python(
-                lambda tensor: at_distance(tensor, type_, distance), [root], (self.slot(name), self.type(type_))
-            )
+            numbers = (*type_.shape, *type_.stride, distance)
+            window = lambda tensor, *numbers: at_distance(tensor, type_, numbers)  # noqa: E731
+            self.python(window, [root], (self.slot(name), self.type(type_)), numbers)
             return
         self.emit("WINDOW", self.slot(name), self.slot(root), self.type(type_), mode, distance, distance // item)
 
@@ -191,14 +240,17 @@ class _Encoder:
                 return
             if call.target in WRITES_ITS_RESULT:
                 self.owned.discard(call.results[0])
-        function, names = closure(call)
-        self.python(function, names, self.results(call, len(call.results)))
+        function, names, numbers = closure(call)
+        self.python(function, names, self.results(call, len(call.results)), numbers)
 
-    def python(self, function: Callable[..., Any], names: list[str], results: tuple[int, ...]) -> None:
-        number = len(self.calls)
+    def python(
+        self, function: Callable[..., Any], names: list[str], results: tuple[int, ...], numbers: tuple[Dim, ...]
+    ) -> None:
+        """A call of `function` with tensors, then integers."""
+        position = len(self.calls)
         self.calls.append(function)
         slots = [self.slot(name) for name in names]
-        self.emit("CALL", number, len(slots), len(results) // 2, *slots, *results)
+        self.emit("CALL", position, len(slots), len(results) // 2, len(numbers), *slots, *numbers, *results)
 
     def drops(self, position: int, names: tuple[str, ...]) -> None:
         """Let go of tensors after their last use; a root that others are windows on, after theirs."""
@@ -210,45 +262,61 @@ class _Encoder:
 
     # ---- ends
 
-    def items(self) -> list[tuple[int, int, int]]:
+    def items(self) -> list[tuple[Dim, ...]]:
         """The buffers in the arena, with tensors on those that calls take."""
         found = []
         for name, home in self.homes.of.items():
             if home.kind == "arena":
                 type_ = self.homes.types[name] if name in self.homes.handled else None
-                place = self.homes.offsets[home.root] + self.homes.distance[name]
+                place = self.homes.offsets[home.root] + self.homes.distance[name] if self.homes.offsets else 0
                 found.append((self.slot(name), place, self.type(type_)))
         return found
 
     def output(self, output: Arg) -> int:
         if isinstance(output, Ref):
             return self.slot(output.name)
+        if isinstance(output, Expr):
+            return VALUES + self.program.value(output)
         self.literals.append(resolve(output, {}, {}))
         return -len(self.literals)
 
 
-def closure(call: CallExtern) -> tuple[Callable[..., Any], list[str]]:
-    """The operator as a function of its tensors alone, and their buffers in order."""
+def closure(call: CallExtern) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
+    """The operator as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these sizes."""
     names = list(dict.fromkeys(name for arg in (*call.args, *call.kwargs.values()) for name in references(arg)))
     constants: dict[str, Any] = {"operator": operator(call.target)}
+    sizes: dict[Expr, str] = {}
 
     def text(arg: Arg) -> str:
         if isinstance(arg, Ref):
             return f"t{names.index(arg.name)}"
-        if isinstance(arg, List | Tuple) and any(True for _ in references(arg)):
+        if isinstance(arg, Expr):
+            return sizes.setdefault(arg, f"n{len(sizes)}")
+        if isinstance(arg, List | Tuple) and not _is_constant(arg):
             items = ", ".join(text(item) for item in arg.items)
             return f"[{items}]"
         constants[f"c{len(constants)}"] = resolve(arg, {}, {})
         return f"c{len(constants) - 1}"
 
     given = [text(arg) for arg in call.args] + [f"{key}={text(arg)}" for key, arg in call.kwargs.items()]
-    parameters = ", ".join(f"t{number}" for number in range(len(names)))
-    return eval(f"lambda {parameters}: operator({', '.join(given)})", constants), names
+    parameters = ", ".join([*(f"t{number}" for number in range(len(names))), *sizes.values()])
+    return eval(f"lambda {parameters}: operator({', '.join(given)})", constants), names, tuple(sizes)
 
 
-def at_distance(tensor: torch.Tensor, type_: TensorType, distance: int) -> torch.Tensor:
-    """A tensor of `type_` on the memory of `tensor`, `distance` bytes after its first element."""
+def _is_constant(arg: Arg) -> bool:
+    if isinstance(arg, List | Tuple):
+        return all(_is_constant(item) for item in arg.items)
+    return not isinstance(arg, Ref | Expr)
+
+
+def at_distance(tensor: torch.Tensor, type_: TensorType, numbers: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of the dtype of `type_` on the memory of `tensor`.
+
+    numbers: its sizes, its strides, and how many bytes after the first element of `tensor` it begins.
+    """
+    rank = len(type_.shape)
+    shape, stride, distance = numbers[:rank], numbers[rank:-1], numbers[-1]
     item = ITEM_SIZE[type_.dtype]
     start = tensor.storage_offset() * tensor.element_size() + distance
     window = torch.empty(0, dtype=getattr(torch, type_.dtype), device=tensor.device)
-    return window.set_(tensor.untyped_storage(), start // item, type_.shape, type_.stride)  # type: ignore[call-overload]
+    return window.set_(tensor.untyped_storage(), start // item, shape, stride)  # type: ignore[call-overload]

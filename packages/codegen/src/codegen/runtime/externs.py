@@ -10,10 +10,11 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.program import CallExtern
 
-Encoded = tuple[str, tuple[int, ...]] | None
+Encoded = tuple[str, tuple[Dim, ...]] | None
 
 
 class Words(Protocol):
@@ -45,9 +46,13 @@ def _are_tensors(given: dict[str, Any], names: Sequence[str]) -> bool:
     return all(isinstance(given.get(name), Ref) for name in names)
 
 
-def _integers(arg: Arg) -> tuple[int, ...]:
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) for value in values)
+
+
+def _integers(arg: Arg) -> tuple[Dim, ...]:
     assert isinstance(arg, List | Tuple)
-    return tuple(int(item) for item in arg.items)  # type: ignore[arg-type]
+    return tuple(item if isinstance(item, Expr) else int(item) for item in arg.items)  # type: ignore[arg-type]
 
 
 def _product(op: str, *names: str) -> Callable[[CallExtern, Words], Encoded]:
@@ -70,7 +75,7 @@ def _sum_and_product(op: str, *names: str) -> Callable[[CallExtern, Words], Enco
         type_ = call.result_types[0] if call.result_types else None
         if set(given) != {*names, "beta", "alpha"} or type_ is None or "float" not in type_.dtype:
             return None
-        if not _are_tensors(given, names):
+        if not _are_tensors(given, names) or not _are_numbers(given["beta"], given["alpha"]):
             return None
         factors = bits(given["beta"]), bits(given["alpha"])
         return op, (words.slot(call.results[0]), *_tensors(given, names, words), *factors)
@@ -81,7 +86,7 @@ def _sum_and_product(op: str, *names: str) -> Callable[[CallExtern, Words], Enco
 _CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 
-def _geometry(given: dict[str, Arg]) -> tuple[int, ...] | None:
+def _geometry(given: dict[str, Arg]) -> tuple[Dim, ...] | None:
     lists = {name: _integers(given[name]) for name in ("stride", "padding", "dilation", "output_padding")}
     (length,) = lengths if len(lengths := {len(values) for values in lists.values()}) == 1 else (0,)
     if not length:
@@ -128,6 +133,8 @@ def _attention(op: str, results: int, *names: str) -> Callable[[CallExtern, Word
         if set(given) != {*order, "attn_mask", "scale"} or not _are_tensors(given, names):
             return None
         scale = given["scale"]
+        if not _are_numbers(given["dropout_p"], scale or 0.0):
+            return None
         tail = (0, 0) if scale is None else (1, bits(scale))
         mask = _optional(given["attn_mask"], words)
         return op, (*_tensors(given, names, words), bits(given["dropout_p"]), int(given["is_causal"]), mask, *tail,

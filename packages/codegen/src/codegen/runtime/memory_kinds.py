@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 from codegen.runtime.arena import Lifetime, place
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
+from codegen.runtime.symbols import symbol_places
+from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.types import ITEM_SIZE, TensorType
@@ -26,6 +28,7 @@ class Homes(NamedTuple):
 
     `device`: the unit's.
     `distance`: bytes from the first element of its root to its own.
+    `lifetimes`: of the roots in the arena; `offsets` says where they lie, unless sizes are symbolic.
     `handled`: buffers that calls or the caller need as tensors (the others are addresses for kernels).
     `escaping`: roots of memory that may outlive the run: outputs, and what Python-level calls saw.
     """
@@ -33,11 +36,12 @@ class Homes(NamedTuple):
     device: str
     of: dict[str, Home]
     types: dict[str, TensorType | None]
-    distance: dict[str, int]
+    distance: dict[str, Dim]
     last_use: dict[str, int]
     last_use_of_root: dict[str, int]
     handled: frozenset[str]
     escaping: frozenset[str]
+    lifetimes: tuple[Lifetime, ...]
     offsets: dict[str, int]
     arena_bytes: int
 
@@ -66,7 +70,7 @@ def stated(unit: Unit) -> Iterator[TensorType]:
 
 
 def plan_memory(unit: Unit) -> Homes:
-    """Decide for every buffer of a unit without symbolic sizes."""
+    """Decide for every buffer of a unit."""
     device = device_of(unit)
     roots, types, first = _definitions(unit)
     last = {name: position for position, one in enumerate(unit.instructions) for name in mentioned(one)}
@@ -85,22 +89,25 @@ def plan_memory(unit: Unit) -> Homes:
     last_of_root: dict[str, int] = {}
     for name, home in of.items():
         last_of_root[home.root] = max(last_of_root.get(home.root, 0), last.get(name, 0))
-    lifetimes = [
+    lifetimes = tuple(
         Lifetime(name, span(types[name]), first[name], last_of_root[name])
-        for name, home in of.items()
+        for name, home in sorted(of.items())
         if home.kind == "arena" and home.root == name
-    ]
-    offsets, total = place(lifetimes)
-    return Homes(
-        device, of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, offsets, total
     )
+    is_known = all(isinstance(one.size, int) for one in lifetimes)
+    offsets, total = place(lifetimes) if is_known and not symbol_places(unit) else ({}, 0)
+    return Homes(
+        device, of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, lifetimes,
+        offsets, total,
+    )  # fmt: skip
 
 
 def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | None], dict[str, int]]:
     """The root and type of every buffer, and the instruction that makes it."""
-    roots = {name: name for name in unit.inputs}
-    types: dict[str, TensorType | None] = dict(zip(unit.inputs, unit.input_types, strict=True))
-    first = dict.fromkeys(unit.inputs, 0)
+    given = zip(unit.inputs, unit.input_types, strict=True)
+    types: dict[str, TensorType | None] = {name: type_ for name, type_ in given if isinstance(type_, TensorType)}
+    roots = {name: name for name in types}
+    first = dict.fromkeys(types, 0)
     for position, one in enumerate(unit.instructions):
         for name, base, type_ in _made(one):
             roots[name] = name if base is None else roots[base]
@@ -109,9 +116,9 @@ def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | Non
     return roots, types, first
 
 
-def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, int]:
+def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim]:
     """How far each buffer begins from its root: a view's offset counts from where the storage of its base begins."""
-    found = dict.fromkeys(unit.inputs, 0)
+    found: dict[str, Dim] = dict.fromkeys(unit.inputs, 0)
     for one in unit.instructions:
         for name, base, type_ in _made(one):
             found[name] = 0
@@ -120,7 +127,7 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, int
                 offset = type_.storage_offset if isinstance(one, MakeView) else 0
                 before = types[base]
                 start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
-                found[name] = found[base] + offset * ITEM_SIZE[type_.dtype] - start  # type: ignore[operator,assignment]
+                found[name] = found[base] + offset * ITEM_SIZE[type_.dtype] - start
     return found
 
 
@@ -167,11 +174,12 @@ def mentioned(one: Instruction) -> tuple[str, ...]:
     raise AssertionError(one)
 
 
-def span(type_: TensorType | None) -> int:
-    """Bytes from the first element of a tensor to the end of its last."""
+def span(type_: TensorType | None) -> Dim:
+    """Bytes from the first element of a tensor to the end of its last (enough of them where a symbolic size is 0)."""
     assert type_ is not None
-    shape: tuple[int, ...] = type_.shape  # type: ignore[assignment]
-    if 0 in shape:
+    if 0 in type_.shape:
         return 0
-    reach = sum((size - 1) * step for size, step in zip(shape, type_.stride, strict=True))  # type: ignore[operator]
-    return int(1 + reach) * ITEM_SIZE[type_.dtype]
+    reach: Dim = 1
+    for size, step in zip(type_.shape, type_.stride, strict=True):
+        reach = reach + (size - 1) * step
+    return reach * ITEM_SIZE[type_.dtype]

@@ -19,9 +19,11 @@ from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
 from codegen.runtime.memory_kinds import device_of, stated
 from codegen.runtime.python_wrapper import PythonWrapper, settled
+from codegen.runtime.symbols import symbol_reader, with_values
 from stagewire.expr import Expr
 from stagewire.graph import Ref, references
 from stagewire.program import CallExtern, Launch, Unit
+from stagewire.types import ScalarType
 
 FUNCTIONS = (
     "aoti_torch_empty_strided", "aoti_torch_create_tensor_from_blob", "aoti_torch__reinterpret_tensor",
@@ -44,7 +46,8 @@ FIELD = 16
 
 def executor_source() -> str:
     """The source of the native executor, compiled and cached like a unit."""
-    return files("codegen.runtime").joinpath("vm.cpp").read_text()
+    directory = files("codegen.runtime")
+    return "".join(directory.joinpath(name).read_text() for name in ("sizes.h", "vm.cpp"))
 
 
 class Machine(NamedTuple):
@@ -137,7 +140,7 @@ def _check_layout() -> None:
 def bind_native(unit: Unit, library: Library | None, machine: Machine) -> Any:
     """A C++ unit as a built-in function of its inputs."""
     slow = PythonWrapper(unit, library)
-    if static_device(unit) != "cpu":
+    if single_device(unit) != "cpu":
         return slow
     launch = library.launch if library is not None else no_kernel
     return make_native(unit, slow, machine, encode(unit, launch), library)
@@ -156,22 +159,27 @@ def make_native(unit: Unit, slow: Any, machine: Machine, encoded: EncodedUnit, c
 
 
 def static_device(unit: Unit) -> str | None:
-    """The device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units.
-
-    A CUDA device may have memory of the CPU beside its own.
-    """
+    """The device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units."""
     for one in unit.instructions:
         match one:
             case Launch(sizes=sizes) if sizes:
                 return None
             case CallExtern(args=args, kwargs=kwargs) if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
                 return None
-    if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
-        return None
     types = tuple(stated(unit))
     if any(not isinstance(n, int) for type_ in types for n in (*type_.shape, *type_.stride, type_.storage_offset)):
         return None
-    return device_of(unit) if len({type_.device for type_ in types} - {"cpu"}) <= 1 else None
+    return single_device(unit)
+
+
+def single_device(unit: Unit) -> str | None:
+    """The device of a unit whose outputs are buffers, literals or sizes; None for other units.
+
+    A CUDA device may have memory of the CPU beside its own.
+    """
+    if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
+        return None
+    return device_of(unit) if len({type_.device for type_ in stated(unit)} - {"cpu"}) <= 1 else None
 
 
 def _has_symbol(arg: Any) -> bool:
@@ -186,8 +194,8 @@ def no_kernel(name: str) -> tuple[str, ...]:
 def _objects(encoded: EncodedUnit, unit: Unit, slow: Any) -> tuple[Any, ...]:
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
-    def restride(tensor: torch.Tensor, number: int) -> torch.Tensor:
-        return settled(tensor, encoded.type_of[number], {})
+    def restride(tensor: torch.Tensor, number: int, *values: int) -> torch.Tensor:
+        return settled(tensor, encoded.type_of[number], dict(zip(encoded.symbols, values, strict=True)))
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
         raise_status(status)
@@ -204,10 +212,20 @@ def check_inputs(unit: Unit, inputs: tuple[Any, ...]) -> None:
     if len(inputs) != len(unit.inputs):
         raise WrongInput(f"{len(inputs)} inputs for a unit that takes {len(unit.inputs)}")
     for name, type_, given in zip(unit.inputs, unit.input_types, inputs, strict=True):
-        if not isinstance(given, torch.Tensor):
+        if isinstance(type_, ScalarType):
+            if not isinstance(given, int):
+                raise WrongInput(f"the input {name!r} is a {type(given).__name__}, not an integer")
+        elif not isinstance(given, torch.Tensor):
             raise WrongInput(f"the input {name!r} is a {type(given).__name__}, not a tensor")
+        elif given.dim() != len(type_.shape):
+            raise WrongInput(f"the input {name!r} has {given.dim()} dimensions; the program was compiled for {type_}")
+    symbols = symbol_reader(unit)(inputs)
+    for name, stated_type, given in zip(unit.inputs, unit.input_types, inputs, strict=True):
+        if isinstance(stated_type, ScalarType):
+            continue
+        type_ = with_values(stated_type, symbols)
         strides = [(a, b) for a, b, n in zip(given.stride(), type_.stride, type_.shape, strict=False) if n != 1]
         same = str(given.dtype) == f"torch.{type_.dtype}" and tuple(given.shape) == type_.shape
         if not same or str(given.device) != type_.device or (given.numel() and any(a != b for a, b in strides)):
             found = f"{given.dtype} {tuple(given.shape)} of strides {given.stride()} on {given.device}"
-            raise WrongInput(f"the input {name!r} is {found}; the program was compiled for {type_}")
+            raise WrongInput(f"the input {name!r} is {found}; the program was compiled for {stated_type}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.program import Unit
 from stagewire.types import ScalarType, TensorType
@@ -48,3 +50,9 @@ def _read(given: Any, what: int, dimension: int) -> int:
 def sizes(dims: Sequence[Dim], symbols: Symbols) -> tuple[int, ...]:
     """Numbers for sizes."""
     return tuple(dim if isinstance(dim, int) else evaluate(dim, symbols) for dim in dims)
+
+
+def with_values(type_: TensorType, symbols: Symbols) -> TensorType:
+    """The type in numbers."""
+    shape, stride = sizes(type_.shape, symbols), sizes(type_.stride, symbols)
+    return msgspec.structs.replace(type_, shape=shape, stride=stride)

@@ -4,11 +4,11 @@
 //   unit  ::= word*            words are 64-bit integers; see codegen/runtime/encode.py for each instruction
 //   slot  : one buffer. `data` is its address, `handle` an at::Tensor (an AtenTensorHandle), where it has one
 //   frame : slots and arena of one run in progress; frames are kept for the next run
+//   sizes : what of the words depends on symbolic sizes; see sizes.h, which stands before this text
 //
 // A unit lives on one device. On a CUDA device the arena is a block of torch's caching allocator, taken for each run, and
 // kernels are functions of the driver, launched on the current stream. Such a unit may have buffers on the CPU beside: their
 // types are marked HOST, their memory is their own, and their kernels are functions of a shared library.
-typedef long long i64;
 typedef unsigned char u8;
 typedef int i32;
 typedef struct Object Object;
@@ -29,20 +29,22 @@ int PyObject_IsInstance(Object *, Object *);
 void Py_IncRef(Object *);
 void Py_DecRef(Object *);
 Object *PyLong_FromLongLong(i64);
+i64 PyLong_AsLongLong(Object *);
+Object *PyErr_Occurred();
 Object *PyCapsule_New(void *, const char *, void (*)(Object *));
 void *PyCapsule_GetPointer(Object *, const char *);
 struct MethodDef { const char *name; Object *(*call)(Object *, Object *const *, long); int flags; const char *doc; };
 Object *PyCFunction_NewEx(MethodDef *, Object *, Object *);
 void *PyEval_SaveThread();
 void PyEval_RestoreThread(void *);
-void *malloc(unsigned long);
-void *calloc(unsigned long, unsigned long);
 int posix_memalign(void **, unsigned long, unsigned long);
-void free(void *);
-extern Object _Py_NoneStruct, PyList_Type;
+void *memcpy(void *, const void *, unsigned long);
+extern Object _Py_NoneStruct, PyList_Type, PyLong_Type;
 }
 
 typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
+
+static const i64 VALUES = 1ll << 40;       // where numbers of sizes begin among outputs
 
 static const i64 LAUNCH_FAILED = 1 << 16;  // in a run's status; beside it, the driver's result
 
@@ -88,6 +90,9 @@ enum Owner { BORROWED, OWNED, PYTHON };
 struct Unit;
 struct Frame {
   Frame *next;
+  i64 *words, *types, *values;  // the unit's own, without symbolic sizes
+  bool sized;                   // whether they are written for `values`
+  i64 arena_bytes, arena_room;
   void *arena;
   Handle block;     // the tensor that the arena is, on a CUDA device, while a run is in progress
   void **data;
@@ -107,6 +112,7 @@ struct Unit {
   void *context;      // the driver's, of a CUDA device
   Object *tensor, *parameter, *calls, *literals, *recover, *restride;
   Object *keep;
+  Sizes sizes;
   Frame *frames;
 };
 
@@ -145,6 +151,7 @@ static void free_frame(const Unit *unit, Frame *frame) {
   for (i64 k = 0; k < unit->slots; k++)
     if (frame->lasting[k]) unit->torch->destroy(frame->lasting[k]);
   if (!unit->device) free(frame->arena);
+  if (frame->words != unit->words) free(frame->words);
   free(frame->data);
   free(frame);
 }
@@ -161,12 +168,12 @@ static void forget(const Unit *unit, Frame *frame, i64 slot) {
 
 // Buffers of the arena, which begins at frame->arena.
 static bool lay_out(const Unit *unit, Frame *frame) {
-  const i64 *w = unit->words + unit->item_start;  // slot, byte offset, type or -1
+  const i64 *w = frame->words + unit->item_start;  // slot, byte offset, type or -1
   for (i64 k = 0; k < unit->prepared; k++, w += 3) {
     frame->data[w[0]] = (char *)frame->arena + w[1];
     if (w[2] < 0) continue;
     forget(unit, frame, w[0]);
-    if (!tensor_at(unit, frame->data[w[0]], unit->types + w[2], &frame->lasting[w[0]])) return false;
+    if (!tensor_at(unit, frame->data[w[0]], frame->types + w[2], &frame->lasting[w[0]])) return false;
     frame->handle[w[0]] = frame->lasting[w[0]];
   }
   return true;
@@ -174,8 +181,8 @@ static bool lay_out(const Unit *unit, Frame *frame) {
 
 // On a CUDA device the arena belongs to the stream: it is given back after each run, and is mostly where it was before.
 static bool take_block(const Unit *unit, Frame *frame) {
-  if (!unit->device || !unit->arena_bytes) return true;
-  i64 size = unit->arena_bytes, one = 1;
+  if (!unit->device || !frame->arena_bytes) return true;
+  i64 size = frame->arena_bytes, one = 1;
   void *address;
   if (unit->torch->empty_strided(1, &size, &one, 0, unit->device, unit->index, &frame->block)) return false;
   if (unit->torch->data_ptr(frame->block, &address)) return false;
@@ -191,6 +198,50 @@ static void give_block_back(const Unit *unit, Frame *frame) {
   frame->block = nullptr;
 }
 
+// The frame's own copy of what symbolic sizes are written into.
+static bool copy_tables(const Unit *unit, Frame *frame) {
+  const Sizes *s = &unit->sizes;
+  unsigned long words = (unsigned long)s->words * sizeof(i64), types = (unsigned long)s->types * sizeof(i64);
+  i64 *block = (i64 *)malloc(words + types + (unsigned long)(s->symbols + s->instructions + 1) * sizeof(i64));
+  if (!block) return false;
+  frame->words = block;
+  frame->types = block + s->words;
+  frame->values = frame->types + s->types;
+  memcpy(frame->words, unit->words, words);
+  memcpy(frame->types, unit->types, types);
+  return true;
+}
+
+// Everything that depends on the values of the symbols: words, types, the arena and the tensors in it.
+static bool resize(const Unit *unit, Frame *frame) {
+  const Sizes *s = &unit->sizes;
+  frame->sized = false;
+  if (!compute_sizes(s, unit->words, frame->values)) return false;
+  write_sizes(s, frame->values, frame->words, frame->types);
+  for (i64 k = 0; k < unit->slots; k++) {
+    forget(unit, frame, k);
+    frame->seen[k] = nullptr;
+  }
+  frame->arena_bytes = place_items(s, frame->words, frame->words + unit->item_start);
+  if (frame->arena_bytes < 0) return false;
+  if (unit->device) {
+    frame->arena = nullptr;
+  } else {
+    if (frame->arena_bytes > frame->arena_room) {
+      free(frame->arena);
+      frame->arena = nullptr;
+      frame->arena_room = frame->arena_room ? frame->arena_bytes + frame->arena_bytes / 4 : frame->arena_bytes;
+      if (posix_memalign(&frame->arena, 4096, (unsigned long)frame->arena_room)) {
+        frame->arena = nullptr;
+        frame->arena_room = 0;
+        return false;
+      }
+    }
+    if (!lay_out(unit, frame)) return false;
+  }
+  return frame->sized = true;
+}
+
 static Frame *new_frame(const Unit *unit) {
   Frame *frame = (Frame *)calloc(1, sizeof(Frame));
   i64 n = unit->slots;
@@ -202,6 +253,14 @@ static Frame *new_frame(const Unit *unit) {
   frame->lasting = block + 3 * n;
   frame->seen = block + 4 * n;
   frame->owner = (u8 *)(block + 5 * n);
+  frame->words = (i64 *)unit->words;
+  frame->types = (i64 *)unit->types;
+  frame->arena_bytes = unit->arena_bytes;
+  if (unit->sizes.words) {
+    if (copy_tables(unit, frame)) return frame;
+    free_frame(unit, frame);
+    return nullptr;
+  }
   bool good = unit->device || !unit->arena_bytes || !posix_memalign(&frame->arena, 4096, (unsigned long)unit->arena_bytes);
   if (good && ((unit->device && unit->arena_bytes) || lay_out(unit, frame))) return frame;
   free_frame(unit, frame);
@@ -253,10 +312,11 @@ static bool adopt(Run *run, i64 slot, Object *tensor) {  // takes the reference
   return !unit->torch->data_ptr(run->frame->handle[slot], &run->frame->data[slot]);
 }
 
-static Object *call_with(Object *callable, Object *tensor, i64 number) {
-  Object *args = PyTuple_New(2);
+static Object *call_with(Object *callable, Object *tensor, i64 number, const i64 *more, i64 count) {
+  Object *args = PyTuple_New(2 + count);
   PyTuple_SetItem(args, 0, tensor);
   PyTuple_SetItem(args, 1, PyLong_FromLongLong(number));
+  for (i64 k = 0; k < count; k++) PyTuple_SetItem(args, 2 + k, PyLong_FromLongLong(more[k]));
   Object *result = PyObject_CallObject(callable, args);
   Py_DecRef(args);
   return result;
@@ -265,10 +325,10 @@ static Object *call_with(Object *callable, Object *tensor, i64 number) {
 // A library may give a result other strides than the program was written for: it is copied then.
 static bool settle(Run *run, i64 slot, i64 type) {
   const Unit *unit = run->unit;
-  if (type < 0 || matches(unit, run->frame->handle[slot], unit->types + type)) return true;
+  if (type < 0 || matches(unit, run->frame->handle[slot], run->frame->types + type)) return true;
   bool released = run->unlocked != nullptr;
   lock(run);
-  Object *copy = call_with(unit->restride, object_of(run, slot), type);
+  Object *copy = call_with(unit->restride, object_of(run, slot), type, run->frame->values, unit->sizes.symbols);
   if (copy) {
     drop(run->unit, run->frame, slot);
     run->frame->object[slot] = nullptr;
@@ -288,11 +348,12 @@ static bool results(Run *run, const i64 *w, const Handle *handles, i64 count) { 
   return good;
 }
 
-static bool call_python(Run *run, const i64 *w) {  // callable, arguments, results, slot*, (slot type)*
+static bool call_python(Run *run, const i64 *w) {  // callable, tensors, results, integers, slot*, integer*, (slot type)*
   lock(run);
-  i64 count = w[1], expected = w[2];
+  i64 tensors = w[1], expected = w[2], count = w[1] + w[3];
   Object *args = PyTuple_New(count);
-  for (i64 k = 0; k < count; k++) PyTuple_SetItem(args, k, object_of(run, w[3 + k]));
+  for (i64 k = 0; k < count; k++)
+    PyTuple_SetItem(args, k, k < tensors ? object_of(run, w[4 + k]) : PyLong_FromLongLong(w[4 + k]));
   Object *given = PyObject_CallObject(PyTuple_GetItem(run->unit->calls, w[0]), args);
   Py_DecRef(args);
   if (!given) return false;
@@ -307,7 +368,7 @@ static bool call_python(Run *run, const i64 *w) {  // callable, arguments, resul
     given = many;
   }
   bool good = PyTuple_Size(given) >= expected;
-  const i64 *to = w + 3 + count;
+  const i64 *to = w + 4 + count;
   for (i64 k = 0; good && k < expected; k++) {
     if (to[2 * k] < 0) continue;
     Object *item = PyTuple_GetItem(given, k);
@@ -325,7 +386,7 @@ static bool window(Run *run, const i64 *w) {  // slot, base, type, mode, bytes a
   const Unit *unit = run->unit;
   const Torch *t = unit->torch;
   Frame *frame = run->frame;
-  const i64 *type = unit->types + w[2];
+  const i64 *type = frame->types + w[2];
   void *address = (char *)frame->data[w[1]] + w[4];
   if (w[3] == 0) {
     Handle made;  // reinterpret counts from the base's own offset
@@ -387,7 +448,7 @@ static bool attention_backward(Run *run, const i64 *w) {  // grad q k v out lse 
 
 static bool fresh(Run *run, const i64 *w) {  // slot, type
   const Unit *unit = run->unit;
-  const i64 *type = unit->types + w[1];
+  const i64 *type = run->frame->types + w[1];
   Handle made;
   if (unit->torch->empty_strided(type[1], sizes_of(type), strides_of(type), dtype_of(type), device_of(unit, type), unit->index,
                                      &made))
@@ -395,11 +456,11 @@ static bool fresh(Run *run, const i64 *w) {  // slot, type
   return own(run, w[0], made);
 }
 
-static bool launch(Run *run, const i64 *w) {  // address, count, slot*
+static bool launch(Run *run, const i64 *w) {  // address, count, slot*, size*
   void *pointers[256], **p = pointers, **data = run->frame->data;
   if (w[1] > 256 && !(p = (void **)malloc((unsigned long)w[1] * sizeof(void *)))) return false;
   for (i64 k = 0; k < w[1]; k++) p[k] = data[w[2 + k]];
-  ((Kernel)w[0])(p, nullptr, run->threads, &run->status);
+  ((Kernel)w[0])(p, w + 2 + w[1], run->threads, &run->status);
   if (p != pointers) free(p);
   return run->status == 0;
 }
@@ -447,7 +508,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
 }
 
 static bool execute(Run *run) {
-  const i64 *w = run->unit->words + run->unit->code_start, *end = run->unit->words + run->unit->code_end;
+  const i64 *w = run->frame->words + run->unit->code_start, *end = run->frame->words + run->unit->code_end;
   unlock(run);
   while (w < end) {
     if (!step(run, w[0], w + 2)) { lock(run); return false; }
@@ -457,18 +518,49 @@ static bool execute(Run *run) {
   return true;
 }
 
+// Reads the symbols off the inputs; what depends on them is written where they are not those of the frame's last run.
+static bool bind_symbols(Run *run, Object *const *args) {
+  const Unit *unit = run->unit;
+  const Torch *t = unit->torch;
+  Frame *frame = run->frame;
+  const i64 *w = unit->words + unit->sizes.start;
+  bool changed = !frame->sized;
+  for (i64 k = 0; k < unit->sizes.symbols; k++, w += 3) {
+    i64 value, ndim, *dims;
+    if (w[1] == VALUE) {
+      value = PyLong_AsLongLong(args[w[0]]);
+      if (value == -1 && PyErr_Occurred()) return false;
+    } else {
+      Handle handle = frame->handle[w[0]];
+      if (t->dim(handle, &ndim) || w[2] >= ndim || (w[1] == SIZE ? t->sizes : t->strides)(handle, &dims)) return false;
+      value = dims[w[2]];
+    }
+    changed |= value != frame->values[k];
+    frame->values[k] = value;
+  }
+  return !changed || resize(unit, frame);
+}
+
 static bool read_inputs(Run *run, Object *const *args) {
   const Unit *unit = run->unit;
   const Torch *t = unit->torch;
-  const i64 *type = unit->words + unit->item_start + 3 * unit->prepared;  // the types of the inputs, in order
+  const i64 *type = unit->words + unit->item_start + 3 * unit->prepared;  // the types of the inputs, in order; -1: integer
   for (i64 k = 0; k < unit->inputs; k++) {
     Object *kind = PyObject_Type(args[k]);
     Py_DecRef(kind);
-    if (kind != unit->tensor && kind != unit->parameter && PyObject_IsInstance(args[k], unit->tensor) != 1) return false;
-    Handle handle = handle_of(args[k]);
-    if (!matches(unit, handle, unit->types + type[k])) return false;
     run->frame->object[k] = args[k];
-    run->frame->handle[k] = handle;
+    if (type[k] < 0) {
+      if (PyObject_IsInstance(args[k], &PyLong_Type) != 1) return false;
+      continue;
+    }
+    if (kind != unit->tensor && kind != unit->parameter && PyObject_IsInstance(args[k], unit->tensor) != 1) return false;
+    run->frame->handle[k] = handle_of(args[k]);
+  }
+  if (unit->sizes.words && !bind_symbols(run, args)) return false;
+  for (i64 k = 0; k < unit->inputs; k++) {
+    if (type[k] < 0) continue;
+    Handle handle = run->frame->handle[k];
+    if (!matches(unit, handle, run->frame->types + type[k])) return false;
     if (t->data_ptr(handle, &run->frame->data[k])) return false;
     if (device_of(unit, unit->types + type[k]) && ((i64)run->frame->data[k] & 15)) return false;  // the kernels are compiled for aligned memory
   }
@@ -478,9 +570,11 @@ static bool read_inputs(Run *run, Object *const *args) {
 static Object *outputs(Run *run) {
   const Unit *unit = run->unit;
   Object *made = PyTuple_New(unit->outputs);
-  const i64 *w = unit->words + unit->output_start;  // slot, or -1 - number of a literal
+  const i64 *w = run->frame->words + unit->output_start;  // slot, or -1 - number of a literal, or VALUES + number of a size
   for (i64 k = 0; k < unit->outputs; k++) {
-    Object *item = w[k] >= 0 ? object_of(run, w[k]) : PyTuple_GetItem(unit->literals, -1 - w[k]);
+    Object *item = w[k] >= VALUES ? PyLong_FromLongLong(run->frame->values[w[k] - VALUES])
+                   : w[k] >= 0    ? object_of(run, w[k])
+                                  : PyTuple_GetItem(unit->literals, -1 - w[k]);
     if (w[k] < 0) Py_IncRef(item);
     if (!item) { Py_DecRef(made); return nullptr; }
     PyTuple_SetItem(made, k, item);
@@ -506,8 +600,6 @@ static Object *recover(Unit *unit, i64 status, Object *const *args, long count) 
   Py_DecRef(all);
   return result;
 }
-
-extern "C" Object *PyErr_Occurred();
 
 // The frame holds the inputs, and lets go of each after its last use; the list that held them is left with Nones.
 static void take_inputs(Run *run, Object *list) {
@@ -590,7 +682,7 @@ static void destroy_unit(Object *capsule) {
 
 static MethodDef METHOD = {"run_unit", run_unit, 0x80 /* METH_FASTCALL */, "Runs one unit on its inputs."};
 
-// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start device index context
+// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start sizes11 device index context
 // objects: tensor parameter calls literals recover restride; kept alive with the words by `keep`
 extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *types, const i64 *head, Object *objects,
                              Object *keep) {
@@ -607,9 +699,10 @@ extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *ty
   unit->code_start = head[6];
   unit->code_end = head[7];
   unit->output_start = head[8];
-  unit->device = (i32)head[9];
-  unit->index = (i32)head[10];
-  unit->context = (void *)head[11];
+  memcpy(&unit->sizes, head + 9, sizeof(Sizes));
+  unit->device = (i32)head[20];
+  unit->index = (i32)head[21];
+  unit->context = (void *)head[22];
   Object **fields[] = {&unit->tensor, &unit->parameter, &unit->calls, &unit->literals, &unit->recover, &unit->restride};
   for (long k = 0; k < 6; k++) *fields[k] = PyTuple_GetItem(objects, k);
   Py_IncRef(keep);
