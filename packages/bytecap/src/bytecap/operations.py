@@ -427,7 +427,9 @@ def same_object(left: Value, right: Value) -> bool:
     if isinstance(left, Constant) and isinstance(right, Constant):
         if left.python_type() is not right.python_type():
             return False
-        return left.value is right.value or (
+        if left.value is right.value or (left.source is not None and right.source is not None):
+            return left.value is right.value
+        return (
             type(left.value) is type(right.value) and isinstance(left.value, (int, str)) and left.value == right.value
         )
     if all(isinstance(side, TupleValue) and side.cls is tuple and not side.items for side in (left, right)):
@@ -435,6 +437,13 @@ def same_object(left: Value, right: Value) -> bool:
     if type(left) is not type(right) or getattr(left, "real", None) is None:
         return False
     return left.real is right.real  # type: ignore[attr-defined]
+
+
+def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
+    """`left is right`, guarded."""
+    same = same_object(left, right)
+    tracer.guard_identity(left, right, same, tracer.line())
+    return same
 
 
 def truth(tracer: Tracer, value: Value) -> bool:

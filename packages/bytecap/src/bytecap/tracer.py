@@ -47,7 +47,7 @@ from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
-from bytecap.values.sizes import SymbolicInt
+from bytecap.values.sizes import SymbolicInt, is_size
 from bytecap.values.tensor_classes import is_plain_class
 from bytecap.values.tensors import TensorValue
 from bytecap.values.writes import ClassWrites, TensorWrites
@@ -77,6 +77,9 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
 _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType, torch.SymInt)
+
+# Kinds of constants of which there may be several equal objects.
+_COPIED = frozenset({int, float, complex, str, bytes, range})
 
 
 class Tracer:
@@ -190,7 +193,7 @@ class Tracer:
             return self.fresh(real)
         known = self._by_object.get(id(real))
         if known is None:
-            known = self._by_object[id(real)] = TupleValue([self.constant(item) for item in real])
+            known = self._by_object[id(real)] = TupleValue([self.constant(item) for item in real], real=real)
         return known
 
     def new_dict(self, items: dict[str, Value]) -> DictValue:
@@ -475,6 +478,21 @@ class Tracer:
             return
         if left.python_type() is right.python_type():
             self.guards.same(first, second, False, line)
+
+    def guard_identity(self, left: Value, right: Value, same: bool, line: SourceLine | None) -> None:
+        """Whether `left is right`: immutable objects of one value may be one object in one call and two in another."""
+        first, second = left.source, right.source
+        if isinstance(left, Constant) and isinstance(right, Constant):
+            may_differ = left.python_type() is right.python_type() in _COPIED and not (is_size(left) or is_size(right))
+            if may_differ and first is not None and second is not None and left.value == right.value:
+                self.guards.same(first, second, same, line)
+        elif not same:
+            self.guard_distinct(left, right, line)
+        elif isinstance(left, TupleValue) and isinstance(right, TupleValue) and left is not right:
+            if first is not None and second is not None:
+                self.guards.same(first, second, True, line)
+            elif first is not None or second is not None:
+                self.guards.identity(first or second, left.real, line)
 
     def guard_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
         """Whether `key` is in an outside dict."""

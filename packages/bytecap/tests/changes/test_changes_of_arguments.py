@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -139,3 +140,35 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], Any], Callable[[], Any]]
 @pytest.mark.parametrize("name", CASES)
 def test_other_arguments(name: str) -> None:
     check_arguments(*CASES[name])
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "tuple": lambda: tuple(range(2)),
+    "int": lambda: int("100000"),
+    "float": lambda: float("1.5"),
+    "str": lambda: "".join(["a!", "b"]),
+    "bytes": lambda: bytes([1, 2, 3]),
+    "complex": lambda: complex("1j"),
+    "range": lambda: range(3),
+    "size": lambda: torch.Size([1, 2]),
+    "tuple of tensors": lambda: (T, [T]),
+}
+
+
+@pytest.mark.parametrize("operator_", [lambda x, a, b: (x + 1, a is b), lambda x, a, b: (x + 1, operator.is_not(a, b))])
+@pytest.mark.parametrize("name", MADE)
+def test_one_object_or_equal_ones(name: str, operator_: Callable[..., Any]) -> None:
+    """Objects of one value may be one object or two: only identity tells."""
+    one, other = MADE[name](), MADE[name]()
+    check_arguments(operator_, lambda: (T, one, one), lambda: (T, one, other))
+    check_arguments(operator_, lambda: (T, one, other), lambda: (T, other, other))
+
+
+SENTINEL = ("no", "value")
+
+
+def test_a_sentinel_that_is_a_tuple() -> None:
+    def program(x: torch.Tensor, value: Any) -> Any:
+        return x * 2 if value is SENTINEL else x * 3
+
+    check_arguments(program, lambda: (T, SENTINEL), lambda: (T, tuple(iter(SENTINEL))))

@@ -56,6 +56,24 @@ def in_containers_under_construction(sizes, x):
     return rows, named, numbers, star
 
 
+def function_over_many_variables(count):
+    names = [f"name_{index}" for index in range(count)]
+    added = [f"        y = y + {name}" for name in names]
+    lines = [f"def outer({', '.join(names)}):", "    def inner(x):", "        y = x * x.sum().item()", *added]
+    found = {}
+    exec("\n".join([*lines, "        return y", "    return inner"]), found)
+    return found["outer"](*range(count))
+
+
+OVER_MANY_VARIABLES = function_over_many_variables(40)
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def over_many_variables(x):
+    """Segments are closed over all of them: conftest.py looks whether the stack has room."""
+    return OVER_MANY_VARIABLES(x)
+
+
 @contextlib.contextmanager
 def noted(log):
     try:

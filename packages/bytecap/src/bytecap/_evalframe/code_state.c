@@ -111,8 +111,13 @@ mark_ensure(PyCodeObject *code, Owner *owner)
     if (mark != NULL) {
         return mark;
     }
-    mark = PyMem_Calloc(1, sizeof(Mark));
     PyObject *entries = PyList_New(0);
+    Mark *made_meanwhile = mark_find(state, owner); /* by code that the garbage collector ran */
+    if (made_meanwhile != NULL) {
+        Py_XDECREF(entries);
+        return made_meanwhile;
+    }
+    mark = PyMem_Calloc(1, sizeof(Mark));
     if (mark == NULL || entries == NULL) {
         PyMem_Free(mark);
         Py_XDECREF(entries);

@@ -109,6 +109,7 @@ pin_class(Recorder *recorder, int node)
     anchor(recorder, node);
     if (recorder->object_step[node] < 0 ||
         recorder->replay->steps[recorder->object_step[node]].kind != STEP_CLASS) {
+        add_step(recorder, STEP_TYPE, (PyObject *)type)->as.type = metatype; /* so it is alive */
         add_step(recorder, STEP_CLASS, (PyObject *)metatype)->version = type_version(metatype);
         recorder->object_step[node] = recorder->replay->first_count;
         add_step(recorder, STEP_CLASS, (PyObject *)type)->version = type_version(type);
@@ -370,8 +371,8 @@ recorder_begin(Recorder *recorder, GuardProgram *program, const Run *run)
     recorder->program = program;
     recorder->values = run->values;
     recorder->pinned_size = 16;
-    /* A node pins at most five dicts (its own, three registries, and the one it is) or two classes,
-     * and has a fetch, an object and a type step. */
+    /* A node pins at most five dicts (its own, three registries, and the one it is) or two classes and
+     * the type of one, and has a fetch, an object and a type step. */
     size_t most_steps = 10 * nodes + 2 * checks;
     while (recorder->pinned_size < 12 * nodes + 2 * checks) {
         recorder->pinned_size *= 2;
@@ -416,8 +417,9 @@ replay_record(GuardProgram *program, const Run *run)
                                       (size_t)(recorder.replay->first_count +
                                                recorder.replay->late_count + 1) * sizeof(Step));
         recorder.replay->steps = fitting != NULL ? fitting : recorder.replay->steps;
+        Replay *made_meanwhile = program->replay; /* by code that the garbage collector ran */
         program->replay = recorder.replay;
-        recorder.replay = NULL;
+        recorder.replay = made_meanwhile;
     }
     replay_free(recorder.replay);
     PyMem_Free(recorder.standing);

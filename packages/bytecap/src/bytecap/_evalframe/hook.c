@@ -196,11 +196,14 @@ call_replacement(Frame *frame, PyCodeObject *code, PyObject *inputs)
     PyObject *closure = ((PyFunctionObject *)origin)->func_closure;
     if ((closure == NULL || PyFunction_SetClosure(function, closure) == 0) &&
         collect_arguments(frame, frame_code(frame), &call) == 0) {
+        /* What another call passes is kept: this one may be made by a finalizer, before the other's frame came. */
+        PyCodeObject *outer_code = thread_scope.passing;
+        PyObject *outer_inputs = thread_scope.inputs;
         thread_scope.passing = code; /* its frame comes by the hook once: do not ask again */
         thread_scope.inputs = inputs;
         result = PyObject_Call(function, call.positional, call.keywords);
-        thread_scope.passing = NULL;
-        thread_scope.inputs = NULL;
+        thread_scope.passing = outer_code;
+        thread_scope.inputs = outer_inputs;
     }
     Py_XDECREF(call.positional);
     Py_XDECREF(call.keywords);
@@ -367,7 +370,9 @@ ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyOb
     Owner *saved;
     scope_enter(NULL, &saved);
     thread_scope.busy++;
-    PyObject *answer = PyObject_CallOneArg(owner->callback, view);
+    PyObject *callback = Py_NewRef(owner->callback);
+    PyObject *answer = PyObject_CallOneArg(callback, view);
+    Py_DECREF(callback);
     int verdict = -1;
     if (answer == NULL) {
         verdict = -1;

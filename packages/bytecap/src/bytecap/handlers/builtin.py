@@ -26,9 +26,9 @@ from bytecap.operations import (
     compare,
     has_method,
     is_none,
+    is_same,
     iterate_host,
     next_value,
-    same_object,
     truth,
     unary,
 )
@@ -394,7 +394,7 @@ BUILTIN |= {
     operator.contains: lambda tracer, value, item: Constant(value.contains(tracer, item)),
     operator.not_: lambda tracer, value: Constant(not truth(tracer, value)),
     operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
-    operator.is_: lambda tracer, left, right: Constant(same_object(left, right)),
-    operator.is_not: lambda tracer, left, right: Constant(not same_object(left, right)),
+    operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
+    operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
     operator.index: lambda tracer, value: value if is_size(value) else Constant(as_int(tracer, value)),
 }

@@ -6,7 +6,7 @@ import builtins
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bytecap.operations import binary, compare, same_object, truth, unary
+from bytecap.operations import binary, compare, is_same, truth, unary
 from bytecap.signals import NULL
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import SliceValue
@@ -197,10 +197,7 @@ def _compare_op(frame: Frame, instruction: Instruction) -> None:
 
 def _is_op(frame: Frame, instruction: Instruction) -> None:
     right, left = frame.pop(), frame.pop()
-    same = same_object(left, right)
-    if not same:
-        frame.tracer.guard_distinct(left, right, frame.tracer.line())
-    frame.push(Constant(same != bool(instruction.arg)))
+    frame.push(Constant(is_same(frame.tracer, left, right) != bool(instruction.arg)))
 
 
 def _contains_op(frame: Frame, instruction: Instruction) -> None:

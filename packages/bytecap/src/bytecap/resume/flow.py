@@ -13,8 +13,8 @@ from types import CodeType
 
 from bytecap.decode import Instruction, Program, decode, per_code
 
-_ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
-_ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+ENDS = frozenset({"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"})
+ALWAYS_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR"})
 _PAIRS: dict[str, tuple[str, str]] = {
     "LOAD_FAST_LOAD_FAST": ("read", "read"),
@@ -65,9 +65,9 @@ def successors_of(program: Program, index: int) -> tuple[int, ...]:
     """The instructions that may follow `index` without an exception."""
     instruction = program.instructions[index]
     name = instruction.opname
-    if name in _ENDS:
+    if name in ENDS:
         return ()
-    if name in _ALWAYS_JUMPS:
+    if name in ALWAYS_JUMPS:
         return (instruction.target,)
     if name == "FOR_ITER":
         return (index + 1, loop_exit(instruction.target))

@@ -152,9 +152,7 @@ class Resumption:
         out.jump_forward(start)
         head = sum(1 for item in out.instructions if not isinstance(item, Label))
         body = copy_body(self.code, {point.index: start}, {})
-        code = assemble_copy(
-            self.code, point.names, [*out.instructions, *body.items], stack=self.code.co_stacksize + _ROOM
-        )
+        code = assemble_copy(self.code, point.names, [*out.instructions, *body.items], stack=self._stack_for(0))
         before: list[int | None] = [None] * (head + 1 + bool(code.co_freevars))
         return Segment(point, code, (*before, *body.indices))
 
@@ -181,7 +179,11 @@ class Resumption:
             _emit_result(tail, dispatch)
         items = [*out.instructions, *body.items, *tail.instructions]
         most = max((len(point.names) for point in self._points()), default=0)
-        return assemble_copy(self.code, (".state",), items, stack=self.code.co_stacksize + most + _ROOM)
+        return assemble_copy(self.code, (".state",), items, stack=self._stack_for(most))
+
+    def _stack_for(self, values: int) -> int:
+        """An upper bound of a copy's stack: the original's, a state's values, a closure's cells, and a few more."""
+        return self.code.co_stacksize + values + len(self.closure_names) + _ROOM
 
     def _points(self) -> list[Point]:
         return [*self.targets.values(), *(segment.point for segment in self.segments.values())]
@@ -247,7 +249,7 @@ class Resumption:
         return (*self.code.co_cellvars, *self.code.co_freevars)
 
 
-# What the added instructions need of the stack at most, beside a state's values.
+# What the added instructions need of the stack at most, beside a state's values and a closure's cells.
 _ROOM = 12
 
 
