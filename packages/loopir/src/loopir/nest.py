@@ -135,6 +135,12 @@ def axis_sizes(nest: Nest) -> dict[str, Dim]:
     return sizes
 
 
+def public_outputs(schedule: Schedule) -> frozenset[str]:
+    """Names of the buffers that the user gets: those that only the backward reads may be laid out as is best."""
+    seen = (arg for place, arg in enumerate(schedule.outputs) if place not in schedule.private)
+    return frozenset(name for arg in seen for name in references(arg))
+
+
 def output_names(schedule: Schedule) -> frozenset[str]:
     """Names of the buffers that the graph returns."""
     return frozenset(name for arg in schedule.outputs for name in references(arg))

@@ -21,6 +21,7 @@ from loopir.passes.inline_pointwise import InlinePointwise
 from loopir.passes.merge_axes import MergeAxes
 from loopir.passes.merge_scratch import MergeScratch
 from loopir.passes.order_axes import OrderAxes
+from loopir.passes.pad_products import PadOperands, PadResults
 from loopir.passes.plan_memory import PlanMemory
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
@@ -47,10 +48,12 @@ class KernelPass(Protocol):
 
 
 PASSES: tuple[SchedulePass, ...] = (
+    PadResults(),
     InlinePointwise(),
     RemoveDead(),
     SplitReductions(),
     ChooseLayouts(),
+    PadOperands(),
     AliasViews(),
     SplitAxes(),
     FuseNests(),

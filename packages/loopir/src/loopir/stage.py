@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
 from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
-from stagewire.loop import Loop
+from stagewire.graph import Graph, Ref
+from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
+from stagewire.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,23 @@ class LoopIR:
         forward = schedule_graph(document.forward, private_results(document.binding), passes, kernel_passes)
         backward = None
         if document.backward is not None:
-            backward = schedule_graph(document.backward, frozenset(), passes, kernel_passes)
+            graph = with_saved_strides(document.backward, document.binding, forward)
+            backward = schedule_graph(graph, frozenset(), passes, kernel_passes)
         return Loop(binding=document.binding, forward=forward, backward=backward)
+
+
+def with_saved_strides(backward: Graph, binding: Binding, forward: LoopGraph) -> Graph:
+    """The backward graph, reading what the forward saves for it in the strides in which it is saved."""
+    types = {buffer.name: buffer.type for buffer in forward.buffers}
+    inputs = list(backward.inputs)
+    for place, slot in enumerate(binding.saved):
+        output = forward.outputs[slot.result] if isinstance(slot, SavedResult) else None
+        type = inputs[place].type
+        if isinstance(output, Ref) and output.name in types and isinstance(type, TensorType):
+            stride = types[output.name].stride
+            if stride != type.stride:
+                inputs[place] = replace(inputs[place], type=replace(type, stride=stride))
+    return replace(backward, inputs=tuple(inputs))
 
 
 def private_results(binding: Binding) -> frozenset[int]:
