@@ -31,7 +31,8 @@ def arguments(target: str, dtype: torch.dtype) -> tuple[Any, ...]:
         if kind == "List[Tensor]":
             given.append(tensors(dtype, position))
         elif kind == "Tensor":
-            given.append(torch.tensor(1.5, dtype=dtype))
+            numbers = [1.5, 2.0, -0.5, 3.1] if argument.name == "scalars" else 1.5
+            given.append(torch.tensor(numbers, dtype=torch.float64 if argument.name == "scalars" else dtype))
         else:
             given.append([1.5, 2.0, -0.5, 3.0] if kind.startswith("List") else 1.5)
     return tuple(given)

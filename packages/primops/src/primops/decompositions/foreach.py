@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table
+from primops.decompositions.elementwise import pointwise
+from primops.decompositions.operands import Function, Table, broadcast, convert
+from primops.decompositions.shape import reshape, window
 from primops.errors import Decline
+from primops.prims.layouts import FLOATS
 
 UNARY = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
@@ -16,7 +19,8 @@ UNARY = (
 )  # fmt: skip
 BINARY = {"add": "add.Tensor", "sub": "sub.Tensor", "mul": "mul.Tensor", "div": "div.Tensor"}
 CLAMPS = {"maximum": "clamp_min", "clamp_min": "clamp_min", "minimum": "clamp_max", "clamp_max": "clamp_max"}
-TERNARY = ("addcmul", "addcdiv")
+TERNARY = {"addcmul": "mul", "addcdiv": "div"}
+"""The prim that joins the two tensors, of which the first is scaled."""
 
 
 def _each(single: Function) -> Function:
@@ -53,6 +57,7 @@ def foreach_table(table: Mapping[str, Function]) -> Table:
     for name in TERNARY:
         made[f"aten._foreach_{name}.Scalar"] = _each(_with_value(table[f"aten.{name}.default"]))
         made[f"aten._foreach_{name}.ScalarList"] = _each(_with_value(table[f"aten.{name}.default"]))
+        made[f"aten._foreach_{name}.Tensor"] = _with_numbers(TERNARY[name])
     made["aten._foreach_lerp.List"] = _each(table["aten.lerp.Tensor"])
     made["aten._foreach_lerp.Scalar"] = _each(table["aten.lerp.Scalar"])
     made["aten._foreach_pow.List"] = _each(table["aten.pow.Tensor_Tensor"])
@@ -62,6 +67,31 @@ def foreach_table(table: Mapping[str, Function]) -> Table:
     made["aten._foreach_norm.Scalar"] = _each(lambda p, x, ord=2, dtype=None: norm(p, x, ord))
     made["aten._foreach_max.default"] = _each(table["aten.max.default"])
     return made
+
+
+def _with_numbers(prim: str) -> Function:
+    """x + number * a (* or /) b, the numbers in one tensor: each of them is rounded to where eager computes."""
+
+    def decomposition(
+        p: Builder, tensors: tuple[Value, ...], first: Any, second: Any, numbers: Value
+    ) -> tuple[Value, ...]:
+        if numbers.rank != 1 or numbers.dtype not in FLOATS:
+            raise Decline("the numbers are no vector of floats")
+
+        def one(p: Builder, x: Value, a: Value, b: Value, position: int) -> Value:
+            number = reshape(p, window(p, numbers, 0, position, position + 1), ())
+
+            def compute(p: Builder, x: Value, a: Value, b: Value) -> Value:
+                factor = broadcast(p, convert(p, number, x.dtype), x.shape)
+                return p.add(x, getattr(p, prim)(p.mul(a, factor), b))
+
+            return pointwise(p, compute, x, a, b)
+
+        if any(value.device != numbers.device or value.dtype not in FLOATS for value in tensors):
+            raise Decline("numbers on another device, or for integers")
+        return _each(one)(p, tensors, first, second, tuple(range(len(tensors))))
+
+    return decomposition
 
 
 def _with_value(single: Function) -> Function:
