@@ -191,9 +191,13 @@ def _refuse_overlap(overlap: tuple[int, int]) -> None:
 
 def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     visible = [m for m in binding.mutations if m.under_grad]
-    hidden = [m for m in binding.mutations if not m.under_grad]
+    hidden = [m for m in binding.mutations if not m.under_grad and not m.in_place]
     before, after = _version_lines(binding, names)
     lines = [*(f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible), *after]
+    counted = [m for m in binding.mutations if m.in_place and m.versions == 1]
+    if counted:
+        names["move_versions"] = _move_versions
+        lines.append(f"    move_versions([{', '.join(f'inputs[{m.input}]' for m in counted)}])")
     if not hidden:
         return [*before, *lines]
     copies = _copy_lines(hidden)
@@ -214,6 +218,11 @@ def _version_lines(binding: Binding, names: dict[str, Any]) -> tuple[list[str], 
     return [f"    written = ({written})", "    versions = versions_of(written)"], [
         "    set_versions(written, versions, moves)"
     ]
+
+
+def _move_versions(written: list[torch.Tensor]) -> None:
+    """What `copy_` does to the version counter, for results that were written in place."""
+    torch._C._increment_version([tensor for tensor in written if not tensor.is_inference()])
 
 
 def _set_versions(tensors: tuple[torch.Tensor, ...], before: list[int | None], moves: tuple[int, ...]) -> None:

@@ -59,12 +59,18 @@ def emit(graph: LoopGraph, options: Options) -> Unit:
         input_types=_input_types(graph),
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches),
+        written=written_inputs(graph),
     )
 
 
 def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:
     buffers = [buffer for graph in graphs if graph is not None for buffer in graph.buffers]
     return "triton" if any(buffer.type.device.startswith("cuda") for buffer in buffers) else "cpp"
+
+
+def written_inputs(graph: LoopGraph) -> tuple[str, ...]:
+    """The inputs in whose memory results lie."""
+    return tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs)
 
 
 def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from loopir.freeze import freeze
 from loopir.lowering import lower_graph
 from loopir.nest import Schedule
@@ -27,6 +29,7 @@ from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
 from loopir.passes.split_reductions import SplitReductions
+from loopir.passes.update_inputs import UpdateInputs
 from stagewire.graph import Graph
 from stagewire.loop import LoopGraph
 
@@ -64,6 +67,7 @@ KERNEL_PASSES: tuple[KernelPass, ...] = (
     OrderAxes(),
     MergeAxes(),
     MergeScratch(),
+    UpdateInputs(),
     PlanMemory(),
 )
 
@@ -76,12 +80,13 @@ def schedule_graph(
     private: frozenset[int] = frozenset(),
     passes: Sequence[SchedulePass] = PASSES,
     kernel_passes: Sequence[KernelPass] = KERNEL_PASSES,
+    updates: tuple[tuple[int, str], ...] = (),
 ) -> LoopGraph:
-    """One direction, from prims to scheduled loops."""
+    """One direction, from prims to scheduled loops; private, updates: see `Schedule` and `LoopGraph`."""
     schedule = lower_graph(graph, private)
     for schedule_pass in passes:
         schedule = schedule_pass.run(schedule)
-    loops = freeze(schedule)
+    loops = msgspec.structs.replace(freeze(schedule), updates=updates)
     for kernel_pass in kernel_passes:
         loops = kernel_pass.run(loops)
     return loops

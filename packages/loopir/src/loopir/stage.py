@@ -38,12 +38,39 @@ class LoopIR:
         """The loops of both graphs, under the same binding."""
         options = options or Options()
         passes, kernel_passes = options.passes, options.kernel_passes
-        forward = schedule_graph(document.forward, private_results(document.binding), passes, kernel_passes)
+        binding = document.binding
+        updates = possible_updates(document)
+        forward = schedule_graph(document.forward, private_results(binding), passes, kernel_passes, updates)
         backward = None
         if document.backward is not None:
             graph = with_saved_strides(document.backward, document.binding, forward)
             backward = schedule_graph(graph, frozenset(), passes, kernel_passes)
-        return Loop(binding=document.binding, forward=forward, backward=backward)
+        return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
+
+
+def possible_updates(document: Prim) -> tuple[tuple[int, str], ...]:
+    """(forward result, input) for the mutations that autograd does not see, in a program without a backward."""
+    binding, inputs = document.binding, document.forward.inputs
+    if document.backward is not None:
+        return ()
+    seen = [o.result for o in binding.outputs if isinstance(o, Fresh)]
+    seen += [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
+    seen += [m.result for m in binding.mutations]
+    return tuple(
+        (m.result, inputs[m.input].name)
+        for m in binding.mutations
+        if not m.under_grad and not m.in_place and seen.count(m.result) == 1
+    )
+
+
+def with_updates(binding: Binding, forward: LoopGraph) -> Binding:
+    """The binding, in which the mutations are marked that the forward makes itself."""
+    done = {b.name for b in forward.buffers if b.reuse is not None and b.reuse in forward.inputs}
+    numbers = {n for n, arg in enumerate(forward.outputs) if isinstance(arg, Ref) and arg.name in done}
+    if not numbers:
+        return binding
+    mutations = tuple(replace(m, in_place=True) if m.result in numbers else m for m in binding.mutations)
+    return replace(binding, mutations=mutations)
 
 
 def with_saved_strides(backward: Graph, binding: Binding, forward: LoopGraph) -> Graph:

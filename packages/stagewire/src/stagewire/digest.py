@@ -109,6 +109,10 @@ def _symbols(names: tuple[str, ...], scope: _Scope) -> list[tuple[int | None, st
     return [(_number(scope.names, name), name) for name in names]
 
 
+def _updates(pairs: tuple[tuple[int, str], ...], scope: _Scope) -> list[tuple[int, int | None]]:
+    return [(number, _number(scope.names, name)) for number, name in pairs]
+
+
 def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
     types = zip(unit.inputs, unit.input_types, strict=False)
     names = [name for name, type in types if isinstance(type, ScalarType)]
@@ -150,8 +154,8 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
     loop.Extern: {"results": _many},
     loop.Free: {"buffer": _one},
     loop.Buffer: {"name": _one, "base": _one, "reuse": _one},
-    loop.LoopGraph: {"inputs": _many, "symbols": _symbols},
-    program.Unit: {"inputs": _many},
+    loop.LoopGraph: {"inputs": _many, "symbols": _symbols, "updates": _updates},
+    program.Unit: {"inputs": _many, "written": _many},
     program.Allocate: {"buffer": _one, "reuse": _one},
     program.MakeView: {"buffer": _one, "base": _one},
     program.Launch: {"buffers": _many},
@@ -174,6 +178,7 @@ _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
         "outputs",
         "host_source",
         "host_kernels",
+        "written",
     ),
 }
 """Fields in the order of definition, where that is not the order of declaration."""

@@ -85,13 +85,15 @@ class Mutation(msgspec.Struct, frozen=True):
     """After the forward, input number `input` receives the value of forward result number `result`.
 
     `under_grad`: the write is visible to autograd (made with grad mode on, on a tensor that requires grad).
-    `versions`: by how much the program's writes move the version counter.
+    `versions`: by how much the program's writes move the version counter. `in_place`: the forward writes the result
+    where the input is, so that nothing is left to copy.
     """
 
     input: int
     result: int
     under_grad: bool = False
     versions: int = 1
+    in_place: bool = False
 
 
 class SavedInput(msgspec.Struct, frozen=True, tag="saved_input", tag_field="kind"):

@@ -209,6 +209,8 @@ class LoopGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     `symbols`: those of the inputs that are no buffers but integers, the values of the size symbols of these names.
     Every other symbol is the size (or the stride) of a dimension of an input, somewhere.
+    `updates`: (number of an output, name of an input): the caller would copy the one into the other and do nothing else
+    with it, so that it may lie there (`Buffer.reuse`).
     """
 
     buffers: tuple[Buffer, ...]
@@ -217,6 +219,7 @@ class LoopGraph(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     decisions: tuple[Decision, ...] = ()
     symbols: tuple[str, ...] = ()
+    updates: tuple[tuple[int, str], ...] = ()
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, tag="loop", tag_field="document"):

@@ -81,6 +81,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     An input of a scalar type is an integer, the value of the size symbol of its name; every other symbol is the size or
     the stride of a dimension of an input.
 
+    `written`: inputs whose memory the unit writes, as `Allocate.reuse`.
+
     `host_source`, `host_kernels`: of a Triton unit that also computes on the CPU, the C++ translation unit for that.
     """
 
@@ -93,6 +95,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     instructions: tuple[Instruction, ...]
     host_source: str = ""
     host_kernels: tuple[KernelInfo, ...] = ()
+    written: tuple[str, ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

@@ -124,8 +124,10 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim
             found[name] = 0
             if base is not None:
                 assert type_ is not None
-                offset = type_.storage_offset if isinstance(one, MakeView) else 0
-                before = types[base]
+                if not isinstance(one, MakeView):  # takes the memory over from its first element on
+                    found[name] = found[base]
+                    continue
+                offset, before = type_.storage_offset, types[base]
                 start = 0 if before is None else before.storage_offset * ITEM_SIZE[before.dtype]
                 found[name] = found[base] + offset * ITEM_SIZE[type_.dtype] - start
     return found

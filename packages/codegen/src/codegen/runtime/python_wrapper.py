@@ -62,7 +62,8 @@ def allocate(type: TensorType, symbols: Symbols, memory: torch.Tensor | None = N
     shape, stride = sizes(type.shape, symbols), sizes(type.stride, symbols)
     if memory is None:
         return torch.empty_strided(shape, stride, dtype=dtype, device=type.device)
-    return torch.empty(0, dtype=dtype, device=type.device).set_(memory.untyped_storage(), 0, shape, stride)
+    start = memory.storage_offset() * memory.element_size() // dtype.itemsize
+    return torch.empty(0, dtype=dtype, device=type.device).set_(memory.untyped_storage(), start, shape, stride)
 
 
 def stated_offsets(unit: Unit) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         instructions=write_instructions(graph, launches | host_launches),
         host_source=host_source,
         host_kernels=host_kernels,
+        written=tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs),
     )
 
 

@@ -95,7 +95,7 @@ class _Plan:
     def _take_over(self, name: str, kernel: Kernel, number: int, taken: set[str]) -> None:
         buffer = self.buffers[name]
         size = self._size(name)
-        if size[0] == 0 or not is_dense(buffer.type):
+        if buffer.reuse is not None or size[0] == 0 or not is_dense(buffer.type):
             return
         old, where = self._in_place(name, kernel, number, taken), "in place"
         if old is None:

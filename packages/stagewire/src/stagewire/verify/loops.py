@@ -9,8 +9,9 @@ L5 a buffer that has elements is written (by an earlier step, or an earlier sect
    read
 L6 an extern makes buffers of role "extern", each once
 L7 no use after `Free`, outputs included
-L8 a reused buffer has the same size in bytes, is neither input nor output nor reused twice, and is dead: not used
-   after the first step that writes the new one, and in that step only where the new one is stored at the same index
+L8 a reused buffer has the same size in bytes, is neither input (but for an update with this output) nor output nor
+   reused twice, and is dead: not used after the first step that writes the new one, and in that step only where the
+   new one is stored at the same index
 L9 targets of externs are qualified names
 """
 
@@ -93,6 +94,9 @@ def _check_inputs(graph: LoopGraph, buffers: dict[str, Buffer], path: Path) -> F
     for name in graph.inputs:
         if name not in graph.symbols and (name not in buffers or buffers[name].role != "input"):
             yield Fault("L2", f"the input {name!r} is no buffer of role 'input'", (*path, "inputs"))
+    for number, name in graph.updates:
+        if not 0 <= number < len(graph.outputs) or name not in buffers or buffers[name].role != "input":
+            yield Fault("L2", f"output {number} cannot update %{name}", (*path, "updates"))
     for position, buffer in enumerate(graph.buffers):
         if buffer.role == "input" and buffer.name not in graph.inputs:
             yield Fault("L2", f"%{buffer.name} is not among the inputs", (*path, "buffers", position))

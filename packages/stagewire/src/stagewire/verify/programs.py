@@ -3,7 +3,7 @@
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
 R3 no use after `Release` or after another took its memory
-R4 memory is taken over in the same number of bytes, and never from an input
+R4 memory is taken over in the same number of bytes, and from an input only where `written` names it
 R5 outputs exist at the end
 R6 there is one type an input; input names are unique
 R7 targets of calls are qualified names
@@ -38,6 +38,7 @@ class _State:
         self.alive: dict[str, TensorType | None] = {n: type for n, type in types if isinstance(type, TensorType)}
         self.gone: set[str] = set()
         self.inputs = frozenset(unit.inputs)
+        self.written = frozenset(unit.written)
         self.parameters = {kernel.name: len(kernel.parameters) for kernel in (*unit.kernels, *unit.host_kernels)}
 
 
@@ -50,6 +51,9 @@ def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
         yield from check_type(item, symbols, (*path, "input_types", position))
     for position, name in duplicates(kernel.name for kernel in (*unit.kernels, *unit.host_kernels)):
         yield Fault("R1", f"two kernels are called {name!r}", (*path, "kernels", position))
+    for name in unit.written:
+        if name not in unit.inputs:
+            yield Fault("R6", f"%{name} is written and no input", (*path, "written"))
     state = _State(unit)
     for position, instruction in enumerate(unit.instructions):
         where = (*path, "instructions", position)
@@ -127,7 +131,7 @@ def _end(state: _State, name: str) -> None:
 
 
 def _check_reuse(type: TensorType, reuse: str, state: _State, path: Path) -> Faults:
-    if reuse in state.inputs:
+    if reuse in state.inputs and reuse not in state.written:
         yield Fault("R4", f"%{reuse} is the caller's", path)
     old = state.alive.get(reuse)
     if old is None:

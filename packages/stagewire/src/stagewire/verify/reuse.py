@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stagewire.graph import references
+from stagewire.graph import Ref, references
 from stagewire.loop import AxisAtom, Buffer, FloorDivAtom, Index, Kernel, LoopGraph, ModAtom, Store, Term
 from stagewire.types import ITEM_SIZE
 from stagewire.verify.fault import Fault, Faults, Path
@@ -36,6 +36,7 @@ def check_reuse(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tra
     uses = _uses(traffic, buffers)
     outputs = {owner_of(name, buffers) for output in graph.outputs for name in references(output)}
     taken: set[str] = set()
+    updates = {(graph.outputs[number], name) for number, name in graph.updates if number < len(graph.outputs)}
     for position, buffer in enumerate(graph.buffers):
         if buffer.reuse is None:
             continue
@@ -44,7 +45,8 @@ def check_reuse(graph: LoopGraph, buffers: dict[str, Buffer], traffic: tuple[Tra
         size, old_size = byte_size(buffer.type), byte_size(old.type)
         if size != old_size:
             yield Fault("L8", f"%{buffer.name} has {size} bytes, %{old.name} has {old_size}", where)
-        if old.role in ("input", "view") or old.name in outputs or old.name in taken:
+        updated = (Ref(buffer.name), old.name) in updates
+        if (old.role == "input" and not updated) or old.role == "view" or old.name in outputs or old.name in taken:
             yield Fault("L8", f"%{old.name} is an input, a view, an output, or taken by another", where)
         taken.add(old.name)
         yield from _check_dead(graph, uses, buffer, old, where)

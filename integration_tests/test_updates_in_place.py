@@ -1,0 +1,96 @@
+"""Writes into inputs are made where the input is: the same values, version counters and sharing as in eager."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import stagefold
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=True),
+    "adam, one by one": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=False),
+    "adamw, amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True, foreach=True),
+    "sgd, momentum": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True, foreach=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-2, centered=True, foreach=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2, foreach=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_steps(name: str) -> None:
+    torch.manual_seed(0)
+    eager = [torch.nn.Parameter(torch.randn(size)) for size in ((64, 33), (64,), (1,), (0, 3))]
+    ours = copy.deepcopy(eager)
+    first, second = OPTIMIZERS[name](eager), OPTIMIZERS[name](ours)
+    step = stagefold.compile(second.step)
+    for number in range(4):
+        for a, b in zip(eager, ours, strict=True):
+            a.grad = torch.randn_like(a) * (number + 1)
+            b.grad = a.grad.clone()
+        first.step()
+        step()
+        torch.testing.assert_close(ours, eager)
+        assert [p._version for p in ours] == [p._version for p in eager]
+
+
+def test_the_program_writes_where_the_input_is() -> None:
+    def update(x: torch.Tensor, g: torch.Tensor) -> None:
+        x.sub_(g * 0.5)
+
+    storage = torch.zeros(30)
+    x, g = storage[7:19].view(3, 4), torch.ones(3, 4)  # begins inside of its storage
+    compiled = stagefold.compile(update)
+    with torch.no_grad():
+        for number in range(1, 4):
+            before = x._version
+            compiled(x, g)
+            assert x._version == before + 1
+            assert torch.equal(storage[7:19], torch.full((12,), -0.5 * number))
+            assert storage[:7].count_nonzero() == storage[19:].count_nonzero() == 0
+    elsewhere = torch.zeros(3, 4)
+    compiled(elsewhere, g)
+    assert torch.equal(elsewhere, torch.full((3, 4), -0.5))
+
+
+def test_inputs_that_share_memory() -> None:
+    def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        return y * 2
+
+    compiled = stagefold.compile(update)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(4), torch.ones(4)), torch.full((4,), 2.0))
+    both = torch.ones(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(compiled(both, both.view(2, 2).view(4)), torch.full((4,), 4.0))
+    assert torch.equal(both, torch.full((4,), 2.0))
+
+
+def test_an_error_leaves_the_inputs_alone() -> None:
+    def update(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        picked = x[rows]
+        x.mul_(2.0)
+        return picked
+
+    compiled = stagefold.compile(update)
+    x = torch.arange(4.0)
+    assert torch.equal(compiled(x, torch.tensor([1, 3])), torch.tensor([1.0, 3.0]))
+    assert torch.equal(x, torch.arange(4.0) * 2)
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([1, 9]))
+    assert torch.equal(x, torch.arange(4.0) * 2)
+
+
+def test_inference_tensors() -> None:
+    with torch.inference_mode():
+        x = torch.zeros(5)
+        compiled = stagefold.compile(lambda x: x.add_(1.0))
+        for _ in range(3):
+            compiled(x)
+        assert torch.equal(x, torch.full((5,), 3.0))

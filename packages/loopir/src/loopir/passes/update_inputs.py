@@ -1,0 +1,129 @@
+"""Pass: a result that only updates an input is written where the input is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from loopir.effects import may_alias
+from loopir.layout import is_dense
+from loopir.nest import reads_of
+from loopir.passes.plan_memory import may_share
+from stagewire.graph import Ref, references
+from stagewire.loop import Buffer, Compute, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
+from stagewire.types import ITEM_SIZE, numel
+
+NEVER_FAILS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
+"""Calls whose operands were checked when the program was made."""
+
+
+@dataclass(frozen=True)
+class UpdateInputs:
+    """Before: the caller copies the output of each update into its input. After: where nothing else reads that output,
+    where nothing reads the input afterwards, and where nothing can fail from then on, the output takes the input's
+    memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory.
+    """
+
+    name = "update_inputs"
+
+    def run(self, graph: LoopGraph) -> LoopGraph:
+        if not graph.updates:
+            return graph
+        updates = _Updates(graph)
+        found = dict(updates.found())
+        if not found:
+            return graph
+        buffers = tuple(
+            msgspec.structs.replace(buffer, reuse=found[buffer.name]) if buffer.name in found else buffer
+            for buffer in graph.buffers
+        )
+        made = tuple(
+            Decision("reused", (output, name), "an input that it updates", _size(updates.buffers[name]))
+            for output, name in found.items()
+        )
+        return msgspec.structs.replace(graph, buffers=buffers, decisions=(*graph.decisions, *made))
+
+
+class _Updates:
+    """Who uses what when, by roots of buffers."""
+
+    def __init__(self, graph: LoopGraph) -> None:
+        self.graph = graph
+        self.buffers = {buffer.name: buffer for buffer in graph.buffers}
+        self.outputs = [self.root(name) for arg in graph.outputs for name in references(arg)]
+        self.first: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self.shared: set[str] = set()
+        for number, step in enumerate(graph.steps):
+            for name in _buffers_of(step):
+                self.first.setdefault(self.root(name), number)
+                self.last[self.root(name)] = number
+            if isinstance(step, Extern) and may_alias(step.target):
+                self.shared.update(self.root(name) for name in _buffers_of(step))
+        failing = [number for number, step in enumerate(graph.steps) if _may_fail(step)]
+        self.safe_from = failing[-1] + 1 if failing else 0
+
+    def root(self, name: str) -> str:
+        return self.buffers[name].base or name
+
+    def found(self) -> Iterator[tuple[str, str]]:
+        """Outputs that take the memory of an input."""
+        taken: set[str] = set()
+        for number, name in self.graph.updates:
+            output = self.graph.outputs[number]
+            if isinstance(output, Ref) and name not in taken and self.may_update(output.name, name):
+                taken.add(name)
+                yield output.name, name
+
+    def may_update(self, output: str, name: str) -> bool:
+        new, old = self.buffers[output], self.buffers[name]
+        if new.role != "kernel" or new.reuse is not None or not _alike(new, old):
+            return False
+        if self.outputs.count(output) != 1 or name in self.outputs or {output, name} & self.shared:
+            return False
+        number = self.first.get(output)
+        if number is None or number < self.safe_from or self.last.get(name, -1) > number:
+            return False
+        step = self.graph.steps[number]
+        if not isinstance(step, Kernel):
+            return False
+        seen = [other for other in _buffers_of(step) if self.root(other) == name]
+        return not seen or (set(seen) == {name} and may_share(step, name, output))
+
+
+def _alike(new: Buffer, old: Buffer) -> bool:
+    a, b = new.type, old.type
+    same = (a.dtype, a.shape, a.stride, a.device) == (b.dtype, b.shape, b.stride, b.device)
+    return same and is_dense(a) and _size(new) != 0
+
+
+def _size(buffer: Buffer) -> object:
+    return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
+
+
+def _buffers_of(step: Step) -> list[str]:
+    match step:
+        case Kernel(sections=sections):
+            return [s.buffer for section in sections for s in section.statements if isinstance(s, Load | Store)]
+        case Extern(results=results):
+            return [*reads_of(step), *(name for name in results if name)]
+    return []
+
+
+def _may_fail(step: Step) -> bool:
+    """Whether a step may raise: half of an update would then be done."""
+    if isinstance(step, Extern):
+        return step.target not in NEVER_FAILS
+    if not isinstance(step, Kernel):
+        return False
+    return any(
+        isinstance(s, Compute) and (s.op == "wrap_index" or (s.op in DIVISIONS and "float" not in s.dtype))
+        for section in step.sections
+        for s in section.statements
+    )
+
+
+DIVISIONS = frozenset(("div", "floor_div", "trunc_div", "remainder", "fmod"))
+"""On integers these raise where the divisor is 0."""

@@ -1,0 +1,84 @@
+"""update_inputs: results that only update an input lie where the input is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from loopir.stage import LoopIR
+from loopir.testing.graphs import document
+from stagewire.grad import BoundOutput, Fresh, Mutation
+from stagewire.loop import Loop
+from stagewire.verify import verify
+
+STEP = """\
+input %x: f32[8, 8]
+input %g: f32[8, 8]
+%s: f32[8, 8] = prims.mul(%g, 0.1)
+%y: f32[8, 8] = prims.sub(%x, %s)
+return %y
+"""
+
+
+def updated(text: str, *outputs: BoundOutput, under_grad: bool = False) -> Loop:
+    """The program whose result 0 updates its input 0."""
+    given = document(text)
+    inputs = tuple(msgspec.structs.replace(one, mutated=n == 0) for n, one in enumerate(given.binding.inputs))
+    mutations = (Mutation(0, 0, under_grad=under_grad),)
+    binding = msgspec.structs.replace(given.binding, inputs=inputs, mutations=mutations, outputs=outputs)
+    loop = LoopIR().run(msgspec.structs.replace(given, binding=binding))
+    verify(loop)
+    return loop
+
+
+def in_place(loop: Loop) -> bool:
+    reused = {buffer.reuse for buffer in loop.forward.buffers}
+    (mutation,) = loop.binding.mutations
+    assert mutation.in_place == ("x" in reused)
+    return mutation.in_place
+
+
+def test_a_step_is_written_in_place() -> None:
+    loop = updated(STEP)
+    assert in_place(loop)
+    assert loop.forward.updates == ((0, "x"),)
+    assert ("an input that it updates", 256) in {(d.reason, d.bytes_saved) for d in loop.forward.decisions}
+
+
+def test_without_reading_the_input() -> None:
+    assert in_place(updated('input %x: f32[8]\n%y: f32[8] = prims.full([8], 1.0, "float32")\nreturn %y\n'))
+
+
+MM = "%m: f32[8, 8] = aten.mm.default(%y, %g)\n"
+SORTED = "%m: f32[8, 8] = aten.mish.default(%y)\n"
+REFUSED = {
+    "another output": (STEP, (Fresh(0),)),
+    "the input is an output too": (STEP.replace("return %y", "return %y, %x"), (Fresh(1),)),
+    "the input is read afterwards": (
+        STEP.replace("return %y\n", "%m: f32[8, 8] = aten.mm.default(%y, %x)\nreturn %y, %m\n"), (Fresh(1),)
+    ),
+    "read at another point": (STEP.replace(
+        "prims.sub(%x, %s)", "prims.sub(%t, %s)").replace(
+        "%y:", "%t: f32[8, 8]{1, 8} = prims.permute(%x, [1, 0])\n%y:"), ()),
+    "a call that may fail follows": (STEP.replace("return %y", SORTED + "return %y, %m"), (Fresh(1),)),
+    "other strides": (STEP.replace("input %x: f32[8, 8]", "input %x: f32[8, 8]{1, 8}"), ()),
+    "another dtype": (STEP.replace("%y: f32[8, 8] = prims.sub(%x, %s)",
+                                   '%z: f32[8, 8] = prims.sub(%x, %s)\n'
+                                   '%y: f64[8, 8] = prims.convert_element_type(%z, "float64")'), ()),
+    "repeated elements": (STEP.replace("input %x: f32[8, 8]", "input %x: f32[8, 8]{0, 1}"), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    text, outputs = REFUSED[name]
+    assert not in_place(updated(text, *outputs))
+
+
+def test_products_may_follow() -> None:
+    text = STEP.replace("return %y", MM + "return %y, %m")
+    assert in_place(updated(text, Fresh(1)))
+
+
+def test_writes_that_autograd_sees_are_copied() -> None:
+    assert not in_place(updated(STEP, under_grad=True))
