@@ -136,6 +136,24 @@ def CG012() -> None:
     raise_status(LAUNCH_FAILED | 700)  # what the native executor reports after CUDA_ERROR_ILLEGAL_ADDRESS
 
 
+def CG021() -> None:
+    document = parse_document("""
+        loop 1 {
+          binding {
+            inputs { BoundInput(name="x", type=f32[n]) }
+            outputs { Fresh(result=0) }
+          }
+          forward {
+            buffers {
+              %x: f32[n] = input
+            }
+            inputs = ("x",)
+            outputs = (%x,)
+          }
+        }""")
+    Codegen().run(document, Options(target="triton"))
+
+
 def CG020() -> None:
     document = loop("""
                   %a: f32 = load %x[i]

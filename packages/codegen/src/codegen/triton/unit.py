@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, UnsupportedKernel
+from codegen.errors import MalformedLoop, SizesNotFixed, UnsupportedKernel
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.wrapper import write_instructions
+from stagewire.expr import Expr
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
 
@@ -19,6 +20,8 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
 
     Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
     """
+    if graph.symbols or any(isinstance(n, Expr) for b in graph.buffers for n in (*b.type.shape, *b.type.stride)):
+        raise SizesNotFixed("kernels for a GPU take no symbolic sizes")
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
     functions: dict[str, KernelInfo] = {}
