@@ -149,6 +149,7 @@ def CG021() -> None:
             }
             inputs = ("x",)
             outputs = (%x,)
+            steps = ()
           }
         }""")
     Codegen().run(document, Options(target="triton"))
