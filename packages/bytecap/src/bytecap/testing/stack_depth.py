@@ -27,7 +27,8 @@ def stack_faults(code: CodeType) -> list[str]:
     >>> stack_faults((lambda x: x + 1).__code__.replace(co_stacksize=1))
     ['<lambda>, 3 BINARY_OP: the stack has 2 values, co_stacksize is 1']
     """
-    return [f"{code.co_qualname}, {where}" for where in _faults(decode(code), code.co_stacksize)]
+    program = decode.__wrapped__(code)  # type: ignore[attr-defined]  # not remembered: it holds the code's constants
+    return [f"{code.co_qualname}, {where}" for where in _faults(program, code.co_stacksize)]
 
 
 def _faults(program: Program, size: int) -> Iterator[str]:
