@@ -17,6 +17,7 @@ from loopir.freeze import freeze
 from loopir.lowering import lower_graph
 from loopir.nest import Schedule
 from loopir.passes.alias_views import AliasViews
+from loopir.passes.channels_last import ChannelsLast
 from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.inline_pointwise import InlinePointwise
@@ -51,6 +52,7 @@ class KernelPass(Protocol):
 
 
 PASSES: tuple[SchedulePass, ...] = (
+    ChannelsLast(),
     PadResults(),
     InlinePointwise(),
     RemoveDead(),

@@ -1,0 +1,166 @@
+"""Pass: images lie with their channels fastest, from convolution to convolution.
+
+Libraries of convolutions compute on such images; they turn others before and after each call. Their matrix units take
+half precision only so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from loopir.nest import Item, Names, Nest, Read, Schedule, public_outputs, reads_of, statements_of, writes_of
+from loopir.passes.pad_products import copying
+from stagewire.graph import Ref
+from stagewire.loop import Buffer, Decision, Extern
+from stagewire.types import DType, TensorType
+
+
+class Images(NamedTuple):
+    """Places of the images among the arguments and the results of a call: these are laid out as those are."""
+
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    is_convolution: bool = False
+
+
+CALLS = {
+    "aten.convolution.default": Images((0,), (0,), True),
+    "aten.convolution_backward.default": Images((0, 1), (0, 1), True),  # the gradient of the weight too
+    "aten.max_pool2d_with_indices.default": Images((0,), (0, 1)),
+    "aten.max_pool2d_with_indices_backward.default": Images((0, 1, 7), (0,)),
+}
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """Before: buffers have the strides that eager gives them. After: in a graph with convolutions (on `device`, in
+    `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
+    are copied once; what the user gets has eager's strides, by a copy."""
+
+    name = "channels_last"
+    device: str = "cuda"
+    dtypes: tuple[DType, ...] = ("bfloat16", "float16")
+
+    def run(self, schedule: Schedule) -> Schedule:
+        if not any(self._is_convolution(item, schedule.buffers) for item in schedule.items):
+            return schedule
+        state = _Layouts(schedule)
+        for item in schedule.items:
+            if isinstance(item, Nest):
+                state.nest(item)
+            elif item.target in CALLS and self._takes(item, schedule.buffers):
+                state.call(item, CALLS[item.target])
+            else:
+                state.items.append(item)
+        return state.result()
+
+    def _is_convolution(self, item: Item, buffers: dict[str, Buffer]) -> bool:
+        return (
+            isinstance(item, Extern)
+            and item.target in CALLS
+            and CALLS[item.target].is_convolution
+            and self._takes(item, buffers)
+        )
+
+    def _takes(self, item: Extern, buffers: dict[str, Buffer]) -> bool:
+        arg = item.args[0]
+        type = buffers[arg.name].type if isinstance(arg, Ref) and arg.name in buffers else None
+        return type is not None and is_image(type) and type.dtype in self.dtypes and type.device.startswith(self.device)
+
+
+class _Layouts:
+    """Buffers and items while layouts change. fixed: buffers whose strides somebody else reads; copies: by source."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.buffers = dict(schedule.buffers)
+        self.items: list[Item] = []
+        self.names = Names(schedule.fresh)
+        self.decisions: list[Decision] = []
+        self.copies: dict[str, str] = {}
+        self.fixed = set(public_outputs(schedule))
+        for item in schedule.items:
+            if isinstance(item, Extern) and item.target not in CALLS:
+                self.fixed.update(reads_of(item))
+
+    def nest(self, nest: Nest) -> None:
+        """What a nest makes of images whose channels are fastest is such an image."""
+        self.items.append(nest)
+        read = [self.buffers[s.buffer].type for s in statements_of(nest) if isinstance(s, Read)]
+        sizes = {type.shape[:2] for type in read if is_image(type) and is_last(type)}
+        for name in writes_of(nest):
+            if self.buffers[name].type.shape[:2] in sizes:
+                self._turn(name)
+
+    def call(self, call: Extern, images: Images) -> None:
+        """A call reads and writes images whose channels are fastest; copies stand before and after it."""
+        args = list(call.args)
+        for place in images.arguments:
+            arg = args[place] if place < len(args) else None
+            if isinstance(arg, Ref) and is_image(self.buffers[arg.name].type):
+                args[place] = Ref(self._last(arg.name))
+        results, after = list(call.results), []
+        for place in images.results:
+            name = results[place] if place < len(results) else ""
+            if not name or not is_image(type := self.buffers[name].type) or is_last(type):
+                continue
+            results[place] = f"{name}_last"
+            self.buffers[results[place]] = Buffer(results[place], last(type), "extern")
+            self.buffers[name] = Buffer(name, type, "kernel")
+            self._turn(name)
+            after.append(copying(results[place], name, self.buffers, self.names))
+        self.items.append(msgspec.structs.replace(call, args=tuple(args), results=tuple(results)))
+        self.items += after
+
+    def _last(self, name: str) -> str:
+        """The buffer with its channels fastest, or a copy of it that has them so."""
+        if self._turn(name):
+            return name
+        if name not in self.copies:
+            copy = self.copies[name] = f"{name}_last"
+            self.buffers[copy] = Buffer(copy, last(self.buffers[name].type), "kernel")
+            self.items.append(copying(name, copy, self.buffers, self.names))
+            self.decisions.append(Decision("materialised", (copy, name), "channels fastest, for a convolution"))
+        return self.copies[name]
+
+    def _turn(self, name: str) -> bool:
+        """Whether the channels of a buffer are fastest now."""
+        buffer = self.buffers[name]
+        if not is_image(buffer.type):
+            return False
+        if is_last(buffer.type):
+            return True
+        if buffer.role != "kernel" or name in self.fixed:
+            return False
+        self.buffers[name] = msgspec.structs.replace(buffer, type=last(buffer.type))
+        return True
+
+    def result(self) -> Schedule:
+        return msgspec.structs.replace(
+            self.schedule,
+            buffers=self.buffers,
+            items=tuple(self.items),
+            decisions=(*self.schedule.decisions, *self.decisions),
+            fresh=self.names.count,
+        )
+
+
+def is_image(type: TensorType) -> bool:
+    """Batch, channels, height, width, all of them numbers; nothing repeated."""
+    return len(type.shape) == 4 and all(isinstance(n, int) and n for n in (*type.shape, *type.stride))
+
+
+def is_last(type: TensorType) -> bool:
+    """Whether an image is dense with its channels fastest, by strides of dimensions of one element too: libraries look
+    at these."""
+    return type.stride == last(type).stride
+
+
+def last(type: TensorType) -> TensorType:
+    """The image with its channels fastest."""
+    _, channels, height, width = type.shape
+    stride = (height * width * channels, 1, width * channels, channels)
+    return TensorType(type.dtype, type.shape, stride, device=type.device)

@@ -1,0 +1,87 @@
+"""channels_last: images between convolutions in half precision on a GPU have their channels fastest."""
+
+from __future__ import annotations
+
+import pytest
+
+from loopir import LoopIR
+from loopir.testing.graphs import externs, kernels, lowered
+from stagewire.grad import Binding, BoundInput, Fresh, SavedResult
+from stagewire.graph import Ref
+from stagewire.loop import LoopGraph
+from stagewire.parser import parse_graph
+from stagewire.prim import Prim
+
+TAIL = "[1, 1], [1, 1], [1, 1], false, [0, 0], 1"
+NET = f"""\
+input %x: bf16[2, 3, 8, 8]@cuda:0
+input %w: bf16[16, 3, 3, 3]@cuda:0
+input %v: bf16[16, 16, 3, 3]@cuda:0
+%a: bf16[2, 16, 8, 8]@cuda:0 = aten.convolution.default(%x, %w, null, {TAIL})
+%b: bf16[2, 16, 8, 8]@cuda:0 = prims.maximum(%a, 0.0)
+%c: bf16[2, 16, 8, 8]@cuda:0 = aten.convolution.default(%b, %v, null, {TAIL})
+%y: bf16[2, 16, 8, 8]@cuda:0 = prims.add(%c, %b)
+"""
+PLAIN, LAST = (1024, 64, 8, 1), (1024, 1, 128, 16)
+
+
+def images(graph: LoopGraph) -> list[list[tuple[object, ...]]]:
+    """Strides of the image that each convolution reads, and of the one that it writes."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    calls = [step for step in externs(graph) if step.target == "aten.convolution.default"]
+    return [[types[call.args[0].name].stride, types[call.results[0]].stride] for call in calls]  # type: ignore[union-attr]
+
+
+def returned(graph: LoopGraph) -> list[tuple[object, ...]]:
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    return [types[output.name].stride for output in graph.outputs if isinstance(output, Ref)]
+
+
+def test_images_between_convolutions() -> None:
+    """The input is copied once; the result that the user gets has eager's strides."""
+    graph = lowered(NET + "return %y\n")
+    assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
+    assert returned(graph) == [PLAIN]
+    assert len(kernels(graph)) == 3
+
+
+def test_a_result_of_a_convolution_that_is_returned_is_copied() -> None:
+    graph = lowered(NET + "return %c\n")
+    assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
+    assert returned(graph) == [PLAIN]
+
+
+@pytest.mark.parametrize("change", [("@cuda:0", ""), ("bf16", "f64")])
+def test_other_devices_and_types_are_left_alone(change: tuple[str, str]) -> None:
+    graph = lowered((NET + "return %y\n").replace(*change))
+    assert images(graph) == [[(192, 64, 8, 1), PLAIN], [PLAIN, PLAIN]]
+
+
+def test_images_that_other_calls_read_keep_their_strides() -> None:
+    graph = lowered(NET + "%z: bf16[2, 16, 8, 8]@cuda:0 = aten.erfinv.default(%b)\nreturn %z, %y\n")
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    (call,) = [step for step in externs(graph) if step.target == "aten.erfinv.default"]
+    assert types[call.args[0].name].stride == PLAIN  # type: ignore[union-attr]
+    assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
+
+
+def test_one_channel_is_said_to_be_the_fastest() -> None:
+    """Libraries look at the strides of single elements."""
+    text = f"input %x: bf16[2, 1, 8, 8]@cuda:0\ninput %w: bf16[16, 1, 3, 3]@cuda:0\n" \
+        f"%a: bf16[2, 16, 8, 8]@cuda:0 = aten.convolution.default(%x, %w, null, {TAIL})\n" \
+        "%y: bf16[2, 16, 8, 8]@cuda:0 = prims.neg(%a)\nreturn %y\n"  # fmt: skip
+    graph = lowered(text)
+    assert images(graph) == [[(64, 1, 8, 1), LAST]]
+    assert len(kernels(graph)) == 1
+
+
+def test_what_is_saved_for_the_backward() -> None:
+    forward = parse_graph(NET + "return %y, %b\n")
+    back = parse_graph("input %b: bf16[2, 16, 8, 8]@cuda:0\n%d: bf16[2, 16, 8, 8]@cuda:0 = prims.neg(%b)\nreturn %d\n")
+    inputs = tuple(BoundInput(v.name, v.type) for v in forward.inputs)  # type: ignore[arg-type]
+    binding = Binding(inputs=inputs, outputs=(Fresh(0),), saved=(SavedResult(1),), input_gradients=(0, None, None))
+    loop = LoopIR().run(Prim(binding=binding, forward=forward, backward=back))
+    assert returned(loop.forward) == [PLAIN, LAST]
+    assert loop.backward is not None
+    assert loop.backward.buffers[0].type.stride == LAST
+    assert returned(loop.backward) == [PLAIN]
