@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from loopir import LoopIR
+from loopir import LoopIR, Options
+from loopir.passes.channels_last import ChannelsLast
+from loopir.pipeline import PASSES
 from loopir.testing.graphs import externs, kernels, lowered
 from stagewire.grad import Binding, BoundInput, Fresh, SavedResult
 from stagewire.graph import Ref
@@ -76,11 +80,15 @@ def test_one_channel_is_said_to_be_the_fastest() -> None:
 
 
 def test_what_is_saved_for_the_backward() -> None:
+    """Training is left alone by default."""
     forward = parse_graph(NET + "return %y, %b\n")
     back = parse_graph("input %b: bf16[2, 16, 8, 8]@cuda:0\n%d: bf16[2, 16, 8, 8]@cuda:0 = prims.neg(%b)\nreturn %d\n")
     inputs = tuple(BoundInput(v.name, v.type) for v in forward.inputs)  # type: ignore[arg-type]
     binding = Binding(inputs=inputs, outputs=(Fresh(0),), saved=(SavedResult(1),), input_gradients=(0, None, None))
-    loop = LoopIR().run(Prim(binding=binding, forward=forward, backward=back))
+    prim = Prim(binding=binding, forward=forward, backward=back)
+    assert returned(LoopIR().run(prim).forward) == [PLAIN, PLAIN]
+    passes = tuple(dataclasses.replace(p, training=True) if isinstance(p, ChannelsLast) else p for p in PASSES)
+    loop = LoopIR().run(prim, Options(passes=passes))
     assert returned(loop.forward) == [PLAIN, LAST]
     assert loop.backward is not None
     assert loop.backward.buffers[0].type.stride == LAST

@@ -1,16 +1,20 @@
-"""pad_results, pad_operands: rows of multiples of 16 bytes for products in half precision on a GPU."""
+"""pad_results, pad_operands: sizes of multiples of 16 bytes for products in half precision on a GPU."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from loopir import LoopIR
+from loopir.interpret import interpret
+from loopir.passes.pad_products import Gain, PadOperands, PadResults
+from loopir.pipeline import PASSES
+from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document, externs, kernels, lowered
-from stagewire.grad import Binding, BoundInput, Fresh, SavedResult
+from loopir.testing.prim_meaning import prim_meaning
 from stagewire.graph import Ref
 from stagewire.loop import LoopGraph
 from stagewire.parser import parse_graph
-from stagewire.prim import Prim
+from stagewire.verify import verify
 
 HEAD = """\
 input %x: bf16[4096, 768]@cuda:0
@@ -20,32 +24,37 @@ input %w: bf16[50257, 768]@cuda:0
 """
 
 
-def strides(graph: LoopGraph) -> list[list[tuple[object, ...]]]:
-    """Of the factors and the result of every product."""
+def products(graph: LoopGraph) -> list[list[tuple[object, ...]]]:
+    """Shapes of the operands and of the result of every product."""
     types = {buffer.name: buffer.type for buffer in graph.buffers}
-    products = [step for step in externs(graph) if step.target == "aten.mm.default"]
-    return [[types[n].stride for n in (*(a.name for a in p.args if isinstance(a, Ref)), *p.results)] for p in products]
+    calls = [step for step in externs(graph) if step.target in ("aten.mm.default", "aten.addmm.default")]
+    return [[types[n].shape for n in (*(a.name for a in p.args if isinstance(a, Ref)), *p.results)] for p in calls]
 
 
-def test_a_result_that_nests_read_is_padded_without_a_copy() -> None:
+def returned(graph: LoopGraph) -> list[tuple[object, ...]]:
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    return [(types[o.name].shape, types[o.name].stride) for o in graph.outputs if isinstance(o, Ref)]
+
+
+def test_a_result_that_nests_read_is_not_copied() -> None:
     graph = lowered(HEAD + "%z: bf16[4096, 50257]@cuda:0 = prims.neg(%y)\nreturn %z\n")
-    assert strides(graph) == [[(768, 1), (1, 768), (50264, 1)]]
-    assert len(kernels(graph)) == 1
+    assert products(graph) == [[(4096, 768), (768, 50264), (4096, 50264)]]
+    assert len(kernels(graph)) == 3  # zeros and rows of the weight, the result
 
 
 def test_a_result_that_is_returned_is_copied_where_that_pays() -> None:
     graph = lowered(HEAD + "return %y\n")
-    assert strides(graph) == [[(768, 1), (1, 768), (50264, 1)]]
-    assert [buffer.type.stride for buffer in graph.buffers if Ref(buffer.name) in graph.outputs] == [(50257, 1)]
+    assert products(graph) == [[(4096, 768), (768, 50264), (4096, 50264)]]
+    assert returned(graph) == [((4096, 50257), (50257, 1))]
     small = "input %x: bf16[8, 64]@cuda:0\ninput %w: bf16[64, 11]@cuda:0\n"
     graph = lowered(small + "%y: bf16[8, 11]@cuda:0 = aten.mm.default(%x, %w)\nreturn %y\n")
-    assert strides(graph) == [[(64, 1), (11, 1), (11, 1)]]
+    assert products(graph) == [[(8, 64), (64, 11), (8, 11)]]
 
 
 @pytest.mark.parametrize("change", [("@cuda:0", ""), ("bf16", "f32")])
 def test_other_devices_and_types_are_left_alone(change: tuple[str, str]) -> None:
     graph = lowered((HEAD + "return %y\n").replace(*change))
-    assert strides(graph) == [[(768, 1), (1, 768), (50257, 1)]]
+    assert products(graph) == [[(4096, 768), (768, 50257), (4096, 50257)]]
 
 
 GRADIENTS = """\
@@ -58,40 +67,57 @@ START%rows: bf16[4096, 50257]@cuda:0 = prims.reshape(%s, [4096, 50257])
 %dx: bf16[4096, 768]@cuda:0 = aten.mm.default(%rows, %w)
 return %dw, %dx
 """
+PADDED = [
+    [(50264, 4096), (4096, 768), (50264, 768)],
+    [(4096, 50264), (50264, 768), (4096, 768)],
+]
 
 
-def test_operands_that_a_nest_writes_are_padded_where_they_are() -> None:
+def test_operands_that_a_nest_writes_are_enlarged_where_they_are() -> None:
     graph = lowered(GRADIENTS.replace("START", "%s: bf16[8, 512, 50257]@cuda:0 = prims.exp(%g)\n"))
-    assert strides(graph) == [[(1, 50264), (768, 1), (768, 1)], [(50264, 1), (768, 1), (768, 1)]]
-    assert len(kernels(graph)) == 1
+    assert products(graph) == PADDED
+    assert len(kernels(graph)) == 4  # zeros and values of the gradient, zeros and rows of the weight
+    wide = [buffer for buffer in graph.buffers if buffer.type.shape[-1] == 50264 and buffer.role == "kernel"]
+    assert [buffer.name for buffer in wide] == ["rows"]
 
 
 def test_an_input_is_copied_once_for_all_products() -> None:
     graph = lowered(GRADIENTS.replace("START", "").replace("%s", "%g"))
-    assert strides(graph) == [[(1, 50264), (768, 1), (768, 1)], [(50264, 1), (768, 1), (768, 1)]]
-    assert len(kernels(graph)) == 1
+    assert products(graph) == PADDED
+    assert len([buffer for buffer in graph.buffers if buffer.type.shape == (8, 512, 50264)]) == 1
 
 
-def test_the_backward_reads_what_is_saved_in_its_padded_rows() -> None:
-    """Only a result that the user does not get may be laid out so."""
-    text = """\
-input %x: bf16[24576, 196]@cuda:0
-input %w: bf16[196, 384]@cuda:0
-%s: bf16[24576, 196]@cuda:0 = prims.exp(%x)
-%y: bf16[24576, 384]@cuda:0 = aten.mm.default(%s, %w)
-return %y, %s
-"""
-    forward = parse_graph(text)
-    backward = parse_graph(
-        "input %s: bf16[24576, 196]@cuda:0\n%d: bf16[24576, 196]@cuda:0 = prims.neg(%s)\nreturn %d\n"
-    )
-    inputs = tuple(BoundInput(v.name, v.type) for v in forward.inputs)
-    binding = Binding(inputs=inputs, outputs=(Fresh(0),), saved=(SavedResult(1),), input_gradients=(0, None))
-    loop = LoopIR().run(Prim(binding=binding, forward=forward, backward=backward))
-    (saved,) = loop.forward.outputs[1:]
-    types = {buffer.name: buffer.type for buffer in loop.forward.buffers}
-    assert types[saved.name].stride == (200, 1)
-    assert loop.backward is not None
-    assert loop.backward.buffers[0].type.stride == (200, 1)
-    seen = LoopIR().run(document(forward)).forward
-    assert all(buffer.type.stride != (200, 1) or Ref(buffer.name) not in seen.outputs for buffer in seen.buffers)
+EAGER = tuple(
+    type(p)(gain=Gain(saved=1.0)) if isinstance(p, PadResults | PadOperands) else p  # whatever it costs
+    for p in PASSES
+)
+SMALL = {
+    "mm": "%y: f16[6, 11]@cuda:0 = aten.mm.default(%a, %b)\nreturn %y\n",
+    "addmm": "%y: f16[6, 11]@cuda:0 = aten.addmm.default(%c, %a, %b)\n%z: f16[6, 11]@cuda:0 = prims.neg(%y)\n"
+    "return %z\n",
+    "computed": "%e: f16[6, 5]@cuda:0 = prims.abs(%a)\n%f: f16[5, 11]@cuda:0 = prims.neg(%b)\n"
+    "%y: f16[6, 11]@cuda:0 = aten.mm.default(%e, %f)\nreturn %y, %e\n",
+    "turned": "%t: f16[11, 5]{1, 11}@cuda:0 = prims.permute(%b, [1, 0])\n%u: f16[5, 6]{1, 5}@cuda:0 = "
+    "prims.permute(%a, [1, 0])\n%y: f16[11, 6]@cuda:0 = aten.mm.default(%t, %u)\nreturn %y\n",
+    "twice": "%e: f16[6, 5]@cuda:0 = prims.abs(%a)\n%y: f16[6, 11]@cuda:0 = aten.mm.default(%e, %b)\n"
+    "%t: f16[5, 6]{1, 5}@cuda:0 = prims.permute(%e, [1, 0])\n%z: f16[5, 11]@cuda:0 = aten.mm.default(%t, %y)\n"
+    "%r: f16[5, 5]@cuda:0 = aten.mm.default(%t, %e)\nreturn %z, %r\n",
+    "batches": "%d: f16[2, 3, 5]@cuda:0 = prims.reshape(%a, [2, 3, 5])\n%s: f16[2, 3, 5]@cuda:0 = prims.neg(%d)\n"
+    "%t: f16[2, 5, 3]{15, 1, 5}@cuda:0 = prims.permute(%s, [0, 2, 1])\n"
+    "%y: f16[2, 3, 3]@cuda:0 = aten.bmm.default(%s, %t)\nreturn %y\n",
+    "slice": "%s: f16[6, 3]{5, 1}@cuda:0 = prims.slice(%a, [0, 1], [6, 4], [1, 1])\n%v: f16[3, 11]@cuda:0 = "
+    "prims.slice(%b, [1, 0], [4, 11], [1, 1])\n%y: f16[6, 11]@cuda:0 = aten.mm.default(%s, %v)\nreturn %y\n",
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_meaning_stays(name: str) -> None:
+    inputs = "input %a: f16[6, 5]@cuda:0\ninput %b: f16[5, 11]@cuda:0\ninput %c: f16[11]@cuda:0\n"
+    graph = parse_graph(inputs + SMALL[name])
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-3, 4, shape).astype(np.float16) for shape in ((6, 5), (5, 11), (11,))]  # sums are exact
+    found = lowered(inputs + SMALL[name], EAGER)
+    verify(document(graph))
+    assert products(found) != products(lowered(inputs + SMALL[name])) or name == "batches"
+    for want, have in zip(prim_meaning(graph, values, EXTERNS), interpret(found, values, EXTERNS), strict=True):
+        np.testing.assert_array_equal(have, want)  # type: ignore[arg-type]

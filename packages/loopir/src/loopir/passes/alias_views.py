@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -121,7 +122,7 @@ def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
     if target.role != "kernel" or target.type.dtype != source.type.dtype or write.value != Ref(read.result):
         return None
     offset = ix.linear(read.coordinates, source.type.stride)
-    strides = _affine(offset)
+    strides = strides_on(read.coordinates, source.type)
     axes = [ix.single_axis(c) if c.terms else "" for c in write.coordinates]
     if strides is None or None in axes:
         return None
@@ -136,10 +137,10 @@ def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
     return Buffer(target.name, type, "view", base)
 
 
-def _affine(offset: Index) -> dict[str, Dim] | None:
-    """Coefficient of each axis, or None where the index is more than a sum of axes."""
+def strides_on(coordinates: Sequence[Index], type: TensorType) -> dict[str, Dim] | None:
+    """How far each axis goes in memory, or None where the element at these coordinates is more than a sum of axes."""
     strides: dict[str, Dim] = {}
-    for term in offset.terms:
+    for term in ix.linear(coordinates, type.stride).terms:
         if not isinstance(term.atom, AxisAtom):
             return None
         strides[term.atom.name] = term.coefficient

@@ -38,14 +38,21 @@ CALLS = {
 class ChannelsLast:
     """Before: buffers have the strides that eager gives them. After: in a graph with convolutions (on `device`, in
     `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
-    are copied once; what the user gets has eager's strides, by a copy."""
+    are copied once; what the user gets has eager's strides, by a copy.
+
+    training: also where a backward follows. Statistics over all but the channels, and their gradients, take longer so,
+    by more than the convolutions gain (ResNet-50 on an H200: 15.5 ms a step against 13.9).
+    """
 
     name = "channels_last"
     device: str = "cuda"
     dtypes: tuple[DType, ...] = ("bfloat16", "float16")
+    training: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
         if not any(self._is_convolution(item, schedule.buffers) for item in schedule.items):
+            return schedule
+        if not self.training and (schedule.private or any(_is_backward(item) for item in schedule.items)):
             return schedule
         state = _Layouts(schedule)
         for item in schedule.items:
@@ -69,6 +76,10 @@ class ChannelsLast:
         arg = item.args[0]
         type = buffers[arg.name].type if isinstance(arg, Ref) and arg.name in buffers else None
         return type is not None and is_image(type) and type.dtype in self.dtypes and type.device.startswith(self.device)
+
+
+def _is_backward(item: Item) -> bool:
+    return isinstance(item, Extern) and item.target == "aten.convolution_backward.default"
 
 
 class _Layouts:
@@ -111,7 +122,7 @@ class _Layouts:
             self.buffers[results[place]] = Buffer(results[place], last(type), "extern")
             self.buffers[name] = Buffer(name, type, "kernel")
             self._turn(name)
-            after.append(copying(results[place], name, self.buffers, self.names))
+            after.append(copying(results[place], name, self.buffers, self.names, type.shape))
         self.items.append(msgspec.structs.replace(call, args=tuple(args), results=tuple(results)))
         self.items += after
 
@@ -122,7 +133,7 @@ class _Layouts:
         if name not in self.copies:
             copy = self.copies[name] = f"{name}_last"
             self.buffers[copy] = Buffer(copy, last(self.buffers[name].type), "kernel")
-            self.items.append(copying(name, copy, self.buffers, self.names))
+            self.items.append(copying(name, copy, self.buffers, self.names, self.buffers[name].type.shape))
             self.decisions.append(Decision("materialised", (copy, name), "channels fastest, for a convolution"))
         return self.copies[name]
 

@@ -1,60 +1,72 @@
-"""Passes: rows of the matrices that a product reads and writes begin at multiples of 16 bytes.
+"""Passes: products of matrices whose sizes the matrix units of a GPU like.
 
-The matrix units of a GPU are fed in pieces of 16 bytes: a product whose rows begin elsewhere takes three to five times
-as long. A vocabulary of 50,257 words in bfloat16 is such a row.
+These units are fed in pieces of 16 bytes: a product with another number of elements along the memory of a factor or of
+the result takes three to seven times as long. A vocabulary of 50,257 words in bfloat16 is such a number; a product of
+50,264 words computes 7 columns too many and is done in a seventh of the time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
+from loopir import index as ix
 from loopir.builder import record
 from loopir.layout import stride_order
-from loopir.nest import (
-    Item,
-    Names,
-    Nest,
-    Read,
-    Schedule,
-    output_names,
-    public_outputs,
-    reads_of,
-    statements_of,
-    writes_of,
-)
-from loopir.passes.alias_views import window_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
+from loopir.passes.alias_views import strides_on, window_of
 from stagewire.graph import Ref
-from stagewire.loop import Buffer, Decision, Extern
+from stagewire.loop import Buffer, Decision, Extern, Index
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
-PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1, "aten.baddbmm.default": 1}
-"""Products of matrices, and the place of the first factor among the arguments."""
+PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1}
+"""Products of matrices, and the place of the first factor among the arguments; a bias stands before it."""
 
 PIECE = 16
 HALVES = ("bfloat16", "float16")
 
+Sizes = Mapping[int, int]
+"""New sizes of dimensions."""
+
 
 @dataclass(frozen=True)
 class Gain:
-    """When a copy into padded rows pays: seconds that aligned operands save a multiplication and addition, bytes that a
-    copy moves in a second, seconds that a launch takes."""
+    """When padding pays: seconds saved for each multiplication and addition, bytes that a copy moves in a second,
+    seconds that a launch takes."""
 
-    saved: float = 4e-15
+    saved: float = 5e-15
     bandwidth: float = 3e12
     launch: float = 4e-6
 
-    def pays(self, type: TensorType, work: int) -> bool:
-        """Whether reading and writing a tensor of `type` once more is worth it for a product of so much work."""
-        moved = 2 * int(numel(type.shape)) * ITEM_SIZE[type.dtype]  # type: ignore[arg-type]
-        return self.launch + moved / self.bandwidth < work * self.saved
+
+class Product(NamedTuple):
+    """One product: names of its factors, bias and result; (rows, inner, columns) as they are and as they should be."""
+
+    left: str
+    right: str
+    bias: str | None
+    result: str
+    sizes: tuple[int, int, int]
+    padded: tuple[int, int, int]
+    work: int
+
+    @property
+    def requests(self) -> tuple[tuple[str, Sizes], ...]:
+        """What is wanted of each operand."""
+        (m, k, n), (rows, inner, columns) = self.sizes, self.padded
+        wanted = [(self.left, {-2: (m, rows), -1: (k, inner)}), (self.right, {-2: (k, inner), -1: (n, columns)})]
+        if self.bias is not None:
+            wanted.append((self.bias, {-1: (n, columns)}))
+        return tuple((name, {d: new for d, (old, new) in dims.items() if old != new}) for name, dims in wanted)
 
 
 @dataclass(frozen=True)
 class PadResults:
-    """Before: a product may write rows that begin anywhere. After: where that pays, it writes padded rows, and a nest
-    copies them to the buffer that was wanted; the inliner lets later nests read the padded rows themselves."""
+    """Before: a product has the sizes that the program gives it. After: where that pays, its result has more rows or
+    columns, and a nest copies those that are meant; the inliner lets later nests read them where they are."""
 
     name = "pad_results"
     gain: Gain = Gain()
@@ -64,208 +76,243 @@ class PadResults:
         kept = output_names(schedule).union(*(reads_of(item) for item in schedule.items if isinstance(item, Extern)))
         items: list[Item] = []
         for item in schedule.items:
-            work = work_of(item, buffers)
-            if work is None or is_aligned(buffers[item.results[0]].type):  # type: ignore[union-attr]
-                items.append(item)
+            items.append(item)
+            product = product_of(item, buffers)
+            if product is None or not _pays(product, buffers, product.result in kept, self.gain):
                 continue
-            assert isinstance(item, Extern)
-            (result,) = item.results
-            type = buffers[result].type
-            if result in kept and not self.gain.pays(type, work):  # else nests read the rows, and nothing is copied
-                items.append(item)
+            (rows, _, columns), type = product.padded, buffers[product.result].type
+            if (rows, columns) == type.shape[-2:]:
                 continue
-            rows = f"{result}_rows"
-            buffers[rows] = Buffer(rows, padded(type), "extern")
-            buffers[result] = Buffer(result, type, "kernel")
-            items.append(msgspec.structs.replace(item, results=(rows,)))
-            items.append(copying(rows, result, buffers, names))
+            whole = f"{product.result}_padded"
+            buffers[whole] = Buffer(whole, enlarged(type, {-2: rows, -1: columns}), "extern")
+            buffers[product.result] = Buffer(product.result, type, "kernel")
+            items[-1] = msgspec.structs.replace(item, results=(whole,))  # type: ignore[type-var]
+            items.append(copying(whole, product.result, buffers, names, type.shape))
         return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items), fresh=names.count)
 
 
 @dataclass(frozen=True)
 class PadOperands:
-    """Before: a product may read rows that begin anywhere. After: rows of buffers that nests write are padded; other
-    tensors are copied once into padded rows, where that pays for all products that read them."""
+    """Before: a product may have a larger result than its factors give, or an inner size that its units do not like.
+    After: its factors have the sizes of its result, zeros standing where there was nothing. Buffers that nests write
+    are enlarged where they are; other tensors are copied, once for all products that read them."""
 
     name = "pad_operands"
     gain: Gain = Gain()
 
     def run(self, schedule: Schedule) -> Schedule:
-        state = _Operands(schedule)
-        wanted: dict[str, int] = {}
-        for item in schedule.items:
-            work = work_of(item, state.buffers)
-            for name in _factors(item) if work is not None and isinstance(item, Extern) else ():
-                if not is_aligned(state.buffers[name].type):
-                    wanted[name] = wanted.get(name, 0) + (work or 0)
-        copies: dict[str, int] = {}
-        for name, work in wanted.items():
-            if not state.pad_in_place(name):
-                source = state.source(name)
-                copies[source] = copies.get(source, 0) + work
-        for source, work in copies.items():
-            if self.gain.pays(state.buffers[source].type, work):
-                state.copy(source)
-        for name in wanted:
-            state.follow(name)
-        return state.result() if wanted else schedule
+        products = {}
+        for number, item in enumerate(schedule.items):
+            product = product_of(item, schedule.buffers)
+            if product is not None and any(request for _, request in self._decided(product, schedule).requests):
+                products[number] = self._decided(product, schedule)
+        return _Operands(schedule, products).result() if products else schedule
+
+    def _decided(self, product: Product, schedule: Schedule) -> Product:
+        """The product in the size of its result; the inner size is padded where that pays."""
+        rows, columns = schedule.buffers[product.result].type.shape[-2:]
+        inner = product.padded[1] if _pays(product, schedule.buffers, False, self.gain) else product.sizes[1]
+        return product._replace(padded=(rows, inner, columns))  # type: ignore[arg-type]
 
 
 class _Operands:
-    """Buffers and items while operands are padded.
+    """Buffers and items while operands are enlarged.
 
-    windows: what the window of a nest is on, by the nest's result; fixed: buffers whose strides somebody else reads.
+    before: nests to stand before an item, by its number; fixed: buffers whose sizes somebody else sees; asked: what
+    the products ask of each of their operands; copies: enlarged copies, by what they are of.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, products: Mapping[int, Product]) -> None:
         self.schedule = schedule
         self.buffers = dict(schedule.buffers)
         self.items = list(schedule.items)
         self.names = Names(schedule.fresh)
+        self.before: dict[int, list[Item]] = {}
         self.decisions: list[Decision] = []
-        self.copies: dict[str, str] = {}
-        self.fixed = set(public_outputs(schedule))
+        self.copies: dict[tuple[str, tuple[tuple[int, int], ...]], str] = {}
+        self.fixed = set(output_names(schedule))
         self.fixed.update(b.base for b in self.buffers.values() if b.base is not None)
+        self.asked: dict[str, list[Sizes]] = {}
         self.writers: dict[str, list[int]] = {}
         for number, item in enumerate(self.items):
-            if isinstance(item, Extern) and item.target not in PRODUCTS:
+            if number in products:
+                for name, request in products[number].requests:
+                    self.asked.setdefault(name, []).append(request)
+            elif isinstance(item, Extern):
                 self.fixed.update(reads_of(item))
             for name in writes_of(item):
                 self.writers.setdefault(name, []).append(number)
+        for number, product in products.items():
+            renamed = {name: self.operand(name, request, number) for name, request in product.requests}
+            call = self.items[number]
+            assert isinstance(call, Extern)
+            args = tuple([Ref(renamed[a.name]) if isinstance(a, Ref) else a for a in call.args])
+            self.items[number] = msgspec.structs.replace(call, args=args)
 
-    def window(self, name: str) -> str | None:
-        """The buffer on which `name` is a window."""
-        nest = self._nest(name)
+    def operand(self, name: str, request: Sizes, number: int) -> str:
+        """The buffer that item `number` reads in the place of `name`."""
+        if not request or self._has(name, request):
+            return name
+        return name if self._enlarge(name, request) else self._copy(name, request, number)
+
+    def _has(self, name: str, request: Sizes) -> bool:
+        return all(self.buffers[name].type.shape[d] == size for d, size in request.items())
+
+    def _enlarge(self, name: str, request: Sizes) -> bool:
+        """Give a buffer that nests write more elements; what it is a window on has them too, or is copied."""
+        buffer = self.buffers[name]
+        if buffer.role != "kernel" or name in self.fixed or any(other != request for other in self.asked.get(name, ())):
+            return False
+        type, nest = buffer.type, self._nest(name)
         if nest is None or window_of(nest, self.buffers) is None:
-            return None
-        return next(s.buffer for s in statements_of(nest) if isinstance(s, Read))
+            self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
+            self._fill(name, type, min(self.writers[name]))
+            return True
+        read = next(s for s in nest.blocks[0].statements if isinstance(s, Read))
+        source = self._of_source(nest, read, request)
+        if source is None:  # a window of which the new elements are no part: a copy of its own
+            self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
+            self._fill(name, type, self.writers[name][0])
+            return True
+        if not self._has(read.buffer, source) and not self._enlarge(read.buffer, source):
+            copy = self._copy(read.buffer, source, self.writers[name][0])
+            self.items[self.writers[name][0]] = nest = _renamed(nest, read.buffer, copy)
+            read = msgspec.structs.replace(read, buffer=copy)
+        shape = enlarged(type, request).shape
+        self.buffers[name] = msgspec.structs.replace(
+            buffer, type=TensorType(type.dtype, shape, self._strides(nest, read, type), device=type.device)
+        )
+        return True
 
     def _nest(self, name: str) -> Nest | None:
         numbers = self.writers.get(name, [])
         item = self.items[numbers[0]] if len(set(numbers)) == 1 else None
         return item if isinstance(item, Nest) else None
 
-    def pad_in_place(self, name: str) -> bool:
-        """Give a buffer that nests write padded rows, and what it is a window on."""
-        if self.buffers[name].role != "kernel" or name in self.fixed:
-            return False
-        source = self.window(name)
-        if source is not None and not is_aligned(self.buffers[source].type) and not self.pad_in_place(source):
-            return False
-        self._pad(name)
-        return True
+    def _of_source(self, nest: Nest, read: Read, request: Sizes) -> Sizes | None:
+        """The request in the dimensions of what the window is on; None where they are not such dimensions."""
+        write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
+        places = {axis: d for d, c in enumerate(read.coordinates) if (axis := ix.single_axis(c)) is not None}
+        before, after = self.buffers[write.buffer].type.shape, self.buffers[read.buffer].type.shape
+        found: dict[int, int] = {}
+        for d, size in request.items():
+            axis = ix.single_axis(write.coordinates[d])
+            if axis not in places or after[places[axis]] not in (before[d], size):
+                return None
+            found[places[axis] - len(after)] = size
+        return found
 
-    def source(self, name: str) -> str:
-        """What has to be copied for an operand that cannot be padded where it is."""
-        while (found := self.window(name)) is not None and not is_aligned(self.buffers[found].type):
-            name = found
-        return name
+    def _strides(self, nest: Nest, read: Read, type: TensorType) -> tuple[int, ...]:
+        write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
+        steps = strides_on(read.coordinates, self.buffers[read.buffer].type)
+        assert steps is not None
+        axes = [ix.single_axis(c) if c.terms else "" for c in write.coordinates]
+        return tuple(steps.get(axis or "", old) for axis, old in zip(axes, type.stride, strict=True))  # type: ignore[misc]
 
-    def copy(self, source: str) -> None:
-        """A padded copy, made before the first item that reads the source after it was written."""
-        name = f"{source}_rows"
-        self.buffers[name] = Buffer(name, padded(self.buffers[source].type), "kernel")
-        self.copies[source] = name
-        made = max(self.writers.get(source, [-1]), default=-1) + 1
-        self._insert(made, copying(source, name, self.buffers, self.names))
-        reason = "rows of multiples of 16 bytes, for products of matrices"
-        self.decisions.append(Decision("materialised", (name, source), reason))
+    def _copy(self, name: str, request: Sizes, number: int) -> str:
+        """A larger copy, for item `number` and those after it that want the same."""
+        key = (name, tuple(sorted(request.items())))
+        if key not in self.copies:
+            copy = self.copies[key] = self.names(f"{name}_padded")
+            type = self.buffers[name].type
+            place = max(self.writers.get(name, ()), default=-1) + 1
+            self.buffers[copy] = Buffer(copy, enlarged(type, request), "kernel")
+            self.writers[copy] = [place]
+            self._fill(copy, type, place)
+            self.before.setdefault(place, []).append(copying(name, copy, self.buffers, self.names, type.shape))
+            self.decisions.append(
+                Decision("materialised", (copy, name), "sizes of multiples of 16 bytes, for products")
+            )
+        return self.copies[key]
 
-    def _insert(self, place: int, item: Item) -> None:
-        self.items.insert(place, item)
-        self.writers = {
-            name: [number + (number >= place) for number in numbers] for name, numbers in self.writers.items()
-        }
-        for name in writes_of(item):
-            self.writers.setdefault(name, []).append(place)
-
-    def follow(self, name: str) -> bool:
-        """Let an operand be the padded copy of what it is a window on (whether it is one), or a window on that."""
-        if name in self.copies:
-            for number, item in enumerate(self.items):
-                if work_of(item, self.buffers) is not None and isinstance(item, Extern):
-                    self.items[number] = _reading(item, name, self.copies[name])
-            return True
-        if self.buffers[name].role != "kernel" or name in self.fixed:
-            return False
-        source, nest = self.window(name), self._nest(name)
-        if source is None or nest is None or not self.follow(source):
-            return False
-        if source in self.copies:
-            self.items[self.writers[name][0]] = _renamed(nest, source, self.copies[source])
-        self._pad(name)
-        return True
-
-    def _pad(self, name: str) -> None:
-        buffer = self.buffers[name]
-        if not is_aligned(buffer.type):
-            self.buffers[name] = msgspec.structs.replace(buffer, type=padded(buffer.type))
+    def _fill(self, name: str, old: TensorType, number: int) -> None:
+        """Zeros in the elements that are new, before item `number`."""
+        shape = self.buffers[name].type.shape
+        for d, (size, new) in enumerate(zip(old.shape, shape, strict=True)):
+            if size != new:
+                region = (*old.shape[:d], new - size, *shape[d + 1 :])
+                nest = _zeros(f"{name}_zeros{d}", name, region, d, size, self.buffers, self.names)  # type: ignore[arg-type]
+                self.before.setdefault(number, []).append(nest)
 
     def result(self) -> Schedule:
+        items = [one for number, item in enumerate(self.items) for one in (*self.before.get(number, ()), item)]
         return msgspec.structs.replace(
             self.schedule,
             buffers=self.buffers,
-            items=tuple(self.items),
+            items=tuple(items),
             decisions=(*self.schedule.decisions, *self.decisions),
             fresh=self.names.count,
         )
 
 
-def work_of(item: Item, buffers: dict[str, Buffer]) -> int | None:
-    """Multiplications of a product in half precision on a CUDA device; None for anything else."""
-    if not isinstance(item, Extern) or item.target not in PRODUCTS:
+def product_of(item: Item, buffers: Mapping[str, Buffer]) -> Product | None:
+    """A product in half precision on a CUDA device, of sizes that are numbers; None for anything else."""
+    if not isinstance(item, Extern) or item.target not in PRODUCTS or item.kwargs:
         return None
-    left, right = (buffers.get(name) for name in _factors(item))
-    if left is None or right is None or not left.type.device.startswith("cuda") or left.type.dtype not in HALVES:
-        return None
-    sizes = (*left.type.shape, right.type.shape[-1])
-    if not all(isinstance(n, int) for n in (*sizes, *left.type.stride, *right.type.stride)):
-        return None
-    return int(numel(sizes))  # type: ignore[arg-type]
-
-
-def _factors(item: Extern) -> tuple[str, str]:
     start = PRODUCTS[item.target]
-    left, right = item.args[start : start + 2]
-    assert isinstance(left, Ref)
-    assert isinstance(right, Ref)
-    return left.name, right.name
+    if len(item.args) != start + 2 or not all(isinstance(arg, Ref) and arg.name in buffers for arg in item.args):
+        return None
+    names = [arg.name for arg in item.args if isinstance(arg, Ref)]
+    left, right, result = (buffers[name].type for name in (*names[start:], item.results[0]))
+    bias = names[0] if start else None
+    if not left.device.startswith("cuda") or left.dtype not in HALVES or 0 in (*left.shape, *right.shape):
+        return None
+    if not all(isinstance(n, int) for t in (left, right, result) for n in (*t.shape, *t.stride)):
+        return None
+    if bias is not None and len(buffers[bias].type.shape) != 1:
+        return None
+    sizes = (left.shape[-2], left.shape[-1], right.shape[-1])
+    along = [(left, (0, 1)), (right, (1, 2)), (result, (0, 2))]
+    fast = {pair[k] for type, pair in along for k in (0, 1) if type.stride[k - 2] == 1 and type.shape[k - 2] != 1}
+    several = PIECE // ITEM_SIZE[left.dtype]
+    padded = tuple(-(-n // several) * several if d in fast else n for d, n in enumerate(sizes))  # type: ignore[operator]
+    work = int(numel((*left.shape, right.shape[-1])))  # type: ignore[arg-type]
+    return Product(names[start], names[start + 1], bias, item.results[0], sizes, padded, work)  # type: ignore[arg-type]
 
 
-def is_aligned(type: TensorType) -> bool:
-    """Whether one dimension has stride 1, and the others begin at multiples of 16 bytes."""
-    steps = [step for step, size in zip(type.stride, type.shape, strict=True) if size != 1]
-    return all(step == 1 or step * ITEM_SIZE[type.dtype] % PIECE == 0 for step in steps)  # type: ignore[operator]
+def _pays(product: Product, buffers: Mapping[str, Buffer], keeps_result: bool, gain: Gain) -> bool:
+    """Whether the time that is saved is more than that of copying what cannot be enlarged where it is."""
+    moved = [name for name, request in product.requests if request and buffers[name].role != "kernel"]
+    moved += [product.result] if keeps_result else []
+    count = sum(int(numel(buffers[name].type.shape)) for name in moved)  # type: ignore[arg-type]
+    copying_takes = (2 * count * ITEM_SIZE[buffers[product.left].type.dtype]) / gain.bandwidth
+    return product.padded != product.sizes and gain.launch + copying_takes < product.work * gain.saved
 
 
-def padded(type: TensorType) -> TensorType:
-    """The same dimensions in the same order in memory, the fastest one filled up to a multiple of 16 bytes."""
-    several = PIECE // ITEM_SIZE[type.dtype]
-    stride: list[int] = [0] * len(type.shape)
+def enlarged(type: TensorType, sizes: Sizes) -> TensorType:
+    """Dense, the dimensions in the same order in memory, some of them larger."""
+    shape = list(type.shape)
+    for d, size in sizes.items():
+        shape[d] = size
+    stride: list[int] = [0] * len(shape)
     step = 1
-    for place, d in enumerate(reversed(stride_order(type.shape, type.stride))):
+    for d in reversed(stride_order(type.shape, type.stride)):
         stride[d] = step
-        step *= max(int(type.shape[d]), 1)  # type: ignore[arg-type]
-        step = -(-step // several) * several if place == 0 else step
-    return TensorType(type.dtype, type.shape, tuple(stride), device=type.device)
+        step *= max(int(shape[d]), 1)  # type: ignore[arg-type]
+    return TensorType(type.dtype, tuple(shape), tuple(stride), device=type.device)
 
 
-def copying(source: str, target: str, buffers: dict[str, Buffer], names: Names) -> Nest:
-    """A nest that copies one buffer to another of the same shape."""
-    types = {name: buffers[name].type for name in (source, target)}
+def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[object, ...]) -> Nest:
+    """A nest that copies the first elements along each dimension of one buffer to another."""
     return record(
         target,
-        types,
-        types[target].shape,
+        {name: buffers[name].type for name in (source, target)},
+        shape,  # type: ignore[arg-type]
         lambda ops, *place: ops.store(target, place, ops.load_buffer(source, place)),
         names=names,
         origins=(target,),
     )
 
 
-def _reading(item: Extern, old: str, new: str) -> Extern:
-    args = tuple([Ref(new) if arg == Ref(old) else arg for arg in item.args])
-    return msgspec.structs.replace(item, args=args)
+def _zeros(name: str, target: str, region: tuple[int, ...], d: int, start: int, buffers: Mapping[str, Buffer],
+           names: Names) -> Nest:  # fmt: skip
+    """A nest that writes zeros into a region that begins at `start` along dimension d."""
+
+    def body(ops: object, *place: Index) -> None:
+        there = tuple([ix.shift(i, start) if k == d else i for k, i in enumerate(place)])
+        ops.store(target, there, 0.0)  # type: ignore[attr-defined]
+
+    return record(name, {target: buffers[target].type}, region, body, names=names, origins=(target,))
 
 
 def _renamed(nest: Nest, old: str, new: str) -> Nest:
