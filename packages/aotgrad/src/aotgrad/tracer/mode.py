@@ -155,6 +155,14 @@ class TraceMode(AbstractMode):
         """In training the backward of batch norm ignores the running statistics: do not keep them for it."""
         return self._plain(record, (*args[:3], None, None, *args[5:]) if args[7] else args, kwargs)
 
+    def _cudnn_batch_norm_backward(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """That of cuDNN's batch norm, which is in training: for what `mutations` records in its place."""
+        input, gradient, weight, _, _, mean, deviation, epsilon, *_ = args
+        rest = (None, None, mean, deviation, True, epsilon, [True, True, True])
+        return self._plain(
+            self.record(aten.native_batch_norm_backward.default), (gradient, input, weight, *rest), kwargs
+        )
+
     def _attention(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The CPU's fused attention, or on another device what it means."""
         args, kwargs = self._abstract_all(args, kwargs)
@@ -462,6 +470,7 @@ _SPECIAL = {
     "aten._has_same_storage_numel.default": "_answer",
     "aten._unsafe_view.default": "_unsafe_view",
     "aten.native_batch_norm_backward.default": "_batch_norm_backward",
+    "aten.cudnn_batch_norm_backward.default": "_cudnn_batch_norm_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
 }

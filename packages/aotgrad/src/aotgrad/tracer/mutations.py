@@ -179,6 +179,12 @@ def _batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs
     return mode.fresh(refs[:3], types)
 
 
+def _cudnn_batch_norm(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """cuDNN's is the same to rounding, and has room for its own backward, which is not used."""
+    room = mode.emit(aten.zeros.default, ([0],), {"dtype": torch.uint8, "device": args[0].meta.device})
+    return (*_batch_norm(mode, record, args, kwargs), mode.fresh(room, mode.recorder.metas[room.name]))
+
+
 def _batch_norm_with_update(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same, and a result for the use of its kernel alone."""
     refs = mode.emit(aten._batch_norm_with_update_functional.default, tuple([mode.refs(a) for a in args]), {})
@@ -206,6 +212,7 @@ def _rrelu(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dic
 HIDDEN_WRITERS: dict[str, Any] = {
     "aten.native_batch_norm.default": _batch_norm,
     "aten._native_batch_norm_legit.default": _batch_norm,
+    "aten.cudnn_batch_norm.default": _cudnn_batch_norm,
     "aten._batch_norm_with_update.default": _batch_norm_with_update,
     "aten.rrelu_with_noise.default": _rrelu,
     "aten.rrelu_with_noise_.default": _rrelu,
