@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import reprlib
 from collections import deque
 from types import SimpleNamespace
@@ -61,6 +62,8 @@ def printable(tracer: Tracer, value: Value) -> Any:
     """A host object that formats as the value does."""
     match value:
         case Constant():
+            if issubclass(value.python_type(), enum.Enum):
+                _pin_member(tracer, value)
             return value.value
         case TensorValue():
             raise UnsupportedCall("formatting a tensor needs its content")
@@ -84,6 +87,13 @@ def printable(tracer: Tracer, value: Value) -> Any:
         return value.concrete()
     except NotConcrete:
         raise UnsupportedCall(f"formatting a {value.describe()}") from None
+
+
+def _pin_member(tracer: Tracer, member: Constant) -> None:
+    """An enum member's text is made of these."""
+    for part in ("_name_", "_value_"):
+        if part in vars(member.value):
+            member.get_attribute(tracer, part).concrete()
 
 
 def _printable_list(tracer: Tracer, value: ListValue) -> Any:

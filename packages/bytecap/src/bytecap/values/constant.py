@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.guarding import is_watched
 from bytecap.values.base import Value
-from stagewire.capture import Source
+from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 LITERALS = (int, float, bool, str, bytes, type(None), complex)
 TORCH_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+_OF_MEMBERS = {"value": "_value_", "name": "_name_", "_value_": "_value_", "_name_": "_name_"}
+"""What an enum member says of itself, and the attribute that it lies in."""
 
 
 class Constant(Value):
@@ -47,13 +51,24 @@ class Constant(Value):
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         from bytecap.attributes import generic_get_attribute
-        from bytecap.fold import fold
 
         if name == "__class__":
             return tracer.wrap(type(self.value), None)
-        if isinstance(self.value, enum.Enum) and name in ("value", "name", "_value_", "_name_"):
-            return fold(tracer, getattr, (self.value, name))
+        if isinstance(self.value, enum.Enum) and name in _OF_MEMBERS:
+            return self._member_part(tracer, name)
         return generic_get_attribute(tracer, self, name)
+
+    def _member_part(self, tracer: Tracer, name: str) -> Value:
+        """`value` or `name` of an enum member, which lies in an attribute."""
+        from bytecap.attributes import static_lookup
+        from bytecap.fold import fold
+
+        private = _OF_MEMBERS[name]
+        is_standard = name == private or static_lookup(type(self.value).__mro__, name)[1] is enum.Enum
+        source = self.source or _place_of_member(tracer, self.value)
+        if source is None or not is_standard or private not in vars(self.value):
+            return fold(tracer, getattr, (self.value, name))
+        return tracer.wrap(vars(self.value)[private], Attribute(source, private))
 
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
@@ -124,3 +139,12 @@ class Constant(Value):
 
 def _named_like(value: Value) -> Any:
     return type(value.python_type().__name__, (), {})()
+
+
+def _place_of_member(tracer: Tracer, member: enum.Enum) -> Source | None:
+    """Where a member of a user's enum class can be read; None for libraries' and for combined flags."""
+    cls = type(member)
+    if not is_watched(cls.__module__):
+        return None
+    name = next((name for name, found in cls._member_map_.items() if found is member), None)
+    return None if name is None else Attribute(tracer.places.of(cls), name)
