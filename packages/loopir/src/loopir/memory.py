@@ -78,8 +78,13 @@ class Memory:
         """The buffer as a strided array over its memory."""
         type = self.buffers[name].type
         flat = self.flat(name)
-        strides = tuple(step * flat.itemsize for step in self._stride(type))
-        return np.lib.stride_tricks.as_strided(flat, self.shape(type), strides)
+        shape, stride = self.shape(type), self._stride(type)
+        if 0 not in shape and sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) >= flat.size:
+            raise NotInterpretable(
+                f"{name} of shape {shape} and stride {stride} reaches beyond its {flat.size} elements"
+            )
+        strides = tuple(step * flat.itemsize for step in stride)
+        return np.lib.stride_tricks.as_strided(flat, shape, strides)
 
 
 def encode(values: Array, dtype: str) -> Array:

@@ -30,10 +30,11 @@ FLOATS: tuple[DType, ...] = ("float64", "float32")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A graph and arrays for its inputs."""
+    """A graph and arrays for its inputs; `indexed`: of inputs that are indices, the size of what they index."""
 
     graph: Graph
     inputs: tuple[Array, ...]
+    indexed: dict[str, int] = field(default_factory=dict)
 
     def document(self) -> Prim:
         """The graph as a forward-only document."""
@@ -49,6 +50,8 @@ class _Builder:
 
     draw: Draw
     device: str = "cpu"
+    sizes: tuple[int, ...] = SIZES
+    indexed: dict[str, int] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -62,7 +65,7 @@ class _Builder:
             if (dtype is None or t.dtype == dtype) and (not floating or t.dtype in FLOATS) and len(t.shape) >= rank
         ]  # fmt: skip
         if not found:
-            shape = self.draw(st.lists(st.sampled_from(SIZES), min_size=max(rank, 1), max_size=max(rank, 3)))
+            shape = self.draw(st.lists(st.sampled_from(self.sizes), min_size=max(rank, 1), max_size=max(rank, 3)))
             return self.input(dtype or "float64", tuple(shape))
         return found[-1] if self.draw(st.booleans()) else self.draw(st.sampled_from(found))
 
@@ -73,7 +76,7 @@ class _Builder:
         self.inputs.append(Value(name, type))
         seed = self.draw(st.integers(0, 2**16))
         values = np.random.default_rng(seed).integers(-3, 4, shape)
-        self.arrays.append(rounded(_repeated(values, type), dtype))
+        self.arrays.append(rounded(repeated(values, type), dtype))
         self.types[name], self.bounds[name] = msgspec.structs.replace(type), 3
         return name
 
@@ -81,7 +84,8 @@ class _Builder:
         """An input of valid (perhaps negative) indices into a dimension."""
         name = self.input("int64", shape)
         seed = self.draw(st.integers(0, 2**16))
-        self.arrays[-1] = _repeated(np.random.default_rng(seed).integers(-size, size, shape), self.types[name])
+        self.indexed[name] = size
+        self.arrays[-1] = repeated(np.random.default_rng(seed).integers(-size, size, shape), self.types[name])
         self.bounds[name] = size
         return name
 
@@ -118,7 +122,7 @@ class _Builder:
         return self.draw(st.sampled_from(same))
 
 
-def _repeated(values: Array, type: TensorType) -> Array:
+def repeated(values: Array, type: TensorType) -> Array:
     """The array with one value along each dimension of stride 0."""
     for d, step in enumerate(type.stride):
         if step == 0 and values.shape[d]:
@@ -195,7 +199,7 @@ def _broadcast(b: _Builder) -> None:
     if len(shape) > 3:
         return
     place = b.draw(st.integers(0, len(shape)))
-    size = b.draw(st.sampled_from(SIZES[:5]))
+    size = b.draw(st.sampled_from((*b.sizes[:5], b.sizes[-1])))
     whole = tuple(n if n != 1 or b.draw(st.booleans()) else 2 for n in shape)
     result = (*whole[:place], size, *whole[place:])
     places = tuple(d if d < place else d + 1 for d in range(len(shape)))
@@ -290,7 +294,7 @@ def _index(b: _Builder) -> None:
 
 
 def _create(b: _Builder) -> None:
-    size = b.draw(st.sampled_from(SIZES))
+    size = b.draw(st.sampled_from(b.sizes))
     if b.draw(st.booleans()):
         b.add("iota", (size, b.draw(st.integers(-2, 2)), b.draw(st.integers(-2, 2)), DTypeArg("float64")), "float64",
               (size,), 30)  # fmt: skip
@@ -321,18 +325,20 @@ STEPS: tuple[Callable[[_Builder], None], ...] = (
 
 
 @st.composite
-def prim_scenarios(draw: Draw, steps: tuple[Callable[[_Builder], None], ...] = STEPS, most: int = 10) -> Scenario:
+def prim_scenarios(
+    draw: Draw, steps: tuple[Callable[[_Builder], None], ...] = STEPS, most: int = 10, among: tuple[int, ...] = SIZES
+) -> Scenario:
     """A Prim graph of up to `most` drawn steps (some add two or three nodes), and arrays for its inputs."""
-    builder = _Builder(draw, draw(st.sampled_from(("cpu", "cpu", "cuda:0"))))
+    builder = _Builder(draw, draw(st.sampled_from(("cpu", "cpu", "cuda:0"))), among)
     rank = draw(st.integers(0, 3))
-    sizes = st.sampled_from((*SIZES, 0)) if draw(st.integers(0, 9)) == 0 else st.sampled_from(SIZES)
+    sizes = st.sampled_from((*among, 0)) if draw(st.integers(0, 9)) == 0 else st.sampled_from(among)
     builder.input(draw(st.sampled_from(FLOATS)), tuple(draw(sizes) for _ in range(rank)))
     for step in draw(st.lists(st.sampled_from(steps), min_size=1, max_size=most)):
         step(builder)
-        if sum(math.prod(t.shape) for t in builder.types.values()) > 20_000:
+        if sum(math.prod(t.shape) for t in builder.types.values()) > 20_000 * max(among):
             break
     names = list(builder.types) if builder.nodes else []
     made = [name for name in names if name not in {v.name for v in builder.inputs}]
     outputs = dict.fromkeys(draw(st.lists(st.sampled_from(made), max_size=3)) + made[-1:]) if made else {}
     graph = Graph(tuple(builder.inputs), tuple(builder.nodes), tuple(Ref(name) for name in outputs))
-    return Scenario(graph, tuple(builder.arrays))
+    return Scenario(graph, tuple(builder.arrays), builder.indexed)

@@ -1,47 +1,103 @@
-"""Graphs over symbolic sizes, made from graphs over numbers, and back."""
+"""hypothesis strategies: Prim graphs over the symbol n, with arrays for any value of it. See `strategies`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import msgspec
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
 
-from stagewire.expr import Dim, Expr, evaluate, symbol
+from loopir.numpy_ops import Array, rounded
+from loopir.testing.externs import EXTERNS
+from loopir.testing.prim_meaning import prim_meaning
+from loopir.testing.strategies import SIZES, STEPS, Draw, Scenario, prim_scenarios, repeated
+from stagewire.capture import Symbol
+from stagewire.expr import Dim
+from stagewire.grad import Binding, BoundInput, Fresh
+from stagewire.graph import Graph, Ref, Value
+from stagewire.prim import Prim
+from stagewire.testing.symbolic import BASE, instantiated, symbolised
+from stagewire.types import ScalarType, TensorType
 
-T = TypeVar("T")
-
-
-def symbolised(document: T, symbols: Mapping[int, str]) -> T:
-    """The document with each size, stride and integer argument that is a multiple of a number in `symbols` (primes that
-    occur nowhere else) written as a multiple of the symbol."""
-
-    def change(number: int) -> Dim:
-        factor: Dim = 1
-        for prime, name in symbols.items():
-            while number > 1 and number % prime == 0:
-                number, factor = number // prime, factor * symbol(name)
-        return factor * number
-
-    return map_dims(document, lambda dim: change(dim) if isinstance(dim, int) else dim)
-
-
-def instantiated(document: T, values: Mapping[str, int]) -> T:
-    """The document with every symbol replaced by a number."""
-    return map_dims(document, lambda dim: evaluate(dim, values))
+VALUES = (2, 5, 11)
+"""Values of n at which a graph must fit together: sizes are polynomials of degree 2."""
 
 
-def map_dims(value: Any, change: Callable[[Dim], Dim]) -> Any:
-    """The data with every integer and size in it changed."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int | Expr):
-        return change(value)
-    if isinstance(value, tuple):
-        return tuple(map_dims(item, change) for item in value)
-    if isinstance(value, dict):
-        return {key: map_dims(item, change) for key, item in value.items()}
-    if isinstance(value, msgspec.Struct):
-        fields = {name: map_dims(getattr(value, name), change) for name in value.__struct_fields__ if name != "line"}
-        return msgspec.structs.replace(value, **fields)
-    return value
+@dataclass(frozen=True)
+class SymbolicScenario:
+    """A graph over n, whose inputs are the integer n (where no tensor has it as a size) and tensors.
+
+    `bounds`: for inputs that are indices, the size of what they index.
+    """
+
+    graph: Graph
+    bounds: dict[str, Dim]
+
+    def document(self) -> Prim:
+        """The graph as a forward-only document."""
+        bound = tuple(BoundInput(value.name, value.type) for value in self.graph.inputs)  # type: ignore[arg-type]
+        outputs = tuple(Fresh(n) for n in range(len(self.graph.outputs)))
+        symbols = (Symbol("n", None, BASE, 2),)
+        return Prim(binding=Binding(inputs=bound, outputs=outputs, symbols=symbols), forward=self.graph)
+
+    def at(self, n: int) -> Scenario:
+        """The graph with a number for n, and arrays of its sizes; the integer n is no input of it."""
+        inputs = tuple(value for value in self.graph.inputs if isinstance(value.type, TensorType))
+        graph = instantiated(Graph(inputs, self.graph.nodes, self.graph.outputs), {"n": n})
+        bounds = instantiated(self.bounds, {"n": n})
+        return Scenario(graph, tuple(_array(value, bounds.get(value.name), k) for k, value in enumerate(graph.inputs)))
+
+    def inputs_at(self, n: int) -> list[Array | int]:
+        """What the graph over n takes, at one value."""
+        arrays = iter(self.at(n).inputs)
+        return [next(arrays) if isinstance(value.type, TensorType) else n for value in self.graph.inputs]
+
+
+def _array(value: Value, bound: int | None, seed: int) -> Array:
+    assert isinstance(value.type, TensorType)
+    low, high = (-3, 4) if bound is None else (-bound, bound)
+    numbers = np.random.default_rng(seed).integers(low, high, value.type.shape)  # type: ignore[arg-type]
+    return rounded(repeated(numbers, value.type), value.type.dtype)
+
+
+@st.composite
+def symbolic_scenarios(draw: Draw, steps: tuple[Callable[..., None], ...] = STEPS, most: int = 6) -> SymbolicScenario:
+    """A Prim graph of up to `most` drawn steps over sizes of which some are n, 2*n, n + 1, n*n..."""
+    scenario: Scenario = draw(prim_scenarios(steps, most, (*SIZES[:5], BASE, BASE, BASE)))
+    graph = symbolised(scenario.graph)
+    bounds = {name: symbolised(size) for name, size in scenario.indexed.items()}
+    sizes = [size for value in graph.inputs for size in value.type.shape]  # type: ignore[union-attr]
+    if Graph((), graph.nodes, graph.outputs) == Graph((), scenario.graph.nodes, scenario.graph.outputs):
+        assume(any(not isinstance(size, int) for size in sizes))
+    if all(str(size) != "n" for size in sizes):
+        graph = Graph((Value("n", ScalarType("int")), *graph.inputs), graph.nodes, graph.outputs)
+    made = SymbolicScenario(graph, bounds)
+    assume(all(_fits(made.at(n)) for n in VALUES))
+    return made
+
+
+def _fits(scenario: Scenario) -> bool:
+    """Whether every value of a graph has the shape that its type states, in a layout that may be."""
+    values = (*scenario.graph.inputs, *(value for node in scenario.graph.nodes for value in node.results))
+    if not all(_is_layout(value.type) for value in values):  # type: ignore[arg-type]
+        return False
+    everything = tuple(value for node in scenario.graph.nodes for value in node.results)
+    graph = Graph(scenario.graph.inputs, scenario.graph.nodes, tuple(Ref(v.name) for v in everything))
+    try:
+        found = prim_meaning(graph, scenario.inputs, EXTERNS)
+    except (ValueError, IndexError, OverflowError):
+        return False
+    return all(np.shape(array) == value.type.shape for array, value in zip(found, everything, strict=True))  # type: ignore[arg-type,union-attr]
+
+
+def _is_layout(type: TensorType) -> bool:
+    """Whether sizes and strides are not negative, and no two elements meet but along strides of 0."""
+    steps = sorted((s, n) for n, s in zip(type.shape, type.stride, strict=True) if s != 0 and n != 1)  # type: ignore[type-var]
+    reach = 0
+    for step, size in steps:
+        if size < 0 or step <= reach:  # type: ignore[operator]
+            return False
+        reach += (size - 1) * step  # type: ignore[operator]
+    return min((*type.shape, *type.stride), default=0) >= 0  # type: ignore[type-var]
