@@ -143,7 +143,8 @@ class Replayed:
         self._run = run
         self._pool = _pool(torch.device(device).index or 0)
         self._outputs = _outputs(unit, replay)
-        self._in_place = tuple(sorted(replay.in_place | _repeating(unit)))
+        written = {number for number, name in enumerate(unit.inputs) if name in unit.written}
+        self._in_place = tuple(sorted(replay.in_place | _repeating(unit) | written))
         self._others = tuple(k for k in range(len(unit.inputs)) if k not in self._in_place)
         self._recordings: OrderedDict[Key, list[_Recording]] = OrderedDict()
         self._is_warm = False

@@ -1,7 +1,6 @@
 """Pass: images lie with their channels fastest, from convolution to convolution.
 
-Libraries of convolutions compute on such images; they turn others before and after each call. Their matrix units take
-half precision only so.
+Libraries of convolutions compute on such images on a GPU; they turn others before and after each call.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class ChannelsLast:
 
     name = "channels_last"
     device: str = "cuda"
-    dtypes: tuple[DType, ...] = ("bfloat16", "float16")
+    dtypes: tuple[DType, ...] = ("bfloat16", "float16", "float32")
     training: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
