@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch.utils import _python_dispatch
+
+from stagewire.collector import resting_collector
 
 
 @contextlib.contextmanager
@@ -17,15 +18,13 @@ def capture_environment() -> Iterator[None]:
 
     A refusal leaves `with` blocks of the program open; an interrupt (Ctrl-C) may strike in the midst of an `__exit__`.
     """
-    enabled, modes, entered = gc.isenabled(), torch_modes(), _dispatch_modes()
-    gc.disable()
-    try:
-        yield
-    finally:
-        _leave_dispatch_modes(entered)
-        set_torch_modes(modes)
-        if enabled:
-            gc.enable()
+    modes, entered = torch_modes(), _dispatch_modes()
+    with resting_collector():
+        try:
+            yield
+        finally:
+            _leave_dispatch_modes(entered)
+            set_torch_modes(modes)
 
 
 def _dispatch_modes() -> tuple[int, dict[str, bool]]:

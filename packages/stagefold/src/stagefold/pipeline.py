@@ -8,7 +8,6 @@ Every boundary is a document: `Pipeline.run` can start at any of them and stop a
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from stagefold.errors import BadOption, BadStage, UnknownStage
 from stagefold.fingerprint import fingerprint
 from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
+from stagewire.collector import resting_collector
 from stagewire.stage import Stage, discover
 from stagewire.verify import verify
 
@@ -153,18 +153,13 @@ class Pipeline:
 
         The cyclic garbage collector rests meanwhile: it costs more than all stages (measured in the notes on tracing).
         """
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with resting_collector():
             for slot, stage, options in self.stages:
                 if kind_of(document) == until:
                     break
                 if BOUNDARIES[slot][0] != kind_of(document):
                     continue
                 document = self._step(slot, stage, options, document, observe)
-        finally:
-            if collecting:
-                gc.enable()
         if kind_of(document) != until:
             raise BadStage(f"a {kind_of(document)} document cannot be carried to {until!r}")
         return document
