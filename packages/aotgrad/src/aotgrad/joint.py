@@ -12,7 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from stagewire.grad import Binding
-from stagewire.graph import Arg, Graph, Value
+from stagewire.graph import Arg, Graph, Value, node_references, references
 
 __all__ = ["Joint"]
 
@@ -58,5 +58,32 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
         return bool(self.tangent_values)
 
     def with_graph(self, graph: Graph) -> Joint:
-        """The same binding round another graph with the same inputs and outputs in number and order."""
-        return Joint(graph, self.binding, self.primals, self.results, self.checkpoints)
+        """The same binding round another graph with the same inputs and outputs in number and order.
+
+        Values of it that this graph does not know, on the way to and from those of a checkpoint, belong to it too.
+        """
+        checkpoints = _spread(self.checkpoints, graph) if self.checkpoints else self.checkpoints
+        return Joint(graph, self.binding, self.primals, self.results, checkpoints)
+
+
+def _spread(checkpoints: Mapping[str, int], graph: Graph) -> Mapping[str, int]:
+    """`checkpoints`, with the forward values that only values of one checkpoint use; then with those that are used by
+    the backward alone and made from values of one checkpoint."""
+    forward = [node for node in graph.nodes if node.phase == "forward"]
+    homes: dict[str, int | None] = dict(checkpoints)
+    leaving = {name for arg in graph.outputs for name in references(arg)}
+    uses: dict[str, set[int | None]] = {}
+    for node in reversed(forward):
+        mine = {homes.get(value.name) for value in node.results if value.name in homes}
+        for value in node.results:
+            mine |= uses.get(value.name, set()) | ({None} if value.name in leaving else set())
+        if len(mine) == 1:
+            homes.update((value.name, next(iter(mine))) for value in node.results)
+        for name in node_references(node):
+            uses.setdefault(name, set()).update(mine)
+    for node in forward:
+        mine = {homes[name] for name in node_references(node) if name in homes}
+        for value in node.results:
+            if value.name not in homes and value.name not in uses and value.name not in leaving and len(mine) == 1:
+                homes[value.name] = next(iter(mine))
+    return {name: home for name, home in homes.items() if home is not None}

@@ -55,9 +55,12 @@ def partial_backward(grad: Grad, arrived: tuple[bool, ...]) -> Grad | None:
     return Grad(binding=_binding(graph, grad.binding), forward=Graph(inputs, live_nodes(graph), outputs))
 
 
+_SUMS = frozenset(("aten.add.Tensor", "prims.add"))
+
+
 def _other_operand(node: Node, zeros: set[str], values: dict[str, Value]) -> str | None:
     """The operand that a sum with a zero is, if it has the type of the sum."""
-    if node.target != "aten.add.Tensor" or node.kwargs or not all(isinstance(arg, Ref) for arg in node.args):
+    if node.target not in _SUMS or node.kwargs or not all(isinstance(arg, Ref) for arg in node.args):
         return None
     left, right = (arg.name for arg in node.args)
     other = right if left in zeros else left

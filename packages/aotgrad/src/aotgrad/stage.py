@@ -27,8 +27,9 @@ class Options:
     from `Joint` to `Partition`.
     memory_budget: which part of the bytes that "min_cut" would save for the backward it may save, from 0 to 1; the rest
     is computed again there (`MinCut.memory_budget`).
-    decompose: rewrites the joint graph before the partitioner, say into prims (`primops.lower_graph`), so that the cut
-    may go through the middle of an op; None cuts between ATen ops (`benchmarks/decomposed_cut.py` compares the two).
+    decompose: rewrites a joint graph that has a backward before the partitioner, into the prims of the stage behind
+    this one, so that the cut may go through the middle of an op. `stagefold.compile` gives that stage's own
+    decomposition; None, the default here, cuts between ATen ops (`benchmarks/decomposed_cut.py` compares the two).
     passes: run on the joint graph, in order, before the partitioner.
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
@@ -68,4 +69,6 @@ class AotGrad:
         joint = trace(document, training=options.training == "auto", gradient_order=options.gradient_order)
         for run_pass in options.passes:
             joint = run_pass(joint)
-        return joint if options.decompose is None else joint.with_graph(options.decompose(joint.graph))
+        if options.decompose is None or not joint.has_backward:
+            return joint
+        return joint.with_graph(options.decompose(joint.graph))

@@ -51,16 +51,28 @@ class Primops:
 
     def run(self, document: Grad, options: Options | None = None) -> Prim:
         """The same program in prims and externs."""
-        options = Options() if options is None else options
+        lower = self.decomposition(options)
+        backward = None if document.backward is None else lower(document.backward)
+        return Prim(binding=document.binding, forward=lower(document.forward), backward=backward, opset=OPSET)
+
+    def decomposition(self, options: Options | None = None) -> Decomposition:
+        """What the stage does to one graph: for a stage before it that is to work on prims already."""
+        return Decomposition(Options() if options is None else options)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A graph of ATen calls (and prims, which stay) to a graph of prims and externs, as options say."""
+
+    options: Options
+
+    def __call__(self, graph: Graph) -> Graph:
+        options = self.options
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
-        choices = {"strict": options.strict, "exact": options.numerics == "eager"}
-        forward = lower_graph(document.forward, table, options.passes, **choices)
-        backward = document.backward
-        if backward is not None:
-            backward = lower_graph(backward, table, options.passes, **choices)
-        return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
+        exact = options.numerics == "eager"
+        return lower_graph(graph, table, options.passes, strict=options.strict, exact=exact)
 
 
 def lower_graph(

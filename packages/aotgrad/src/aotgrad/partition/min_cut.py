@@ -21,10 +21,11 @@ from aotgrad.partition.checkpoints import inside_of_checkpoints
 from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, Sizes, needs_of
+from aotgrad.partition.peak import peak_of_backward
 from aotgrad.partition.policy import Policy
-from aotgrad.partition.reach import held_back
+from aotgrad.partition.reach import held_back, is_fused
 from aotgrad.partition.split import Partition
-from stagewire.graph import Node, definitions
+from stagewire.graph import Node, definitions, references
 from stagewire.types import ValueType
 
 __all__ = ["CutNetwork", "MinCut", "cut_network"]
@@ -32,6 +33,9 @@ __all__ = ["CutNetwork", "MinCut", "cut_network"]
 SOURCE, SINK = 0, 1
 # A saved byte is written once and read once; costs count in quarters of a byte moved.
 _SAVED_BYTE = 8
+# What a product or a result of the program writes is in memory anyway. It is as large when it is saved, so that this
+# decides between values of about the same size: the logits are saved, say, not their logarithms of softmax.
+_WRITTEN_BYTE = 7
 # How much dearer a byte is that the program's own checkpoint says not to keep.
 _CHECKPOINTED = 1024
 
@@ -44,8 +48,8 @@ class MinCut(msgspec.Struct, frozen=True):
     written to memory there anyway.
     longest_life: save a value that, computed again, would have to be kept across more than so many ops that are not
     fused (a residual stream, rebuilt at the start of the backward and needed at its end).
-    memory_budget: which part of the bytes that would be saved without a budget may be saved, from 0 to 1. At 0 only
-    inputs are, and random numbers.
+    memory_budget: which part of the bytes that would be saved without a budget may be saved, from 0 to 1. But no less
+    is saved than makes the peak of the step smaller: a backward that starts with the whole forward holds all of it.
     """
 
     policy: Policy = Policy()
@@ -78,7 +82,25 @@ class MinCut(msgspec.Struct, frozen=True):
             middle = (low + high) // 2
             found = _cheapest(network, 2**middle)
             low, high, saved = (low, middle, found) if size(found) <= limit else (middle, high, saved)
-        return saved
+        return self._of_lowest_peak(joint, needs, sizes, network, saved, high)
+
+    def _of_lowest_peak(
+        self, joint: Joint, needs: Needs, sizes: Sizes, network: CutNetwork, saved: list[str], high: int
+    ) -> list[str]:
+        """`saved`, or what is saved at a lower price of a byte if the backward then holds less at its worst moment.
+
+        Where next to nothing is saved, the backward starts with the whole forward, whose values wait for their turn.
+        """
+
+        def peak(names: list[str]) -> int:
+            return peak_of_backward(joint, needs, sizes, (*names, *_inputs(needs, names, joint)))
+
+        best, least = saved, peak(saved)
+        for exponent in range(high - 1, -1, -1):
+            found = _cheapest(network, 2**exponent)
+            if found != best and (now := peak(found)) < least:
+                best, least = found, now
+        return best
 
 
 # Sixteenfold this often: by then a byte is dearer than any computation.
@@ -119,6 +141,7 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
     inputs = {value.name: value.type for value in joint.primal_values}
     kept = held_back(needs, policy, options.longest_life, options.save_operands) if costs is None else frozenset()
     kept -= inner
+    results = {name for arg in joint.result_refs for name in references(arg)}
     index: dict[str, int] = {}
     edges: list[tuple[int, int, int]] = []
 
@@ -144,7 +167,8 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
         free = policy.is_free(node)
         is_inner = name in inner
         cost = _cost(node, kind, policy, sizes, true_costs if is_inner else costs) if name not in kept else None
-        price = _SAVED_BYTE * _CHECKPOINTED if is_inner and cost is not None else _SAVED_BYTE
+        price = _WRITTEN_BYTE if name in results or not is_fused(node, policy) else _SAVED_BYTE
+        price *= _CHECKPOINTED if is_inner and cost is not None else 1
         edges.append((at, at + 1, INFINITE if free else sizes.bytes(kind) * price))
         if cost is None:
             edges.append((SOURCE, at, INFINITE))

@@ -8,7 +8,7 @@ from aotgrad.partition.needs import Needs
 from aotgrad.partition.policy import Policy
 from stagewire.graph import Node
 
-__all__ = ["held_back"]
+__all__ = ["held_back", "is_fused"]
 
 # Backward ops that are one pass over memory, fused with what feeds them.
 _FUSED = frozenset(
@@ -21,20 +21,21 @@ _FUSED = frozenset(
 
 def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bool) -> frozenset[str]:
     """Names of values not to compute again: operands of ops that are not fused, and values that would live long."""
-    fused = [_is_fused(node, policy) for node in needs.backward]
+    fused = [is_fused(node, policy) for node in needs.backward]
     kept: set[str] = set()
     if save_operands:
         for name, users in needs.consumers.items():
             if any(not fused[user] for user in users):
                 kept.update(_memory(name, needs, policy))
     clock = [0]
-    for is_fused in fused:
-        clock.append(clock[-1] + (not is_fused))
+    for passes_once in fused:
+        clock.append(clock[-1] + (not passes_once))
     kept.update(_long_lived(needs, policy, clock, longest_life))
     return frozenset(kept)
 
 
-def _is_fused(node: Node, policy: Policy) -> bool:
+def is_fused(node: Node, policy: Policy) -> bool:
+    """Is an op one pass over memory that is fused with its neighbours, its result not written for its own sake."""
     return policy.element_cost(node) is not None or packet_of(node.target) in _FUSED
 
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
-from aotgrad.ops import is_random
 from aotgrad.partition.again import used_inputs, what_gradients_take
 from aotgrad.partition.needs import Needs, byte_size, needs_of
+from aotgrad.partition.schedule import backward_nodes
 from aotgrad.partition.symbols import unbound_symbols
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import copy_nodes
@@ -50,14 +50,14 @@ def split(joint: Joint, partition: Partition) -> Grad:
         if name not in values:
             raise PartitionError(f"there is no value {name} to save")
     recomputed: list[Node] = []
-    backward_nodes = _backward_nodes(joint, needs, frozenset(saved), recomputed)
+    nodes = backward_nodes(joint, needs, frozenset(saved), recomputed)
     forward, slots = _forward(joint, needs, saved, values)
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
-    sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, backward_nodes)
+    sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, nodes)
     slots += tuple(SavedSize(name) for name in sizes)
     numbers = tuple(Value(name, ScalarType("int")) for name in sizes)
     starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values
-    backward = Graph(starts, backward_nodes, ends)
+    backward = Graph(starts, nodes, ends)
     again, devices = what_gradients_take(joint, needs)
     return Grad(
         binding=replace(
@@ -100,47 +100,6 @@ def _gradient_tangents(joint: Joint, ends: tuple[Ref, ...]) -> tuple[tuple[int, 
 
 def _live(graph: Graph) -> Graph:
     return Graph(graph.inputs, live_nodes(graph), graph.outputs)
-
-
-def _backward_nodes(joint: Joint, needs: Needs, saved: frozenset[str], recomputed: list[Node]) -> tuple[Node, ...]:
-    """The backward's nodes; what is computed again stands right before its first use, so that it lives briefly."""
-    ready = set(saved) | {value.name for value in joint.tangent_values}
-    nodes: list[Node] = []
-    for node in joint.graph.nodes:
-        if node.phase == "forward":
-            continue
-        _recompute(operands(node), needs, ready, nodes, recomputed)
-        nodes.append(node)
-        ready.update(value.name for value in node.results)
-    ends = tuple(ref.name for ref in joint.gradient_refs if isinstance(ref, Ref))
-    _recompute(ends, needs, ready, nodes, recomputed)
-    return tuple(nodes)
-
-
-def _recompute(
-    names: tuple[str, ...], needs: Needs, ready: set[str], nodes: list[Node], recomputed: list[Node]
-) -> None:
-    stack = [name for name in reversed(names) if name not in ready]
-    while stack:
-        name = stack[-1]
-        if name in ready:
-            stack.pop()
-            continue
-        node = needs.producers.get(name)
-        if node is None:
-            raise PartitionError(f"the backward uses the input {name}, which is not among the saved values")
-        if is_random(node.target):
-            raise PartitionError(f"the backward uses {name}, made by {node.target}, which is not saved")
-        missing = [operand for operand in operands(node) if operand not in ready]
-        if missing:
-            stack.extend(missing)
-            continue
-        # Of several results some may be saved: those are not made a second time under their names.
-        results = tuple(replace(v, name=f"{v.name}_again") if v.name in ready else v for v in node.results)
-        nodes.append(replace(node, results=results, phase="backward"))
-        recomputed.append(node)
-        ready.update(value.name for value in node.results)
-        stack.pop()
 
 
 def _forward(
