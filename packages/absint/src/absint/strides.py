@@ -13,6 +13,7 @@ from operator import itemgetter
 import torch
 
 from absint.meta import Meta, contiguous_stride
+from absint.symbolic.size import is_unknown
 
 __all__ = [
     "channels_last_stride",
@@ -243,6 +244,8 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
     empty = any(size == 0 for size in old_shape)
     if empty:
         return old_stride if old_shape == new_shape else contiguous_stride(new_shape)
+    if len(old_shape) == 1 and is_unknown(old_shape[0]):  # it fits, or eager refuses
+        return tuple([step * old_stride[0] for step in contiguous_stride(new_shape)])
     strides = [0] * len(new_shape)
     view_dim = len(new_shape) - 1
     base_stride = old_stride[-1]

@@ -18,6 +18,7 @@ from bytecap.resume.flow import argument_count
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_numbers import DataFloat
 from bytecap.values.functions import FunctionValue, PartialValue
 from bytecap.values.identity import IdentityToken
 from bytecap.values.inference import refuse_open_inference
@@ -26,7 +27,7 @@ from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, TupleValue
 from bytecap.values.sets import SetValue
-from bytecap.values.sizes import SymbolicInt, is_size
+from bytecap.values.sizes import SymbolicInt
 from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import (
@@ -76,7 +77,7 @@ class Emitter(Assembler):
         self.tracer = tracer
         self.code = code
         self.names = names
-        self.outputs: dict[str, TensorValue] = {}
+        self.outputs: dict[str, None] = {}
         self.symbols: dict[str, Source] = {}
         self.is_seen = False
         self._locals: dict[int, str] = {}
@@ -94,7 +95,7 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, SymbolicInt):
+        if isinstance(value, (SymbolicInt, DataFloat)):
             value.reconstruct(self)
         elif isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
@@ -146,7 +147,8 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        is_fixed = isinstance(value, Constant) and not value.is_open and not is_size(value)
+        is_computed = isinstance(value, (SymbolicInt, DataFloat))
+        is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
         if not is_fixed and id(value) not in self._locals:
             self.load(value)
             if id(value) in self._locals:
@@ -163,11 +165,18 @@ class Emitter(Assembler):
 
     def graph_output(self, value: TensorValue) -> None:
         """Push a result of the graph."""
-        self.outputs.setdefault(value.name, value)
-        self.load_local(f".out_{value.name}")
+        self.graph_number(value.name)
+
+    def graph_number(self, name: str) -> None:
+        """Push a result of the graph by its name."""
+        self.outputs[name] = None
+        self.load_local(f".out_{name}")
 
     def size_symbol(self, name: str) -> None:
         """Push the value of a size symbol in the running call."""
+        if name in self.tracer.graph.numbers:
+            self.graph_number(name)
+            return
         self.symbols[name] = self.tracer.sizes.sources[name]
         self.load_local(symbol_local(name))
 

@@ -203,7 +203,7 @@ class Engine:
             return self._capture_as_taken(view, reason)
         except _SizesRefused as refused:
             _log.info("%s is compiled for each size: %s", view.code.co_qualname, refused.__cause__)
-            self._policies[view.code] = SizePolicy(enabled=False)
+            self._policies[view.code] = SizePolicy(enabled=False, of_data=self._policy.of_data)
             return self._capture(view, reason)
 
     def _capture(self, view: FrameView, reason: str | None) -> Entry | None:

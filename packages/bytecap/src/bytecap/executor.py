@@ -19,6 +19,7 @@ from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, leaves
+from stagewire.types import ScalarType
 
 Values = dict[str, Any]
 Maker = Callable[[Values], Any]
@@ -41,8 +42,7 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
         if len(tensors) != len(names):
             raise InterpretError(f"the graph has {len(names)} inputs, {len(tensors)} were given")
         values: Values = dict(zip(names, tensors, strict=True))
-        if read_sizes is not None:
-            values[SIZES] = read_sizes(tensors)
+        values[SIZES] = {} if read_sizes is None else read_sizes(tensors)
         enabled = torch.is_grad_enabled()
         try:
             for step in steps:
@@ -62,6 +62,8 @@ def _step(node: Node, functions: Functions) -> Callable[[Values], None]:
     args = tuple(_maker(arg) for arg in node.args)
     kwargs = tuple((key, _maker(arg)) for key, arg in node.kwargs.items())
     results = tuple(value.name for value in node.results)
+    if node.results and isinstance(node.results[0].type, ScalarType):
+        return _number_step(function, args, results[0])
 
     def run(values: Values) -> None:
         made = function(*[make(values) for make in args], **{key: make(values) for key, make in kwargs})
@@ -74,6 +76,15 @@ def _step(node: Node, functions: Functions) -> Callable[[Values], None]:
                 f"{node.target} gave {len(tensors)} tensors where the graph has {len(results)}", where=str(node.line)
             )
         values.update(zip(results, tensors, strict=True))
+
+    return run
+
+
+def _number_step(function: Callable[..., Any], args: tuple[Maker, ...], name: str) -> Callable[[Values], None]:
+    """A node that gives a Python number, by which sizes may be written from then on."""
+
+    def run(values: Values) -> None:
+        values[name] = values[SIZES][name] = function(*[make(values) for make in args])
 
     return run
 

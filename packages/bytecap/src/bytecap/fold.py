@@ -34,7 +34,11 @@ def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kw
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
     from bytecap.handlers.pure import looks_at_classes_alone
+    from bytecap.values.data_numbers import apply
 
+    of_data = apply(tracer, function, args)
+    if of_data is not None:
+        return of_data
     if not looks_at_classes_alone(function):
         for value in (*args, *kwargs.values()):
             settle(tracer, value)

@@ -24,7 +24,8 @@ class GraphBuilder:
     Names are unique in the whole capture. What a body reads from outside is an input of the outermost graph.
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use. is_closed: nothing more may be computed. made: inputs that the replacement makes; they stand behind the others.
-    is_transformed: the body is that of a function under a transform of torch.func.
+    is_transformed: the body is that of a function under a transform of torch.func. numbers: Python numbers that nodes
+    give.
     """
 
     def __init__(self, outer: GraphBuilder | None = None, *, is_transformed: bool = False) -> None:
@@ -38,6 +39,7 @@ class GraphBuilder:
         self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
+        self.numbers: set[str] = set() if outer is None else outer.numbers
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 
     def name(self, hint: str) -> str:
@@ -106,7 +108,7 @@ class GraphBuilder:
 
     def _kept(self, used: set[str]) -> list[Input]:
         """The inputs that are used, by themselves or for their sizes."""
-        wanted = _symbols_of(self.nodes)
+        wanted = _symbols_of(self.nodes) - self.numbers
         for item in self.inputs:
             if item.value.name in used:
                 wanted.difference_update(name for name, _, _ in bound_symbols(item.value))

@@ -18,6 +18,7 @@ from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Node, Ref
+from stagewire.types import ScalarType
 
 
 def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -51,7 +52,11 @@ def run_node(node: Node, values: dict[str, Any], functions: Functions) -> None:
 
     args = [from_arg(arg, lookup) for arg in node.args]
     kwargs = {key: from_arg(arg, lookup) for key, arg in node.kwargs.items()}
-    tensors = flatten(function(*args, **kwargs))
+    made = function(*args, **kwargs)
+    if node.results and isinstance(node.results[0].type, ScalarType):
+        values[node.results[0].name] = values[SIZES][node.results[0].name] = made
+        return
+    tensors = flatten(made)
     if len(tensors) != len(node.results):
         raise InterpretError(
             f"{node.target} gave {len(tensors)} tensors where the graph has {len(node.results)}",

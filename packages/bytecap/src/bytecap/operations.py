@@ -18,6 +18,7 @@ from bytecap.signals import End, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_numbers import apply, compute
 from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
@@ -120,6 +121,9 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
         by_sizes = (is_size(left) or is_size(right)) and left.python_type() is right.python_type() is int
+        of_data = compute(tracer, row.function, (left, right))
+        if of_data is not None:
+            return of_data
         left_open = None if by_sizes else open_binary(row.function, symbol, left, right)
         if left_open is not None:
             return left_open
@@ -285,6 +289,9 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     if bound is not None:
         return bound.call(tracer, [], {})
     value = plain(value)
+    of_data = apply(tracer, function, [value])
+    if of_data is not None:
+        return of_data
     if isinstance(value, Constant) and value.python_type() in (int, float) and symbol != "~":
         left_open = derive(function, value)
         if left_open is not None:

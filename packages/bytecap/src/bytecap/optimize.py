@@ -45,7 +45,8 @@ def optimize(
     options: how frames are captured.
 
     dynamic: which sizes of inputs are symbols. None: those that changed from one call to the next; True: all; False:
-        none. Only for a backend that says `takes_symbols = True`; what it cannot take after all (an error with
+        none. Only for a backend that says `takes_symbols = True` (`takes_data_sizes = True`: under fullgraph, sizes and
+        numbers that data decides are values of the graph); what it cannot take after all (an error with
         `needs_fixed_sizes`) is captured for each size.
 
     Errors: `CannotCapture` subclasses under fullgraph. Errors of the program itself are raised by its plain run, as
@@ -62,7 +63,11 @@ def optimize(
     refusal = frame_refusal(code)
     if refusal is not None and fullgraph:
         raise refusal
-    policy = SizePolicy(dynamic is not False and getattr(backend, "takes_symbols", False), dynamic is True)
+    policy = SizePolicy(
+        dynamic is not False and getattr(backend, "takes_symbols", False),
+        dynamic is True,
+        of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
+    )
     engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)
     engine.adopt(code, refusal)
     call = Dispatcher(engine.owner, function)

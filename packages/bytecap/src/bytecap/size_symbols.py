@@ -71,6 +71,10 @@ class SizeSymbols:
             return None
         return self._create(real, source, 2, None)
 
+    def create_unknown(self, name: str, lower: int | None, upper: int | None) -> Any:
+        """A symbol for a number that data decides."""
+        return make_size(self.env, self.env.create_unknown(name, lower=lower, upper=upper))
+
     def _create(self, hint: int, source: Source, lower: int, upper: int | None, marked: str | None = None) -> Any:
         name = f"s{len(self.sources)}"
         self.sources[name] = source

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from absint.errors import SpecializedSize
+from absint.errors import DataDependentError, SpecializedSize
 from bytecap.effects import counted_places
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
 from bytecap.errors import (
     CannotCapture,
+    DataDependent,
     EvaluatorFault,
     FixedMarkedSize,
     NoTensorWork,
@@ -209,6 +210,8 @@ def _as_refusal(error: Exception) -> CannotCapture:
             return RaisedInCapture(_raised(error))
         case SpecializedSize():
             return FixedMarkedSize(error.message, where=error.where, fix=error.fix)
+        case DataDependentError():
+            return DataDependent(error.message)
         case NotConcrete():
             return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
         case RecursionError():

@@ -23,9 +23,11 @@ from bytecap.errors import (
 from bytecap.indexing import with_known_index
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
+from bytecap.unread_sizes import is_unknown, read_sizes, refuse_unread
 from bytecap.values.arrays import python_number
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.data_numbers import read_number
 from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 # What torch says where C++ reads the memory of an abstract tensor.
 _NO_MEMORY = "its data is not allocated yet"
+# What tells a size of 1 from others, where sizes that data decides are taken to be larger.
+_DECIDED_BY_ONES = frozenset({"squeeze", "squeeze_", "is_contiguous", "is_non_overlapping_and_dense", "is_nonzero"})
 # What torch says of the sizes of nested tensors.
 _NESTED = "NestedTensorImpl"
 # Methods and functions that read the data of a tensor.
@@ -98,6 +102,8 @@ def call_torch(
     overridden = overridden_call(tracer, function, args, kwargs)
     if overridden is not None:
         return overridden
+    if function in _NUMBERS and len(args) == 1 and isinstance(args[0], TensorValue):
+        return _NUMBERS[function](tracer, args[0])
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
     result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
@@ -144,36 +150,45 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             raise UnsupportedCall("Tensor.is_inference(), which is known when the program runs")
         if name == "is_neg" or (name == "is_conj" and args[0].dtype.is_complex):
             _refuse_lazy_flag(tracer, name, args[0])
-        if name == "tolist":
-            return _list_of(tracer, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
+    is_open = bool(tracer.sizes.env.unknown) and any(is_unknown(tracer, arg) for arg in (*args, *kwargs.values()))
+    if is_open and name in _DECIDED_BY_ONES:
+        raise DataDependent(f"{name}() of a size that depends on data")
+    tracer.sizes.env.generic = True
     try:
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
         raise DataDependent(f"{name}(): {error.message}") from None
     except SpecializedSize:
         raise
-    except TypeRuleError as error:
-        refuse_sizes(tracer, name, (args, kwargs))
-        raise tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error)) from None
-    except StageError as error:
-        raise AbstractCallFailed(f"{name}: {error.message}") from None
-    except (RuntimeError, TypeError, ValueError, IndexError, OverflowError) as error:
-        refuse_sizes(tracer, name, (args, kwargs))
-        if _NO_MEMORY in str(error):
-            raise AbstractCallFailed(f"{name}() reads the content of a tensor") from None
-        if _NESTED in str(error):
-            raise AbstractCallFailed(f"{name}() makes a nested tensor") from None
-        raise tracer.raises(type(error), UnknownText(error)) from None
+    except Exception as error:
+        if is_open:
+            # With the numbers of a call it may well be right.
+            raise DataDependent(f"{name}(): whether its sizes fit depends on data ({error})") from None
+        raise _as_raised(tracer, name, (args, kwargs), error) from None
+    finally:
+        tracer.sizes.env.generic = False
 
 
-def _list_of(tracer: Tracer, tensor: AbstractTensor) -> Any:
-    """The numbers in a constant of the program."""
-    try:
-        return tracer.mode.content_of(tensor).tolist()
-    except DataDependentError:
-        raise DataDependent("Tensor.tolist() needs the content of a tensor") from None
+# What eager raises too; anything else is a fault of the evaluator.
+_EAGER = (RuntimeError, TypeError, ValueError, IndexError, OverflowError)
+
+
+def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Exception:
+    """What a torch function raises in the evaluated program, or why that cannot be told."""
+    if isinstance(error, StageError) and not isinstance(error, TypeRuleError):
+        return AbstractCallFailed(f"{name}: {error.message}")
+    if not isinstance(error, _EAGER):
+        return error
+    refuse_sizes(tracer, name, given)
+    if isinstance(error, TypeRuleError):
+        return tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error))
+    if _NO_MEMORY in str(error):
+        return AbstractCallFailed(f"{name}() reads the content of a tensor")
+    if _NESTED in str(error):
+        return AbstractCallFailed(f"{name}() makes a nested tensor")
+    return tracer.raises(type(error), UnknownText(error))
 
 
 def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None:
@@ -235,7 +250,11 @@ def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str,
     except StageError as error:
         raise UnsupportedValue(f"{target}: {error.message}") from None
     results = tensors_in(result)
+    if tracer.sizes.env.unknown:
+        refuse_unread(tracer, (*node_args, *node_kwargs.values()))
     values = tracer.graph.add_node(target, node_args, node_kwargs, results, tracer.line())
+    if tracer.sizes.env.unknown:
+        read_sizes(tracer, values, results)
     known = {id(tensor): tracer.tensor_of(tensor, name) for tensor, name in zip(results, values, strict=True)}
     return wrap_result(tracer, result, known)
 
@@ -251,6 +270,38 @@ def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> V
     if isinstance(result, dict):
         return tracer.new_dict({key: wrap_result(tracer, item, known) for key, item in result.items()})
     return tracer.fresh(result)
+
+
+def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: Any = None) -> Value:
+    """The Python number in a tensor: known at capture time, or of the graph where that is allowed."""
+    try:
+        found = data_dependent_scalar(tracer, value, what)
+    except DataDependent:
+        if not tracer.sizes.policy.of_data or tracer.graph.is_body:
+            raise
+        return read_number(tracer, value, getattr(torch.Tensor, method))
+    return Constant(found if cls is None else cls(found))
+
+
+def _item(tracer: Tracer, tensor: TensorValue) -> Value:
+    return number_of(tracer, tensor, "item", "item()")
+
+
+def _list(tracer: Tracer, tensor: TensorValue) -> Value:
+    """tolist()."""
+    try:
+        return tracer.fresh(tracer.mode.content_of(tensor.abstract).tolist())
+    except DataDependentError:
+        if not tracer.sizes.policy.of_data or tensor.abstract.numel() > _LONGEST_LIST:
+            raise DataDependent("Tensor.tolist() needs the content of a tensor") from None
+    if not tensor.abstract.dim():
+        return _item(tracer, tensor)
+    rows = call_torch(tracer, torch.Tensor.unbind, [tensor, Constant(0)], {})
+    return ListValue([_list(tracer, row) for row in rows.values(tracer)])  # type: ignore[attr-defined]
+
+
+_LONGEST_LIST = 64
+_NUMBERS: dict[Any, Callable[[Tracer, TensorValue], Value]] = {torch.Tensor.item: _item, torch.Tensor.tolist: _list}
 
 
 def data_dependent_scalar(tracer: Tracer, value: TensorValue, what: str) -> Any:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint import AbstractMode, AbstractTensor, Meta
+from absint import AbstractMode, AbstractTensor, DataDependentError, Meta
+from absint.data_sizes import DataSizedMode
 from absint.errors import UnsupportedTensor
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
@@ -37,6 +38,7 @@ from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.values.data_numbers import HostFloat
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
 from bytecap.values.iterators import GeneratorValue, HostIterator
@@ -100,7 +102,7 @@ class Tracer:
         self.names = Names()
         self.guards = GuardSet(self.names)
         self.places = Places(self.names)
-        self.mode = AbstractMode()
+        self.mode = DataSizedMode(self._size_of_data) if policy.of_data else AbstractMode()
         self.modes = torch_modes()
         self.frames: list[Frame] = []
         self.frame_globals: DictValue | None = None
@@ -430,6 +432,12 @@ class Tracer:
             # Function.apply itself is Python that looks for functorch wrappers; this is what it calls.
             return super(torch.autograd.Function, Outside).apply(abstract)
 
+    def _size_of_data(self, lower: int | None, upper: int | None) -> Any:
+        """A new symbol for a size that data decides."""
+        if self.graph.is_body:
+            raise DataDependentError("a size inside a function of the graph depends on data")
+        return self.sizes.create_unknown(self.graph.name("count"), lower, upper)
+
     def tensor_of(self, abstract: AbstractTensor, name: str) -> TensorValue:
         """The value of a node's result; an input that an in-place op returns stays itself."""
         known = self.tensors.get(id(abstract))
@@ -446,6 +454,8 @@ class Tracer:
             return Ref(known.name)
         if isinstance(host, range):
             return to_arg(list(host))
+        if isinstance(host, HostFloat):
+            return Ref(host.name)
         for kind, plain in _PLAIN:
             if isinstance(host, kind):
                 return to_arg(plain(host))

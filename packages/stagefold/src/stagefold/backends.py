@@ -61,7 +61,7 @@ def _eager(options: Options, stages: Mapping[str, StageLike] | None) -> CaptureB
     def backend(capture: Capture, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
         return bytecap.executor(capture)
 
-    backend.takes_symbols = True  # type: ignore[attr-defined]
+    backend.takes_symbols = backend.takes_data_sizes = True  # type: ignore[attr-defined]
     return backend
 
 

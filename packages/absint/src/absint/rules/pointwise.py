@@ -10,6 +10,7 @@ from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous_stride
 from absint.promote import float_dtype, result_type
 from absint.strides import elementwise_stride, is_contiguous, preserve_stride
+from absint.symbolic.size import is_unknown
 
 __all__ = ["broadcast", "cast", "common_device", "float_pointwise", "pointwise"]
 
@@ -33,11 +34,18 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
             if shape[dim] == 1:
                 shape[dim] = size
             elif size != 1:
-                raise TypeRuleError(
-                    f"The size of tensor a ({shape[dim]}) must match the size of tensor b ({size}) at "
-                    f"non-singleton dimension {dim}"
-                )
+                shape[dim] = _only_fit(shape[dim], size, dim)
     return tuple(shape)
+
+
+def _only_fit(first: int, second: int, dim: int) -> int:
+    """The size of the result where data decides one of the two: eager takes nothing else."""
+    if is_unknown(first) != is_unknown(second):
+        return second if is_unknown(first) else first
+    raise TypeRuleError(
+        f"The size of tensor a ({first!r}) must match the size of tensor b ({second!r}) at "
+        f"non-singleton dimension {dim}"
+    )
 
 
 def common_device(operands: Sequence[Operand]) -> torch.device:

@@ -73,6 +73,11 @@ def _any(self: Meta) -> Meta:
     return _reduced(self, None, False, _bool_dtype(self))
 
 
+@TABLE.rule("_is_all_true _is_any_true")
+def _is_true(self: Meta) -> Meta:
+    return _reduced(self, None, False, torch.bool)
+
+
 @TABLE.rule("any.dim all.dim")
 def _any_dim(self: Meta, dim: int, keepdim: bool = False) -> Meta:
     return _reduced(self, dim, keepdim, _bool_dtype(self))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
+from absint.symbolic.size import is_unknown
 
 __all__ = ["expand_stride", "infer_size", "reduced_shape", "wrap_dim", "wrap_dims"]
 
@@ -56,7 +57,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
     if any(isinstance(size, int) and size < -1 for size in sizes):
         raise TypeRuleError(f"invalid shape dimension in {list(sizes)}")
     if not holes:
-        if numel(sizes) != count:
+        if numel(sizes) != count and is_unknown(count) == is_unknown(numel(sizes)):
             raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
         return sizes
     known = numel([size for position, size in enumerate(sizes) if position != holes[0]])

@@ -95,6 +95,11 @@ class SizeNode(_Node):
         """Its value at capture."""
         return self.env.hint(self._value)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether data decides it."""
+        return self.env.is_unknown(self.value)
+
     def int_(self) -> int:
         return self.env.specialize(self._value)
 

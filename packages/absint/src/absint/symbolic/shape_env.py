@@ -7,6 +7,10 @@
 
 A question about sizes is answered, in this order, by: arithmetic on the canonical form, the ranges of the symbols,
 earlier answers, the hint. Only the last assumes something: it becomes a relation, with the user's line.
+
+A symbol may stand for what data decides (`create_unknown`: how many elements a mask selects). It has no hint; a
+question that the ranges do not answer raises `DataDependentError`. While `generic` is set, as it is for type rules,
+such a symbol is taken to be at least 2 and to differ from everything that it is not known to be equal to.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 
-from absint.errors import SpecializedSize, UndecidedSize
+from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
 from absint.symbolic.bounds import Bounds, bounds_of, implied
 from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
@@ -27,18 +31,21 @@ __all__ = ["ShapeEnv", "SymbolRecord"]
 
 # No tensor is longer: what a slice without an end is compared with is larger.
 _MOST_ELEMENTS = 1 << 60
+# What symbols without a hint are worth: no size of a program.
+_NOBODYS_SIZE = 1_000_003
 
 
 @dataclass
 class SymbolRecord:
     """A symbol: the value it had at capture, its range, and what it is called where it must stay free.
 
-    marked: the user's name for a size that must not be fixed (`mark_dynamic`), else None.
+    marked: the user's name for a size that must not be fixed (`mark_dynamic`), else None. lower: None where it may
+    be any number.
     """
 
     name: str
     hint: int
-    lower: int = 2
+    lower: int | None = 2
     upper: int | None = None
     marked: str | None = None
 
@@ -56,6 +63,8 @@ class ShapeEnv:
         self.symbols: dict[str, SymbolRecord] = {}
         self.hints: dict[str, int] = {}
         self.relations: list[Relation] = []
+        self.generic = False
+        self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self._meanings: dict[str, Polynomial] = {}
         self._facts: list[Polynomial] = []  # known to be >= 0
         self._nonzero: set[Polynomial] = set()
@@ -72,6 +81,15 @@ class ShapeEnv:
         """A new symbol in lower..upper that is worth `hint` now."""
         self.symbols[name] = SymbolRecord(name, hint, lower, upper, marked)
         self.hints[name] = hint
+        return symbol(name)
+
+    def create_unknown(self, name: str, *, lower: int | None = 0, upper: int | None = None) -> Polynomial:
+        """A new symbol for a number that data decides."""
+        generic = f"{name}~"
+        for one, least in ((name, lower), (generic, 2)):
+            self.symbols[one] = SymbolRecord(one, _NOBODYS_SIZE + len(self.unknown), least, upper)
+            self.hints[one] = self.symbols[one].hint
+        self.unknown[name] = symbol(generic)
         return symbol(name)
 
     def hint(self, value: Polynomial) -> int:
@@ -117,6 +135,8 @@ class ShapeEnv:
         """Is `value >= 0`; may assume it."""
         value = _lowest_terms(self.reduce(value))
         answer = self._known_sign(value)
+        if answer is None and self.is_unknown(value):
+            return self._generic_sign(value)
         if answer is None:
             answer = self.hint(value) >= 0
             self._assume_sign(value if answer else -value - 1)
@@ -126,6 +146,8 @@ class ShapeEnv:
         """Is `value == 0`; may assume it."""
         value = _without_factor(self.reduce(value))
         answer = self._known_zero(value)
+        if answer is None and self.is_unknown(value):
+            return self._generic_zero(value)
         if answer is None:
             answer = self.hint(value) == 0
             self._assume_zero(value) if answer else self._assume_nonzero(value)
@@ -145,9 +167,26 @@ class ShapeEnv:
         number = value.number
         if number is not None:
             return number
+        if self.is_unknown(value):
+            raise DataDependentError(f"the number {value} depends on data")
         number = self.hint(value)
         self._assume_zero(value - number)
         return number
+
+    def is_unknown(self, value: Polynomial) -> bool:
+        """Whether data decides `value`."""
+        return bool(self.unknown) and not value.symbols.isdisjoint(self.unknown)
+
+    def _generic_sign(self, value: Polynomial) -> bool:
+        answer = self._sign_by_bounds(value.substitute(self.unknown)) if self.generic else None
+        if answer is None:
+            raise DataDependentError(f"whether {value} >= 0 depends on data")
+        return answer
+
+    def _generic_zero(self, value: Polynomial) -> bool:
+        if not self.generic:
+            raise DataDependentError(f"whether {value} == 0 depends on data")
+        return False
 
     def _known_sign(self, value: Polynomial) -> bool | None:
         number = value.number
@@ -277,7 +316,7 @@ class ShapeEnv:
         slope = value - value.offset
         record = self.symbols[name]
         if slope == symbol(name):
-            record.lower = max(record.lower, -value.offset)
+            record.lower = -value.offset if record.lower is None else max(record.lower, -value.offset)
         elif slope == -symbol(name):
             record.upper = value.offset if record.upper is None else min(record.upper, value.offset)
         else:
@@ -310,7 +349,8 @@ class ShapeEnv:
     def _learn_range(self, name: str, meaning: Polynomial) -> None:
         """What was known of the range of a symbol is known of what stands for it."""
         record = self.symbols[name]
-        for fact in (meaning - record.lower, *([] if record.upper is None else [constant(record.upper) - meaning])):
+        facts = [] if record.lower is None else [meaning - record.lower]
+        for fact in (*facts, *([] if record.upper is None else [constant(record.upper) - meaning])):
             if fact.number is None:
                 self._learn_sign(fact)
 

@@ -20,7 +20,7 @@ from absint.symbolic.polynomial import Polynomial, constant
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire.expr import Dim
 
-__all__ = ["Size", "dim_of", "hint_of", "is_symbolic", "make_size", "size_of", "unwrap"]
+__all__ = ["Size", "dim_of", "hint_of", "is_symbolic", "is_unknown", "make_size", "size_of", "unwrap"]
 
 
 class Size(torch.SymInt):
@@ -220,6 +220,11 @@ def unwrap(value: Any) -> Any:
 def is_symbolic(value: object) -> bool:
     """Whether it is a size that is no plain int."""
     return isinstance(value, torch.SymInt)
+
+
+def is_unknown(value: object) -> bool:
+    """Whether data decides the size."""
+    return isinstance(value, torch.SymInt) and value.node.is_unknown
 
 
 def dim_of(value: Any) -> Dim:

@@ -38,6 +38,7 @@ from bytecap.values.base import Value
 from bytecap.values.builtin_iterators import ConstantIterator, ReverseIterator
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_numbers import extreme, is_of_data
 from bytecap.values.deques import DequeValue
 from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionValue, MethodValue, SuperValue
 from bytecap.values.identity import IdentityToken
@@ -197,9 +198,11 @@ def _all(tracer: Tracer, values: Value) -> Value:
 
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
     values = collect(tracer, iterable)
-    if isinstance(start, Constant) and all(isinstance(v, Constant) and not is_size(v) for v in (start, *values)):
+    adds_plainly = sys.version_info < (3, 12) and any(is_of_data(value) for value in values)
+    is_known = all(isinstance(value, Constant) and not is_size(value) for value in (start, *values))
+    if is_known and not adds_plainly:
         # CPython 3.12 adds floats with compensation: only its own sum() is exact.
-        return fold(tracer, sum, ([value.concrete() for value in values], start.value))
+        return fold(tracer, sum, ([value.concrete() for value in values], start.concrete()))
     total = start
     for value in values:
         total = binary(tracer, "+", total, value)
@@ -214,6 +217,9 @@ def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
                 return fold(tracer, function, ([],))
             return default
         has_key = key is not None and not is_none(key)
+        of_data = None if has_key else extreme(items, least=function is min)
+        if of_data is not None:
+            return of_data
         best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]
         for item in items[1:]:
             item_key = key.call(tracer, [item], {}) if has_key else item  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ import torch
 from bytecap.fold import fold_call, run
 from bytecap.operations import as_int, collect, is_none, plain, truth
 from bytecap.texts import repr_of, str_of
-from bytecap.torch_calls import data_dependent_scalar
+from bytecap.torch_calls import number_of
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
@@ -91,7 +91,7 @@ def _range(tracer: Tracer, *args: Value) -> Value:
 def _number(cls: type, method: str) -> Callable[..., Value]:
     def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         if args and isinstance(args[0], TensorValue):
-            return Constant(cls(data_dependent_scalar(tracer, args[0], f"{cls.__name__}() of a tensor")))
+            return number_of(tracer, args[0], method, f"{cls.__name__}() of a tensor", cls)
         if args and isinstance(args[0], ObjectValue):
             found = args[0]._special(tracer, method)
             if found is not None:

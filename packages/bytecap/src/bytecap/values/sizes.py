@@ -59,7 +59,10 @@ class SymbolicInt(Constant):
 
 def host_number(value: Constant) -> Any:
     """What arithmetic computes with: the size, or the constant."""
-    return value.size if isinstance(value, SymbolicInt) else value.value
+    if isinstance(value, SymbolicInt):
+        return value.size
+    host = getattr(value, "host", None)  # a float that data decides
+    return value.value if host is None else host()
 
 
 def is_size(value: Value) -> bool:

@@ -1,0 +1,61 @@
+"""Sizes that data decides: symbols without a hint."""
+
+import pytest
+import torch
+
+from absint import AbstractTensor, DataDependentError, abstract_call, contiguous
+from absint.data_sizes import DataSizedMode
+from absint.symbolic import ShapeEnv, make_size
+
+
+def _mode():
+    env = ShapeEnv()
+    return env, DataSizedMode(
+        lambda lower, upper: make_size(env, env.create_unknown(f"u{len(env.unknown)}", lower=lower, upper=upper))
+    )
+
+
+def _call(env, mode, function, *args):
+    env.generic = True
+    try:
+        return abstract_call(function, args, mode=mode)
+    finally:
+        env.generic = False
+
+
+def test_one_mask_selects_one_size():
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((4, 6), torch.float32))
+    mask = _call(env, mode, torch.gt, x, 0)
+    kept, again = _call(env, mode, torch.Tensor.__getitem__, x, mask), _call(env, mode, torch.masked_select, x, mask)
+    places = _call(env, mode, torch.nonzero, mask)
+    assert [str(size) for size in (kept.shape[0], again.shape[0], places.shape[0])] == ["u0"] * 3
+    assert str(_call(env, mode, torch.add, kept, again).shape[0]) == "u0"
+    _call(env, mode, torch.Tensor.fill_, mask, True)
+    assert str(_call(env, mode, torch.Tensor.__getitem__, x, mask).shape[0]) == "u1"
+
+
+def test_nothing_is_assumed_of_them():
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((4, 6), torch.float32))
+    size = _call(env, mode, torch.unique, x).shape[0]
+    for question in (lambda: size == 1, lambda: size > 3, lambda: int(size), lambda: bool(size), lambda: size < 9):
+        with pytest.raises(DataDependentError):
+            question()
+    assert size >= 0
+    assert size <= 24
+    assert size != -1
+    assert env.relations == []
+
+
+@pytest.mark.parametrize("known", [1, 5, 24])
+def test_what_a_known_size_makes_of_it(known):
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((24,), torch.float32))
+    kept = _call(env, mode, torch.Tensor.__getitem__, x, _call(env, mode, torch.gt, x, 0))
+    other = AbstractTensor(contiguous((known,), torch.float32))
+    found = _call(env, mode, torch.add, kept, other).shape[0]
+    assert str(found) == ("u0" if known == 1 else str(known))
+    assert _call(env, mode, torch.Tensor.view, kept, 2, 6).stride() == (6, 1)
+    with pytest.raises(Exception, match=r"must match|depends on data"):
+        _call(env, mode, torch.add, kept, _call(env, mode, torch.unique, x))

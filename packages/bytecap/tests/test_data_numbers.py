@@ -1,0 +1,210 @@
+"""Sizes and numbers that data decides are values of one graph, under fullgraph."""
+
+import math
+
+import pytest
+import torch
+
+from bytecap import executor, interpret, optimize
+from bytecap.errors import CannotCapture
+
+
+class Backend:
+    """An eager back end that takes what data decides; it keeps the captures."""
+
+    takes_data_sizes = True
+
+    def __init__(self):
+        self.captures = []
+
+    def __call__(self, capture, inputs):
+        self.captures.append(capture)
+        return executor(capture)
+
+
+def selects(x):
+    mask = x > 0
+    kept = x[mask]
+    return kept.sum() / mask.sum().item(), kept.shape[0], kept * 2 - x[mask], torch.cat([kept, x[~mask]])
+
+
+def lists_places(x):
+    places = (x > 0).nonzero()
+    rows, columns = torch.where(x > 0.5)
+    return places, rows + columns, len(places.shape), places.numel(), places.size()
+
+
+def trains_on_selected(x):
+    kept = x[x[:, 0] > 0]
+    hidden = torch.nn.functional.linear(kept, torch.ones(3, 6)).relu()
+    return hidden.softmax(-1).sum(), kept.view(-1, 3, 2), kept.reshape(kept.shape[0] * 2, 3), kept.t() @ kept
+
+
+def writes_selected(x):
+    mask = x[:, 0] > 0
+    filled = torch.zeros_like(x)
+    filled[mask] = x[mask] * 2
+    return filled
+
+
+def makes_tensors(x):
+    count = int(x.max().item()) + 3
+    return torch.arange(count).float() @ torch.ones(count, 2), x[:count]
+
+
+def computes_with_floats(x):
+    total = x.sum().item()
+    half = -total / 2 + 1
+    return {"half": half, "scaled": x * half, "root": math.sqrt(abs(total)), "places": [total, int(total)]}
+
+
+def bounded(x):
+    count = max(int((x > 0).sum()), 1)
+    return x.sum() / count, min(count, 3)
+
+
+def lists_numbers(x):
+    numbers = x[0].tolist()
+    return numbers, x * numbers[0]
+
+
+def counts(x):
+    whole = (x.abs() * 3).long().flatten()
+    return (
+        torch.unique(whole),
+        whole.unique(return_counts=True)[1],
+        torch.bincount(whole),
+        torch.masked_select(x, x > 0),
+    )
+
+
+def repeats(x):
+    return x[0].repeat_interleave(torch.arange(6) % 3 + (x[1] > 0).long())
+
+
+def broadcasts(x):
+    return x * x[torch.arange(4) < 4].sum(1, keepdim=True) + x[x[:, 0] < 9][:, :1]
+
+
+def fills(x):
+    return x[torch.eye(6, dtype=torch.bool)[:4]].view(2, 2) * 2
+
+
+PROGRAMS = [
+    selects, lists_places, trains_on_selected, writes_selected, makes_tensors, computes_with_floats, bounded,
+    lists_numbers, counts, repeats, broadcasts, fills,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_one_graph_serves_all_data(program):
+    backend = Backend()
+    compiled = optimize(program, backend, fullgraph=True)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        x = torch.randn(4, 6)
+        twin = x.clone().requires_grad_()
+        x.requires_grad_()
+        expected, found = program(twin), compiled(x)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        for result in (expected, found):
+            sums = [part.sum() for part in _tensors(result) if part.requires_grad]
+            if sums:
+                sum(sums).backward()
+        torch.testing.assert_close(x.grad, twin.grad, rtol=0, atol=0)
+    assert len(backend.captures) == 1
+    # The reference meaning is the same, from a saved document too.
+    given = torch.randn(4, 6, requires_grad=True)
+    capture = backend.captures[0]
+    first = interpret(capture, [given])
+    for one, other in zip(executor(capture)(given), first, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def _tensors(tree):
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    return [part for item in tree for part in _tensors(item)] if isinstance(tree, (tuple, list)) else []
+
+
+def branches(x):
+    return x if x.sum().item() > 0 else -x
+
+
+def loops(x):
+    return [x * i for i in range(int(x.abs().sum()))]
+
+
+def asks_for_one(x):
+    kept = x[x > 0]
+    return kept.squeeze() if kept.shape[0] == 1 else kept
+
+
+def squeezes(x):
+    return x[x[:, 0] > 0].squeeze()
+
+
+def asks_layout(x):
+    return x[x[:, 0] > 0].t().is_contiguous()
+
+
+def iterates(x):
+    return [row * 2 for row in x[x[:, 0] > 0]]
+
+
+def mixes_two_sizes(x):
+    return x[x > 0] + x[x > 1]
+
+
+def says(x):
+    return f"{x.sum().item():.2f}", x * 2
+
+
+REFUSED = [branches, loops, asks_for_one, squeezes, asks_layout, iterates, mixes_two_sizes, says]
+
+
+@pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.__name__)
+def test_what_needs_the_number_is_refused(program):
+    with pytest.raises(CannotCapture) as caught:
+        optimize(program, Backend(), fullgraph=True)(torch.randn(4, 6))
+    assert caught.value.code == "BC004"
+
+
+@pytest.mark.parametrize("program", PROGRAMS[:4], ids=lambda program: program.__name__)
+def test_other_backends_and_frames_with_breaks_end_their_graphs_there(program):
+    x = torch.randn(4, 6)
+    with pytest.raises(CannotCapture, match="BC004"):
+        optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)(x)
+    backend = Backend()
+    torch.testing.assert_close(optimize(program, backend)(x), program(x), rtol=0, atol=0)
+    assert not any(node.target == "torch.Tensor.size" for capture in backend.captures for node in capture.graph.nodes)
+
+
+def test_state_is_written_with_what_data_decides():
+    class Counter:
+        seen = 0
+
+    counter = Counter()
+
+    def program(x):
+        counter.seen = counter.seen + (x > 0).sum().item()
+        counter.loss = x.mean().item()
+        return x * 2
+
+    compiled = optimize(program, Backend(), fullgraph=True)
+    compiled(torch.tensor([1.0, -1.0, 2.0]))
+    compiled(torch.tensor([1.0, -3.0, -2.0]))
+    assert (counter.seen, counter.loss) == (3, torch.tensor([1.0, -3.0, -2.0]).mean().item())
+    assert type(counter.seen) is int
+
+
+def test_empty_and_single_selections():
+    compiled = optimize(trains_on_selected, Backend(), fullgraph=True)
+    for sign in (-1, 1):
+        x = torch.full((4, 6), float(sign))
+        torch.testing.assert_close(compiled(x), trains_on_selected(x))
+    x = torch.full((4, 6), -1.0)
+    x[2] = 1.0
+    torch.testing.assert_close(compiled(x), trains_on_selected(x))
