@@ -1,10 +1,15 @@
-"""mode="reduce-overhead" on an NVIDIA GPU: nothing that is held is overwritten, results and states as eager's."""
+"""mode="reduce-overhead": nothing that is held is overwritten, results and states as eager's.
+
+Without an NVIDIA GPU a stand-in records: it runs the unit again, into the memory of the recording.
+"""
 
 from __future__ import annotations
 
 import copy
+import ctypes
 import threading
 import warnings
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,15 +20,61 @@ from torch import nn
 import stagefold
 from codegen.runtime import cuda_graphs
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
-]
+pytestmark = pytest.mark.gpu
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no GPU here")
+
+
+class StandIn:
+    """A recording of a unit on the CPU."""
+
+    def __init__(self, run: Any, inputs: list[Any], results: list[Any], kept: list[bool]) -> None:
+        self.run, self.inputs, self.results, self.kept = run, inputs, results, kept
+
+    def replay(self) -> None:
+        for result, made, kept in zip(self.results, self.run(*self.inputs), self.kept, strict=True):
+            if kept:
+                result.copy_(made)
+
+
+def bare(x: torch.Tensor) -> torch.Tensor:
+    """A tensor on the same memory, which it does not own: a recording holds addresses."""
+    reach = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) + 1
+    memory = (ctypes.c_byte * (reach * x.element_size())).from_address(x.data_ptr())
+    return torch.frombuffer(memory, dtype=x.dtype).as_strided(x.shape, x.stride())
+
+
+def stand_in_for(unit: cuda_graphs.Replayed, inputs: list[Any]) -> tuple[StandIn, list[Any]]:
+    state = torch.get_rng_state()
+    made = list(unit._run(*[x.clone() for x in inputs]))
+    torch.set_rng_state(state)  # a recording runs nothing
+    return StandIn(
+        unit._run, [bare(x) for x in inputs], list(made), [output.is_result for output in unit._outputs]
+    ), made
+
+
+class Pool:
+    """The part of the pool that is not the device's."""
+
+    def __init__(self) -> None:
+        self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
 
 
 @pytest.fixture(autouse=True)
 def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "FEWEST", 0)
+    if torch.cuda.is_available():
+        return
+    pool = Pool()
+    monkeypatch.setattr(cuda_graphs, "_pool", lambda index: pool)
+    monkeypatch.setattr(
+        cuda_graphs, "replayed", lambda unit, run, replay: cuda_graphs.Replayed(unit, "cuda:0", run, replay)
+    )
+    monkeypatch.setattr(cuda_graphs.Replayed, "_captured", stand_in_for)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def compiled(function: Any, **more: Any) -> Any:
@@ -31,9 +82,9 @@ def compiled(function: Any, **more: Any) -> Any:
 
 
 def test_results_that_are_held_stay_what_they_were() -> None:
-    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 4096)).cuda()
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 4096)).to(DEVICE)
     fast = compiled(model, fullgraph=True)
-    inputs = [torch.randn(512, 64, device="cuda") for _ in range(8)]  # results of 8 MiB: too large to be copied
+    inputs = [torch.randn(512, 64, device=DEVICE) for _ in range(8)]  # results of 8 MiB: too large to be copied
     with torch.no_grad():
         held = [fast(x) for x in inputs]
         expected = [model(x) for x in inputs]
@@ -45,13 +96,13 @@ def test_results_that_are_held_stay_what_they_were() -> None:
 
 def test_a_view_of_a_result_holds_it() -> None:
     fast = compiled(lambda x: x.mul(2), fullgraph=True)
-    rows = [fast(torch.full((1 << 20,), float(k), device="cuda"))[5:7] for k in range(6)]
+    rows = [fast(torch.full((1 << 20,), float(k), device=DEVICE))[5:7] for k in range(6)]
     assert [row.tolist() for row in rows] == [[2.0 * k] * 2 for k in range(6)]
 
 
 def test_results_come_back_as_inputs() -> None:
     step = compiled(lambda x: torch.sin(x) + x, fullgraph=True)
-    x = y = torch.randn(1 << 19, device="cuda")
+    x = y = torch.randn(1 << 19, device=DEVICE)
     for _ in range(9):
         x, y = step(x), torch.sin(y) + y
     torch.testing.assert_close(x, y)
@@ -63,7 +114,7 @@ def test_training_is_eagers(to_none: bool, accumulate: int) -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(
         nn.Linear(32, 256, bias=False), nn.BatchNorm1d(256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 10)
-    ).cuda()
+    ).to(DEVICE)
     model = copy.deepcopy(plain)
     ways = []
     for one, call in ((plain, plain), (model, compiled(model, fullgraph=True))):
@@ -73,7 +124,7 @@ def test_training_is_eagers(to_none: bool, accumulate: int) -> None:
         for _ in range(6):
             optimizer.zero_grad(set_to_none=to_none)
             for _ in range(accumulate):
-                x, y = torch.randn(64, 32, device="cuda"), torch.randint(0, 10, (64,), device="cuda")
+                x, y = torch.randn(64, 32, device=DEVICE), torch.randint(0, 10, (64,), device=DEVICE)
                 loss = F.cross_entropy(call(x), y)
                 loss.backward()
                 losses.append(loss.detach())
@@ -83,11 +134,11 @@ def test_training_is_eagers(to_none: bool, accumulate: int) -> None:
 
 
 def test_two_forwards_before_their_backwards() -> None:
-    weight = torch.randn(256, 256, device="cuda", requires_grad=True)
+    weight = torch.randn(256, 256, device=DEVICE, requires_grad=True)
     program = lambda x, w: torch.tanh(x @ w).square().sum()  # noqa: E731
     fast = compiled(program, fullgraph=True)
     for _ in range(4):
-        inputs = [torch.randn(4096, 256, device="cuda") for _ in range(4)]
+        inputs = [torch.randn(4096, 256, device=DEVICE) for _ in range(4)]
         losses = [fast(x, weight) for x in inputs]
         for x, loss in zip(inputs, losses, strict=True):
             (found,) = torch.autograd.grad(loss, weight)
@@ -97,24 +148,24 @@ def test_two_forwards_before_their_backwards() -> None:
 
 def test_dropout_draws_eagers_numbers() -> None:
     fast = compiled(lambda x: F.dropout(x, 0.5) + torch.rand_like(x), fullgraph=True)
-    x = torch.ones(1000, device="cuda")
+    x = torch.ones(1000, device=DEVICE)
     for seed in range(5):
         torch.manual_seed(seed)
-        first = fast(x), torch.rand(3, device="cuda")
+        first = fast(x), torch.rand(3, device=DEVICE)
         torch.manual_seed(seed)
-        expected = F.dropout(x, 0.5) + torch.rand_like(x), torch.rand(3, device="cuda")
+        expected = F.dropout(x, 0.5) + torch.rand_like(x), torch.rand(3, device=DEVICE)
         torch.testing.assert_close(first, expected)
 
 
 def test_new_sizes_and_other_parameters() -> None:
-    model = nn.Linear(16, 16).cuda()
+    model = nn.Linear(16, 16).to(DEVICE)
     fast = compiled(model, fullgraph=True)
     with torch.no_grad():
         for round_ in range(8):
             if round_ == 5:
-                model.weight.data = torch.randn(16, 16, device="cuda")
+                model.weight.data = torch.randn(16, 16, device=DEVICE)
             for rows in (2, 3, 5):
-                x = torch.randn(rows, 16, device="cuda")
+                x = torch.randn(rows, 16, device=DEVICE)
                 torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
 
 
@@ -124,19 +175,20 @@ def test_inputs_that_are_written() -> None:
         return x * 2, y
 
     fast = compiled(program, fullgraph=True)
-    x, z = torch.zeros(100, device="cuda"), torch.zeros(100, device="cuda")
+    x, z = torch.zeros(100, device=DEVICE), torch.zeros(100, device=DEVICE)
     for k in range(6):
-        y = torch.full((100,), float(k), device="cuda")
+        y = torch.full((100,), float(k), device=DEVICE)
         torch.testing.assert_close(fast(x, y), program(z, y))
     torch.testing.assert_close(x, z)
 
 
+@needs_gpu
 def test_what_cannot_be_recorded_runs() -> None:
     def program(x):
         return torch.bincount(x.long(), minlength=4).float() + x.sum()
 
     fast = compiled(program)
-    x = torch.tensor([0.0, 1.0, 3.0, 3.0], device="cuda")
+    x = torch.tensor([0.0, 1.0, 3.0, 3.0], device=DEVICE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(4):
@@ -144,9 +196,10 @@ def test_what_cannot_be_recorded_runs() -> None:
     torch.testing.assert_close(compiled(torch.sin)(x), torch.sin(x))
 
 
+@needs_gpu
 def test_other_streams_and_threads() -> None:
     fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
-    inputs = [torch.randn(1 << 16, device="cuda") for _ in range(4)]
+    inputs = [torch.randn(1 << 16, device=DEVICE) for _ in range(4)]
     for x in inputs:
         fast(x)
     torch.cuda.synchronize()
@@ -168,24 +221,26 @@ def test_other_streams_and_threads() -> None:
     assert not wrong
 
 
+@needs_gpu
 def test_a_users_own_recording() -> None:
     fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
-    x = torch.randn(1000, device="cuda")
+    x = torch.randn(1000, device=DEVICE)
     for _ in range(3):
         fast(x)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = fast(x)
-    x.copy_(torch.randn(1000, device="cuda"))
+    x.copy_(torch.randn(1000, device=DEVICE))
     graph.replay()
     torch.testing.assert_close(y, torch.relu(x) * 3)
 
 
+@needs_gpu
 def test_launches_are_replayed() -> None:
     """Twenty layers are one launch."""
-    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).cuda()
+    model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).to(DEVICE)
     fast = compiled(model, fullgraph=True)
-    x = torch.randn(4, 16, device="cuda")
+    x = torch.randn(4, 16, device=DEVICE)
     with torch.no_grad():
         for _ in range(3):
             fast(x)
@@ -196,3 +251,22 @@ def test_launches_are_replayed() -> None:
     names = [event.name for event in profile.events()]
     assert names.count("cudaGraphLaunch") == 1
     assert sum("LaunchKernel" in name for name in names) <= 2  # the input is copied, and the result
+
+
+def test_replays_are_what_runs() -> None:
+    """From the third call on nothing is recorded any more, and nothing runs plain."""
+    weight = torch.randn(64, 64, device=DEVICE, requires_grad=True)
+    fast = compiled(lambda x, w: torch.tanh(x @ w).sum(), fullgraph=True)
+    counts: list[int] = []
+    captured = cuda_graphs.Replayed._captured
+
+    def counted(unit: cuda_graphs.Replayed, inputs: list[Any]) -> Any:
+        counts.append(len(inputs))
+        return captured(unit, inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_graphs.Replayed, "_captured", counted)
+        for step in range(6):
+            weight.grad = None
+            fast(torch.randn(32, 64, device=DEVICE), weight).backward()
+            assert len(counts) == (0, 2)[step > 0]
