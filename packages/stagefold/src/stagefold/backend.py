@@ -21,6 +21,8 @@ from codegen import Replay
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
 from stagefold.errors import RunsPlain
+from stagefold.fingerprint import fingerprint
+from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
@@ -70,13 +72,21 @@ class StagefoldBackend:
 
             if trace is not None:
                 stagewire.save(capture, trace / "capture.json")
-            program, cached, key = self._program(capture, observe, traced=trace is not None)
+            programs, cached, key = self._programs(capture, observe, traced=trace is not None)
             progress.step("cache", 0.0) if cached else None
             start = time.perf_counter()
-            function = self.load(program, capture, _Plain(capture))
+            function = self._load_all(programs, capture)
             seconds.append(("load", time.perf_counter() - start))
         self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
         return function
+
+    def _load_all(self, programs: Programs, capture: Capture) -> Callee:
+        if programs.prepare is None:
+            return self.load(programs.main, capture, _Plain(capture))
+        plain, count = _Plain(capture), len(programs.prepare.binding.inputs)
+        main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]))
+        sources = tuple(place for place, given in enumerate(programs.prepare.binding.inputs) if given.used)
+        return FrozenCall(main, self.load(programs.prepare), sources)
 
     def load(self, program: Program, capture: Capture | None = None, plain: Callee | None = None) -> Callee:
         """Compile (or fetch) the machine code of both directions and bind them.
@@ -121,6 +131,26 @@ class StagefoldBackend:
         vars(backend).pop("_of_next_order", None)
         backend.pipeline = self.pipeline.of_next_gradient()
         return backend
+
+    def _programs(
+        self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
+    ) -> tuple[Programs, bool, str | None]:
+        """The program of a capture, or the two that it is frozen into; whether from the cache; its key."""
+        if not self.options.freeze:
+            program, cached, key = self._program(capture, observe, traced=traced)
+            return Programs(program), cached, key
+        usable = self.options.cache and capture.portable and self.pipeline.is_portable
+        pipeline = f"{self.pipeline.describe()};freezing={fingerprint('stagefold')}"
+        keys = [program_key(capture, f"{pipeline};{part}") for part in Programs._fields]
+        if usable and not traced:
+            main, prepare = (self._cache.read(key) for key in keys)
+            if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
+                return Programs(main, prepare), True, keys[0]
+        programs = frozen_programs(self.pipeline, capture, observe)
+        for key, program in zip(keys, programs, strict=True) if usable else ():
+            if program is not None:
+                self._cache.write(key, program)
+        return programs, False, keys[0] if usable else None
 
     def _program(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool

@@ -54,6 +54,9 @@ class Options:
     cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
     launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
     overwritten: where results of earlier calls are, the program is launched as by default.
+    freeze: programs without gradients compute what depends on parameters and buffers alone once: casts, foldings of
+    batch norms into convolutions, packed weights in channels-last layout. A changed weight is noticed, unless it was
+    written through `.data` or behind torch's back (`stagefold.freezing.call`).
     stage: the options object of each stage slot (None: the stage's defaults).
     """
 
@@ -66,6 +69,7 @@ class Options:
     rng: str = "default"
     numerics: str = "default"
     cuda_graphs: bool = False
+    freeze: bool = False
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
     @property
@@ -86,6 +90,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "recompile_limit": (int,),
     "rng": (str,),
     "numerics": (str,),
+    "freeze": (bool,),
     "cuda_graphs": (bool,),
 }
 _CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from codegen.errors import UnknownExtern
+from codegen.runtime.packed import CALL_SITES, NAMESPACE
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -51,8 +52,10 @@ def resolve(arg: Arg, environment: Environment, symbols: Symbols) -> Any:
 
 
 def operator(target: str) -> Callable[..., Any]:
-    """The overload that `target` ("aten.mm.default") names."""
+    """The overload that `target` ("aten.mm.default") names; for the project's own calls, a new call site."""
     namespace, _, rest = target.partition(".")
+    if namespace == NAMESPACE and rest in CALL_SITES:
+        return CALL_SITES[rest]()
     name, _, overload = rest.rpartition(".")
     try:
         return getattr(getattr(getattr(torch.ops, namespace), name), overload)

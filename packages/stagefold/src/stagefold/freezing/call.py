@@ -1,0 +1,51 @@
+"""Running a frozen program: the folded values are kept as long as no weight has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from operator import is_
+from typing import Any
+
+import torch
+
+Callee = Callable[..., tuple[Any, ...]]
+
+
+class FrozenCall:
+    """`main(*inputs, *folded)`, where `folded = prepare(*inputs)` is computed again when one of `sources` changed.
+
+    A weight changes by being another tensor, by lying elsewhere (`weight.data = ...`), or by a write that moves its
+    version counter. Writes through `weight.data`, numpy or another process move none: they are not seen until
+    `forget()`. Tensors of inference mode count no versions, and are folded for each call.
+    """
+
+    def __init__(self, main: Callee, prepare: Callee, sources: tuple[int, ...]) -> None:
+        self.main, self.prepare, self.sources = main, prepare, sources
+        self._kept: tuple[list[torch.Tensor], list[int], tuple[Any, ...]] | None = None
+        self._lock = threading.Lock()
+        self.assumes = getattr(main, "assumes", ())
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        given = [inputs[place] for place in self.sources]
+        kept = self._kept
+        if kept is None or not all(map(is_, kept[0], given)) or kept[1] != _state(given):
+            if any(map(torch.is_inference, given)):
+                return self.main(*inputs, *self._folded(inputs))
+            with self._lock:
+                kept = self._kept = (given, _state(given), self._folded(inputs))
+        return self.main(*inputs, *kept[2])
+
+    def forget(self) -> None:
+        """Fold again at the next call."""
+        self._kept = None
+
+    def _folded(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        # Tensors that are kept must count versions, whatever mode the caller is in.
+        with torch.inference_mode(False), torch.no_grad():
+            return self.prepare(*inputs)
+
+
+def _state(tensors: list[torch.Tensor]) -> list[int]:
+    """Where the tensors lie, and their versions."""
+    return [*[tensor.data_ptr() for tensor in tensors], *[tensor._version for tensor in tensors]]

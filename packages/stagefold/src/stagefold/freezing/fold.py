@@ -1,0 +1,191 @@
+"""Convolutions of a program that is frozen: normalisations fold into their weights, what follows them joins them.
+
+The call that they become is `codegen.runtime.packed`'s:
+
+    stagefold.convolution.default(input, weight, bias?, stride, padding, dilation, groups, post, other?)
+
+convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"), with the weight packed for oneDNN.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
+from stagewire.grad import Grad
+from stagewire.graph import Arg, List, Node, Ref, Value, references
+from stagewire.types import TensorType, contiguous
+
+PACKED = "stagefold.convolution.default"
+NORMALISATIONS = frozenset(("aten.native_batch_norm.default", "aten._native_batch_norm_legit_no_training.default"))
+POSTS = {"aten.relu.default": "relu", "aten.silu.default": "swish", "aten.hardswish.default": "hardswish"}
+"""Pointwise calls that oneDNN computes along with a convolution."""
+
+
+def fold_normalisations(grad: Grad) -> Grad:
+    """Batch norms with fixed statistics, behind convolutions that nothing else reads, as new weights."""
+    state = _Rewrite(grad)
+    for node in grad.forward.nodes:
+        if node.target in NORMALISATIONS:
+            state.fold(node)
+    return state.result()
+
+
+def pack_convolutions(grad: Grad) -> Grad:
+    """Convolutions with constant weights, with what may follow them."""
+    state = _Rewrite(grad)
+    for node in grad.forward.nodes:
+        if node.target == "aten.convolution.default":
+            state.pack(node)
+    return state.result()
+
+
+class _Rewrite:
+    """The nodes of a program with replacements: `instead` by the identity of the node."""
+
+    def __init__(self, grad: Grad) -> None:
+        self.grad = grad
+        self.users = users(grad.forward.nodes)
+        self.outputs = {name for arg in grad.forward.outputs for name in references(arg)}
+        self.makers = {v.name: node for node in grad.forward.nodes for v in node.results if v.name}
+        self.constant = set(frozen_inputs(grad))
+        self.constant.update(v.name for node in constant_nodes(grad) for v in node.results)
+        self.types = {
+            v.name: v.type for v in (*grad.forward.inputs, *(v for n in grad.forward.nodes for v in n.results))
+        }
+        self.places = {id(node): place for place, node in enumerate(grad.forward.nodes)}
+        self.instead: dict[int, list[Node]] = {}
+        self.count = 0
+
+    def result(self) -> Grad:
+        if not self.instead:
+            return self.grad
+        nodes = [one for node in self.grad.forward.nodes for one in self.instead.get(id(node), [node])]
+        return msgspec.structs.replace(
+            self.grad, forward=msgspec.structs.replace(self.grad.forward, nodes=tuple(nodes))
+        )
+
+    # ---- batch norm
+
+    def fold(self, node: Node) -> None:
+        found = self._normalised(node)
+        if found is None:
+            return
+        convolution, (gamma, beta, mean, variance), epsilon = found
+        (x, weight, bias), rest = convolution.args[:3], convolution.args[3:]
+        kind = self.types[weight.name]  # type: ignore[union-attr]
+        assert isinstance(kind, TensorType)
+        channels = kind.shape[0]
+        vector = contiguous(kind.dtype, (channels,))
+        made = _Emit(f"{node.results[0].name}_folded", node)
+        scale = made("aten.rsqrt.default", vector, made("aten.add.Tensor", vector, variance, epsilon))
+        if gamma is not None:
+            scale = made("aten.mul.Tensor", vector, scale, gamma)
+        shape = (channels, *(1 for _ in kind.shape[1:]))
+        column = made("aten.view.default", contiguous(kind.dtype, shape), scale, List(shape))
+        scaled = made("aten.mul.Tensor", contiguous(kind.dtype, kind.shape), weight, column)
+        shift = mean if bias is None else made("aten.sub.Tensor", vector, mean, bias)
+        shift = made("aten.mul.Tensor", vector, shift, scale)
+        shift = (
+            made("aten.neg.default", vector, shift) if beta is None else made("aten.sub.Tensor", vector, beta, shift)
+        )
+        changed = msgspec.structs.replace(convolution, args=(x, scaled, shift, *rest), results=node.results[:1])
+        self.instead[id(convolution)] = []
+        self.instead[id(node)] = [*made.nodes, changed]
+
+    def _normalised(self, node: Node) -> tuple[Node, tuple[Arg, ...], float] | None:
+        """The convolution before a batch norm, the norm's four vectors and its epsilon; None if it cannot be folded."""
+        training = node.target == "aten.native_batch_norm.default" and node.args[5:6] != (False,)
+        if training or node.kwargs or len(node.args) < 7 or not isinstance(node.args[0], Ref):
+            return None
+        if any(v.name in self.users or v.name in self.outputs for v in node.results[1:]):
+            return None
+        convolution = self._single(node.args[0].name)
+        if convolution is None or not self._is_plain(convolution) or id(convolution) in self.instead:
+            return None
+        vectors, weight, bias = node.args[1:5], convolution.args[1], convolution.args[2]
+        if vectors[2] is None or vectors[3] is None:
+            return None
+        operands = [arg for arg in (weight, bias, *vectors) if arg is not None]
+        names = [arg.name for arg in operands if isinstance(arg, Ref)]
+        dtypes = {getattr(self.types[name], "dtype", None) for name in names}
+        if len(names) != len(operands) or not self.constant.issuperset(names) or len(dtypes) != 1:
+            return None
+        if dtypes & {"float32", "float64"} and isinstance(node.args[-1], float):
+            return convolution, tuple(vectors), node.args[-1]
+        return None
+
+    # ---- packing
+
+    def pack(self, node: Node) -> None:
+        weight, bias = node.args[1], node.args[2]
+        if not self._is_plain(node) or not isinstance(weight, Ref) or weight.name not in self.constant:
+            return
+        type = self.types[weight.name]
+        fine = isinstance(type, TensorType) and len(type.shape) == 4 and type.dtype in ("float32", "bfloat16")
+        if not fine or type.device != "cpu" or not (bias is None or bias.name in self.constant):  # type: ignore[union-attr]
+            return
+        chain, post, other = self._followers(node)
+        x, stride, padding, dilation, groups = node.args[0], *node.args[3:6], node.args[8]
+        args = (x, weight, bias, stride, padding, dilation, groups, post, other)
+        self.instead.update({id(step): [] for step in chain})
+        self.instead[id(chain[-1])] = [msgspec.structs.replace(chain[-1], target=PACKED, args=args, kwargs={})]
+
+    def _followers(self, node: Node) -> tuple[list[Node], str, Arg]:
+        """The nodes of conv (+ add) (+ post), the post, and what is added."""
+        chain, other = [node], None
+        follower = self._only_user(node)
+        if follower is not None and follower.target == "aten.add.Tensor":
+            other = self._added(node, follower)
+            if other is None:
+                return chain, "none", None
+            chain.append(follower)
+            follower = self._only_user(follower)
+        post = POSTS.get(follower.target) if follower is not None and len(follower.args) == 1 else None
+        if follower is None or post is None or follower.kwargs or (other is not None and post != "relu"):
+            return chain, "none", other
+        return [*chain, follower], post, other
+
+    def _added(self, node: Node, add: Node) -> Arg:
+        """The other summand, where it is a tensor of the same type that is not constant."""
+        if add.kwargs or len(add.args) != 2:
+            return None
+        name = node.results[0].name
+        others = [arg for arg in add.args if not (isinstance(arg, Ref) and arg.name == name)]
+        if len(others) != 1 or not isinstance(others[0], Ref) or others[0].name in self.constant:
+            return None
+        mine, its = self.types[name], self.types[others[0].name]
+        same = isinstance(mine, TensorType) and isinstance(its, TensorType) and (mine.dtype, mine.shape) == (
+            its.dtype, its.shape)  # fmt: skip
+        return others[0] if same else None
+
+    def _only_user(self, node: Node) -> Node | None:
+        name = node.results[0].name
+        found = self.users.get(name, [])
+        if len(found) != 1 or name in self.outputs or id(found[0]) in self.instead:
+            return None
+        return found[0]
+
+    def _single(self, name: str) -> Node | None:
+        """The node that makes a value, if it has one user and is no output."""
+        if name in self.outputs or len(self.users.get(name, ())) != 1:
+            return None
+        return self.makers.get(name)
+
+    @staticmethod
+    def _is_plain(node: Node) -> bool:
+        """A convolution, not transposed, with all of its arguments by position."""
+        return node.target == "aten.convolution.default" and len(node.args) == 9 and node.args[6] is False
+
+
+class _Emit:
+    """New nodes, in order, at the line of another."""
+
+    def __init__(self, prefix: str, like: Node) -> None:
+        self.prefix, self.like = prefix, like
+        self.nodes: list[Node] = []
+
+    def __call__(self, target: str, type: TensorType, *args: Arg) -> Ref:
+        name = f"{self.prefix}_{len(self.nodes)}"
+        self.nodes.append(Node(target, args, {}, (Value(name, type),), self.like.line, phase=self.like.phase))
+        return Ref(name)

@@ -1,0 +1,123 @@
+"""A program cut in two: what depends on weights alone, and the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from stagefold.freezing.constants import VIEWS, constant_nodes, frozen_inputs, is_pure, needed
+from stagefold.freezing.fold import fold_normalisations, pack_convolutions
+from stagefold.freezing.layout import channels_last, suits
+from stagewire.grad import BoundInput, Fresh, Grad
+from stagewire.graph import Node, Ref, Value, node_references, references
+
+
+class Frozen(NamedTuple):
+    """`prepare` gives the folded values from the program's inputs, of which it reads those that are `used`.
+
+    `main` takes the inputs, then those values. Without anything to fold there is no `prepare`.
+    """
+
+    prepare: Grad | None
+    main: Grad
+
+
+def freeze(grad: Grad, *, pack: bool = True) -> Frozen | None:
+    """Both documents; None for a program with a backward, or of symbolic sizes.
+
+    pack: convolutions become calls with packed weights, in channels-last layout (`codegen.runtime.packed`).
+    """
+    if grad.backward is not None or grad.binding.symbols:
+        return None
+    if pack:
+        grad = fold_normalisations(grad)
+        if suits(grad):
+            grad = channels_last(pack_convolutions(grad))
+    nodes = constant_nodes(grad)
+    frontier = _frontier(grad, nodes)
+    if not frontier:
+        return Frozen(None, grad)
+    return _cut(grad, nodes, frontier)
+
+
+def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
+    """The constant values that the rest of the program reads; of a view, what it is a view of."""
+    weights = set(frozen_inputs(grad))
+    made = {value.name: (node, value) for node in nodes for value in node.results if value.name}
+    constant = {id(node) for node in nodes}
+    wanted = [n for node in grad.forward.nodes if id(node) not in constant for n in node_references(node)]
+    found: dict[str, Value] = {}
+    while wanted:
+        name = wanted.pop()
+        if name not in made or name in found:
+            continue
+        node, value = made[name]
+        names = tuple(node_references(node))
+        if node.target in VIEWS or not names:  # taken, or made, where it is used
+            wanted += names
+        elif weights.intersection(_origins(node, made)):
+            found[name] = value
+        else:
+            wanted += names
+    order = list(made)
+    return sorted(found.values(), key=lambda value: order.index(value.name))
+
+
+def _origins(node: Node, made: dict[str, tuple[Node, Value]]) -> set[str]:
+    """The graph's inputs that a node depends on."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    stack = [*node_references(node)]
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in made:
+            stack += node_references(made[name][0])
+        else:
+            found.add(name)
+    return found
+
+
+def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
+    binding, forward = grad.binding, grad.forward
+    names = {value.name for value in frontier}
+    before = needed(nodes, names)
+    read = {name for node in before for name in node_references(node)}
+    inputs = tuple(
+        msgspec.structs.replace(one, mutated=False, used=value.name in read)
+        for one, value in zip(binding.inputs, forward.inputs, strict=False)
+    )
+    prepare = Grad(
+        binding=msgspec.structs.replace(
+            binding, inputs=inputs, outputs=tuple(Fresh(n) for n in range(len(frontier))), mutations=()
+        ),
+        forward=msgspec.structs.replace(
+            forward, nodes=tuple(before), outputs=tuple(Ref(value.name) for value in frontier)
+        ),
+    )
+    kept = [node for node in forward.nodes if not names.intersection(value.name for value in node.results)]
+    count = len(binding.inputs)
+    added = tuple(BoundInput(value.name, value.type, "buffer") for value in frontier)
+    main = msgspec.structs.replace(
+        grad,
+        binding=msgspec.structs.replace(binding, inputs=(*binding.inputs, *added)),
+        forward=msgspec.structs.replace(
+            forward,
+            inputs=(*forward.inputs[:count], *frontier, *forward.inputs[count:]),
+            nodes=tuple(_live(kept, {name for arg in forward.outputs for name in references(arg)})),
+        ),
+    )
+    return Frozen(prepare, main)
+
+
+def _live(nodes: list[Node], wanted: set[str]) -> list[Node]:
+    """Without what only the folded nodes needed; what may be there for its effect stays."""
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(value.name for value in node.results) or not is_pure(node) or "assert" in node.target:
+            kept.append(node)
+            wanted |= set(node_references(node))
+    return kept[::-1]
