@@ -123,6 +123,36 @@ def test_what_is_dropped_is_collected() -> None:
     assert [reference() for reference in references] == [None] * 6
 
 
+def test_values_of_a_graph_live_no_longer_than_they_are_used() -> None:
+    """As in eager: backend="eager" would need more memory than the program else."""
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    @torch.library.custom_op("bytecap_leaks::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        result = x * 2
+        made.append(weakref.ref(result))
+        alive.append(sum(reference() is not None for reference in made))
+        return result
+
+    @noted.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(6):
+            x = noted(x)
+        return x
+
+    with torch.no_grad():
+        function(X)
+        expected = list(alive)
+        made.clear()
+        alive.clear()
+        compiled(function, fullgraph=True)(X)
+    assert alive == expected
+
+
 class Holder:
     """Holds what is compiled from its own method, whose code holds it."""
 

@@ -1,28 +1,38 @@
-"""`executor(capture)`: the captured graph as a callable that runs its torch calls one by one.
+"""`executor(capture)`: the captured graph as a Python function that makes its torch calls. This is `backend="eager"`.
 
-Targets and arguments are resolved once; a call only looks up tensors. This is `backend="eager"`.
+    def run(*inputs):
+        sizes = {}
+        v0, v1, = inputs
+        enabled = grad_enabled()
+        try:
+            v2 = f0(v0, v1)
+            if v2.__class__ is not Tensor: v2, = tensors(v2, 0)
+            del v0
+            ...
+            return (v2,)
+        finally: set_grad_enabled(enabled)
+
+Values are let go of after their last use, so that no more memory is held than in eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 
-from absint.functions import Functions, custom_functions, function_of
+from absint.functions import custom_functions, function_of
 from absint.symbolic import size_reader
 from absint.wire import from_arg
 from bytecap.errors import FixedSizesNeeded, InterpretError
-from bytecap.interpret import SIZES, flatten
+from bytecap.interpret import flatten
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluator
-from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, leaves
+from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, leaves, references
 from stagewire.types import ScalarType
-
-Values = dict[str, Any]
-Maker = Callable[[Values], Any]
 
 
 def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
@@ -32,85 +42,116 @@ def executor(capture: Capture) -> Callable[..., tuple[Any, ...]]:
     """
     if capture.symbols and (capture.functions or capture.checks or capture.checkpoints):
         raise FixedSizesNeeded(f"{capture.code.name}: custom functions, checks and checkpoints take no symbolic sizes")
-    names = tuple(item.value.name for item in capture.inputs)
-    functions = custom_functions(capture.functions)
-    steps = tuple(_step(node, functions) for node in capture.graph.nodes)
-    outputs = tuple(_maker(output) for output in capture.graph.outputs)
-    read_sizes = size_reader(capture.graph.inputs)
+    writer = _Writer(capture)
+    exec(compile(writer.source(), f"<graph of {capture.code.name}>", "exec"), writer.names)
+    return writer.names.pop("run")  # type: ignore[no-any-return]  # no cycle: dropped, it goes at once
 
-    def run(*tensors: torch.Tensor) -> tuple[Any, ...]:
-        if len(tensors) != len(names):
-            raise InterpretError(f"the graph has {len(names)} inputs, {len(tensors)} were given")
-        values: Values = dict(zip(names, tensors, strict=True))
-        values[SIZES] = {} if read_sizes is None else read_sizes(tensors)
-        enabled = torch.is_grad_enabled()
+
+class _Writer:
+    """Source of the function, and the objects that it refers to by name."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.graph = capture.graph
+        self._functions = custom_functions(capture.functions)
+        values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.results)]
+        self._variables = {value.name: f"v{index}" for index, value in enumerate(values)}
+        self._read_sizes = size_reader(self.graph.inputs)
+        self.names: dict[str, Any] = {
+            "Tensor": torch.Tensor,
+            "grad_enabled": torch.is_grad_enabled,
+            "set_grad_enabled": torch._C._set_grad_enabled,
+            "read_sizes": self._read_sizes,
+            "refuse": partial(_refuse, len(self.graph.inputs)),
+            "tensors": partial(_tensors, self.graph.nodes),
+        }
+
+    def source(self) -> str:
+        """The text of `run`."""
+        count, drops = len(self.graph.inputs), _last_uses(self.graph)
+        lines = ["def run(*inputs):", f"    if len(inputs) != {count}: refuse(inputs)"]
+        lines.append(f"    sizes = {'{}' if self._read_sizes is None else 'read_sizes(inputs)'}")
+        if count:
+            lines.append(f"    {' '.join(f'{self._variables[value.name]},' for value in self.graph.inputs)} = inputs")
+        lines += ["    del inputs", "    enabled = grad_enabled()", "    try:"]
+        for index, (node, dead) in enumerate(zip(self.graph.nodes, drops, strict=True)):
+            lines += [f"        {line}" for line in self._step(index, node)]
+            if dead:
+                lines.append(f"        del {', '.join(self._variables[name] for name in dead)}")
+        outputs = "".join(f"{self._text(output)}," for output in self.graph.outputs)
+        return "\n".join([*lines, f"        return ({outputs})", "    finally: set_grad_enabled(enabled)"])
+
+    def _step(self, index: int, node: Node) -> Iterator[str]:
         try:
-            for step in steps:
-                step(values)
-        finally:
-            torch._C._set_grad_enabled(enabled)
-        return tuple(make(values) for make in outputs)
+            self.names[f"f{index}"] = function_of(node, self._functions)
+        except StageError as error:
+            raise InterpretError(error.message, where=str(node.line)) from None
+        arguments = [self._text(arg) for arg in node.args]
+        arguments += [f"**{{{key!r}: {self._text(arg)}}}" for key, arg in node.kwargs.items() if not key.isidentifier()]
+        arguments += [f"{key}={self._text(arg)}" for key, arg in node.kwargs.items() if key.isidentifier()]
+        call, results = f"f{index}({', '.join(arguments)})", [self._variables[value.name] for value in node.results]
+        match results:
+            case [result] if isinstance(node.results[0].type, ScalarType):  # sizes may be written by it from then on
+                yield f"{result} = sizes[{node.results[0].name!r}] = {call}"
+            case [result]:
+                yield f"{result} = {call}"
+                yield f"if {result}.__class__ is not Tensor: {result}, = tensors({result}, {index})"
+            case []:
+                yield f"tensors({call}, {index})"
+            case _:
+                yield f"{', '.join(results)} = tensors({call}, {index})"
 
-    return run
+    def _text(self, arg: Arg) -> str:
+        """An expression for an argument; what does not vary is made once."""
+        match arg:
+            case Ref(name):
+                if name not in self._variables:
+                    raise InterpretError(f"the graph refers to {name}, which nothing defines")
+                return self._variables[name]
+            case Expr():
+                return f"{self._constant(evaluator(arg))}(sizes)"
+            case Tuple(items) if _varies(arg):
+                return f"({''.join(f'{self._text(item)},' for item in items)})"
+            case List(items):
+                return f"[{', '.join(self._text(item) for item in items)}]"
+            case Dict(items):
+                return f"{{{', '.join(f'{self._constant(key)}: {self._text(item)}' for key, item in items)}}}"
+            case Slice(start, stop, step) if _varies(arg):
+                return f"slice({self._text(start)}, {self._text(stop)}, {self._text(step)})"
+        return self._constant(from_arg(arg, _undefined))
+
+    def _constant(self, value: Any) -> str:
+        if value is None or type(value) in (int, bool):
+            return repr(value)
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
 
 
-def _step(node: Node, functions: Functions) -> Callable[[Values], None]:
-    try:
-        function = function_of(node, functions)
-    except StageError as error:
-        raise InterpretError(error.message, where=str(node.line)) from None
-    args = tuple(_maker(arg) for arg in node.args)
-    kwargs = tuple((key, _maker(arg)) for key, arg in node.kwargs.items())
-    results = tuple(value.name for value in node.results)
-    if node.results and isinstance(node.results[0].type, ScalarType):
-        return _number_step(function, args, results[0])
-
-    def run(values: Values) -> None:
-        made = function(*[make(values) for make in args], **{key: make(values) for key, make in kwargs})
-        if len(results) == 1 and isinstance(made, torch.Tensor):
-            values[results[0]] = made
-            return
-        tensors = flatten(made)
-        if len(tensors) != len(results):
-            raise InterpretError(
-                f"{node.target} gave {len(tensors)} tensors where the graph has {len(results)}", where=str(node.line)
-            )
-        values.update(zip(results, tensors, strict=True))
-
-    return run
+def _refuse(count: int, inputs: tuple[Any, ...]) -> None:
+    raise InterpretError(f"the graph has {count} inputs, {len(inputs)} were given")
 
 
-def _number_step(function: Callable[..., Any], args: tuple[Maker, ...], name: str) -> Callable[[Values], None]:
-    """A node that gives a Python number, by which sizes may be written from then on."""
+def _tensors(nodes: tuple[Node, ...], made: Any, index: int) -> list[torch.Tensor]:
+    """The tensors that a call gave, as many as its node says."""
+    found, node = flatten(made), nodes[index]
+    if len(found) != len(node.results):
+        raise InterpretError(
+            f"{node.target} gave {len(found)} tensors where the graph has {len(node.results)}", where=str(node.line)
+        )
+    return found
 
-    def run(values: Values) -> None:
-        values[name] = values[SIZES][name] = function(*[make(values) for make in args])
 
-    return run
-
-
-def _maker(arg: Arg) -> Maker:
-    """A function of the values so far that gives the argument; literals are made once."""
-    match arg:
-        case Ref(name):
-            return lambda values: values[name]
-        case Expr():
-            size = evaluator(arg)
-            return lambda values: size(values[SIZES])
-        case Tuple(items) if _varies(arg):
-            makers = [_maker(item) for item in items]
-            return lambda values: tuple([make(values) for make in makers])
-        case List(items):
-            makers = [_maker(item) for item in items]
-            return lambda values: [make(values) for make in makers]
-        case Dict(items):
-            pairs = [(key, _maker(item)) for key, item in items]
-            return lambda values: {key: make(values) for key, make in pairs}
-        case Slice(start, stop, step) if _varies(arg):
-            bounds = [_maker(bound) for bound in (start, stop, step)]
-            return lambda values: slice(*[make(values) for make in bounds])
-    literal = from_arg(arg, _undefined)
-    return lambda values: literal
+def _last_uses(graph: Graph) -> list[tuple[str, ...]]:
+    """After each node, the values that nothing uses any more."""
+    kept = {name for arg in graph.outputs for name in references(arg)}
+    drops: list[tuple[str, ...]] = []
+    for node in reversed(graph.nodes):
+        names = [name for arg in (*node.args, *node.kwargs.values()) for name in references(arg)]
+        names += [value.name for value in node.results]
+        dead = tuple(name for name in dict.fromkeys(names) if name not in kept)
+        kept.update(dead)
+        drops.append(dead)
+    return drops[::-1]
 
 
 def _varies(arg: Arg) -> bool:
