@@ -142,6 +142,7 @@ def CG021() -> None:
           binding {
             inputs { BoundInput(name="x", type=f32[n]) }
             outputs { Fresh(result=0) }
+            symbols { Symbol(name="n", source=None, hint=4, lower=2, upper=None) }
           }
           forward {
             buffers {

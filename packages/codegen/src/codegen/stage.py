@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, UnknownTarget
+from codegen.errors import MalformedLoop, SizesNotFixed, UnknownTarget
 from codegen.wrapper import write_instructions
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
 from stagewire.types import ScalarType, TensorType
+
+NO_HINTS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +43,18 @@ class Codegen:
         options = options or Options()
         if options.target == "auto":
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
-        backward = None if document.backward is None else emit(document.backward, options)
-        return Program(binding=document.binding, forward=emit(document.forward, options), backward=backward)
+        if options.target == "triton" and document.binding.symbols:
+            raise SizesNotFixed("kernels for a GPU take no symbolic sizes")
+        hints = {s.name: 1 << max(s.hint - 1, 0).bit_length() for s in document.binding.symbols if s.hint is not None}
+        backward = None if document.backward is None else emit(document.backward, options, hints)
+        return Program(binding=document.binding, forward=emit(document.forward, options, hints), backward=backward)
 
 
-def emit(graph: LoopGraph, options: Options) -> Unit:
-    """One direction."""
+def emit(graph: LoopGraph, options: Options, hints: Mapping[str, int] = NO_HINTS) -> Unit:
+    """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right."""
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":
-        return _emit_triton(graph, options)
+        return _emit_triton(graph, options, hints)
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
@@ -82,9 +89,9 @@ def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
     return tuple(types[name] for name in graph.inputs)
 
 
-def _emit_triton(graph: LoopGraph, options: Options) -> Unit:
+def _emit_triton(graph: LoopGraph, options: Options, hints: Mapping[str, int]) -> Unit:
     try:
         from codegen.triton.unit import emit_triton_unit
     except ModuleNotFoundError as error:
         raise UnknownTarget(f"this build of codegen has no Triton emitter ({error.name})") from None
-    return emit_triton_unit(graph, options)
+    return emit_triton_unit(graph, options, hints)

@@ -67,13 +67,17 @@ class EncodedUnit(NamedTuple):
     symbols: tuple[str, ...] = ()
 
 
-Launcher = Callable[[str], tuple[str, tuple[int, ...]] | None]
-"""(operation, first operands) for the launch of a kernel; its buffers follow. None: there is nothing to run."""
+Launcher = Callable[[str], tuple[str, tuple[Dim, ...]] | None]
+"""(operation, first operands) for the launch of a kernel; how many buffers it takes, these and its sizes follow.
+None: there is nothing to run."""
 
 
-def encode(unit: Unit, launch: Launcher) -> EncodedUnit:
-    """Encode a unit; `launch` says how each kernel is launched."""
-    return _Encoder(unit, plan_memory(unit), launch).run()
+def encode(unit: Unit, launch: Launcher, limits: tuple[tuple[Dim, int], ...] = ()) -> EncodedUnit:
+    """Encode a unit; `launch` says how each kernel is launched.
+
+    limits: sizes, and the most that each may be for the kernels to be right; else a run is left to the slow executor.
+    """
+    return _Encoder(unit, plan_memory(unit), launch).run(limits)
 
 
 class _Encoder:
@@ -91,7 +95,7 @@ class _Encoder:
         self.literals: list[Any] = []
         self.owned: set[str] = set(unit.inputs)  # where the caller gave them up; else dropping one does nothing
 
-    def run(self) -> EncodedUnit:
+    def run(self, limits: tuple[tuple[Dim, int], ...]) -> EncodedUnit:
         input_types = [self.type(type_ if isinstance(type_, TensorType) else None) for type_ in self.unit.input_types]
         for position, instruction in enumerate(self.unit.instructions):
             self.instruction(instruction)
@@ -103,7 +107,8 @@ class _Encoder:
         words.extend(self.code)
         end = len(words)
         words.extend(outputs)
-        sizes = self.sizes(words, [name for name, home in self.homes.of.items() if home.kind == "arena"])
+        arena = [name for name, home in self.homes.of.items() if home.kind == "arena"]
+        sizes = self.sizes(words, arena, limits)
         head = (
             len(self.unit.inputs),
             len(self.slots),
@@ -121,26 +126,29 @@ class _Encoder:
         names = tuple(self.symbols)
         return EncodedUnit(array("q", head), *tables, type_of, tuple(self.calls), tuple(self.literals), names)
 
-    def sizes(self, words: list[Dim], arena: Sequence[str]) -> tuple[int, ...]:
+    def sizes(self, words: list[Dim], arena: Sequence[str], limits: tuple[tuple[Dim, int], ...]) -> tuple[int, ...]:
         """Append what symbolic sizes take to the words, of which those that are sizes become 0; its part of the head.
 
         `arena`: the buffers there, in the order of the items. Without any symbolic size nothing is appended.
         """
         if not any(isinstance(word, Expr) for table in (words, self.types) for word in table) and not self.symbols:
-            return (0,) * 11
+            return (0,) * 13
         roots = {one.name: number for number, one in enumerate(self.homes.lifetimes)}
         root_start = len(words)
         words += [word for one in self.homes.lifetimes for word in (one.size, one.start, one.end)]
         place_start = len(words)
         for number, name in enumerate(arena):
             words += [number, roots[self.homes.of[name].root], self.homes.distance[name]]
+        limit_start = len(words)
+        words += [word for limit in limits for word in limit]
         patches = self._patches(words), self._patches(self.types)
         start = len(words)
         words += [word for place in self.symbols.values() for word in place]
         words += [word for instruction in self.program.instructions for word in instruction]
         words += [word for patch in (*patches[0], *patches[1]) for word in patch]
         counts = len(self.symbols), len(self.program.instructions), len(patches[0]), len(patches[1]), len(roots)
-        return (*counts, len(arena), start, root_start, place_start, len(words), len(self.types))
+        starts = start, root_start, place_start, limit_start
+        return (*counts, len(arena), len(limits), *starts, len(words), len(self.types))
 
     def _patches(self, table: list[Dim]) -> list[tuple[int, int]]:
         """(position, value) of each symbolic size of a table, in which it becomes 0."""
@@ -225,7 +233,7 @@ class _Encoder:
         else:
             self.own(name)
             numbers = (*type_.shape, *type_.stride, distance)
-            window = lambda tensor, *numbers: at_distance(tensor, type_, numbers)  # noqa: E731
+            window = lambda tensor, *numbers: reading_of(tensor, type_.dtype, numbers)  # noqa: E731
             self.python(window, [root], (self.slot(name), self.type(type_)), numbers)
             return
         self.emit("WINDOW", self.slot(name), self.slot(root), self.type(type_), mode, distance, distance // item)
@@ -309,14 +317,19 @@ def _is_constant(arg: Arg) -> bool:
     return not isinstance(arg, Ref | Expr)
 
 
-def at_distance(tensor: torch.Tensor, type_: TensorType, numbers: tuple[int, ...]) -> torch.Tensor:
-    """A tensor of the dtype of `type_` on the memory of `tensor`.
+def at_distance(tensor: torch.Tensor, type_: TensorType, distance: int) -> torch.Tensor:
+    """A tensor of `type_` on the memory of `tensor`, `distance` bytes after its first element."""
+    return reading_of(tensor, type_.dtype, (*type_.shape, *type_.stride, distance))  # type: ignore[arg-type]
+
+
+def reading_of(tensor: torch.Tensor, dtype: str, numbers: tuple[int, ...]) -> torch.Tensor:
+    """A tensor of `dtype` on the memory of `tensor`.
 
     numbers: its sizes, its strides, and how many bytes after the first element of `tensor` it begins.
     """
-    rank = len(type_.shape)
+    rank = len(numbers) // 2
     shape, stride, distance = numbers[:rank], numbers[rank:-1], numbers[-1]
-    item = ITEM_SIZE[type_.dtype]
+    item = ITEM_SIZE[dtype]
     start = tensor.storage_offset() * tensor.element_size() + distance
-    window = torch.empty(0, dtype=getattr(torch, type_.dtype), device=tensor.device)
+    window = torch.empty(0, dtype=getattr(torch, dtype), device=tensor.device)
     return window.set_(tensor.untyped_storage(), start // item, shape, stride)  # type: ignore[call-overload]

@@ -1,12 +1,13 @@
 // Symbolic sizes of a unit: bound from the inputs of a run, computed by a program of integers, and written into the
 // frame's own copies of the words and types. A frame whose symbols are those of its last run is ready as it stands.
 //
-//   sizes       ::= symbol* instruction* patch* patch* root* place*     the first patches are of words, the second of types
+//   sizes       ::= root* place* limit* symbol* instruction* patch* patch*     patches of words, and patches of types
 //   symbol      ::= input what dimension        value number k is symbol number k
 //   instruction ::= op left right               its value is numbered on from there; operands are numbers of values
 //   patch       ::= position value
 //   root        ::= bytes start end             memory in the arena that is needed from one instruction to another
 //   place       ::= item root distance          where an item of the arena lies: bytes from the start of a root
+//   limit       ::= size most                   the unit does not run where a size is larger
 typedef long long i64;
 
 extern "C" {
@@ -19,9 +20,9 @@ enum What { VALUE, SIZE, STRIDE };                                            //
 enum SizeOp { CONSTANT, ADD, MULTIPLY, FLOOR_DIVIDE, REMAINDER, LEAST, GREATEST };  // as in runtime/size_program.py
 
 struct Sizes {
-  i64 symbols, instructions, word_patches, type_patches, roots, places;  // how many there are of each
-  i64 start, root_start, place_start;                                    // where they stand among the words
-  i64 words, types;                                                      // the lengths of both tables
+  i64 symbols, instructions, word_patches, type_patches, roots, places, limits;  // how many there are of each
+  i64 start, root_start, place_start, limit_start;                               // where they stand among the words
+  i64 words, types;                                                              // the lengths of both tables
 };
 
 static inline i64 floor_divide(i64 a, i64 b) {
@@ -53,6 +54,13 @@ static void write_sizes(const Sizes *s, const i64 *values, i64 *words, i64 *type
   const i64 *w = words + s->start + 3 * (s->symbols + s->instructions);
   for (i64 k = 0; k < s->word_patches; k++, w += 2) words[w[0]] = values[w[1]];
   for (i64 k = 0; k < s->type_patches; k++, w += 2) types[w[0]] = values[w[1]];
+}
+
+static bool within_limits(const Sizes *s, const i64 *words) {
+  const i64 *w = words + s->limit_start;
+  for (i64 k = 0; k < s->limits; k++, w += 2)
+    if (w[0] > w[1]) return false;
+  return true;
 }
 
 static const i64 ALIGNMENT = 64, STAGGER = 320;  // as in runtime/arena.py

@@ -1,8 +1,8 @@
 """Loading Triton units: kernels become machine code for the device, and the native executor launches them.
 
-Kernels on memory of the CPU are functions of a shared library. Units of several GPUs or with symbolic sizes are run
-step by step, each kernel launched by Triton; so are all units in Triton's interpreter (TRITON_INTERPRET=1 in the
-environment when they are loaded), which works on CPU tensors.
+Kernels on memory of the CPU are functions of a shared library. Units of several GPUs are run step by step, each kernel
+launched by Triton; so are runs of a unit with symbolic sizes in which an index takes more than 32 bits, and all units
+in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loaded), which works on CPU tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +26,14 @@ from codegen.runtime.cuda_driver import driver_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import KERNEL, Library
 from codegen.runtime.loader import machine_for
-from codegen.runtime.memory_kinds import plan_memory
-from codegen.runtime.native import make_native, static_device
+from codegen.runtime.memory_kinds import plan_memory, stated
+from codegen.runtime.native import make_native, single_device
 from codegen.runtime.python_wrapper import allocate, call, launch, stated_offsets, taken, view
+from codegen.runtime.symbols import sizes, symbol_reader
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted, cubins_of
+from codegen.triton.emit import LARGEST_32, elements
+from stagewire.expr import Dim, polynomial_of
 from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView, Release, Unit
 
 
@@ -44,7 +47,7 @@ def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: s
 
 def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Any:
     slow = TritonWrapper(unit, library, directory)
-    device = static_device(unit)
+    device = single_device(unit)
     if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return slow
     driver = driver_of(torch.device(device).index or 0)
@@ -54,45 +57,64 @@ def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -
     major, minor = torch.cuda.get_device_capability(driver.index)
     kernels = wanted(unit)
     cubins = cubins_of(unit.source, kernels, 10 * major + minor, directory, lambda: slow.module)
-    functions = {
-        kernel.info.name: (kernel.info, driver.load(cubins[kernel.info.name], len(kernel.dtypes))) for kernel in kernels
-    }
+    functions = {}
+    for one in kernels:
+        loaded = driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
+        functions[one.info.name] = one.info, loaded, len(one.sizes)
 
-    def launch(name: str) -> tuple[str, tuple[int, ...]] | None:
+    def launch(name: str) -> tuple[str, tuple[Dim, ...]] | None:
         if name not in functions:
             assert library is not None
             return library.launch(name)
-        info, function = functions[name]
+        info, function, count = functions[name]
         grid = (*info.grid, 1, 1)[:3]
         if 0 in grid:
             return None  # no point to run at
-        return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare)  # type: ignore[return-value]
+        return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
 
-    return make_native(unit, slow, machine, encode(unit, launch), (cubins, library))
+    return make_native(unit, slow, machine, encode(unit, launch, tuple(narrow(unit))), (cubins, library))
+
+
+def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:
+    """What must not be larger than a number for the kernels of a unit to be right, which compute with 32 bits."""
+    taken = (size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes)
+    for size in dict.fromkeys((*taken, *(elements(type_) for type_ in stated(unit)))):
+        if not isinstance(size, int):
+            yield size, LARGEST_32
 
 
 def wanted(unit: Unit) -> tuple[Wanted, ...]:
-    """The kernels of a unit without symbolic sizes; memory is aligned that is at a good distance from a root's start.
+    """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
 
     Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
     return a tensor that begins anywhere.
     """
     homes = plan_memory(unit)
     launches: dict[str, list[tuple[str, ...]]] = {}
+    sizes: dict[str, tuple[bool, ...]] = {}
     for one in unit.instructions:
         if isinstance(one, Launch):
             launches.setdefault(one.kernel, []).append(one.buffers)
+            sizes[one.kernel] = tuple(is_multiple(size, ALIGNMENT) for size in one.sizes)
 
     def is_aligned(buffer: str) -> bool:
-        return homes.of[buffer].kind != "library" and homes.distance[buffer] % ALIGNMENT == 0
+        return homes.of[buffer].kind != "library" and is_multiple(homes.distance[buffer], ALIGNMENT)
 
     found = []
     for info in unit.kernels:
         places = range(len(info.parameters))
         aligned = frozenset(k for k in places if all(is_aligned(buffers[k]) for buffers in launches[info.name]))
         types = [homes.types[buffer] for buffer in launches[info.name][0]]
-        found.append(Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned))
+        found.append(
+            Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned, sizes[info.name])
+        )
     return tuple(found)
+
+
+def is_multiple(size: Dim, factor: int) -> bool:
+    """Whether a size is a multiple of a number, whatever its symbols are."""
+    terms = polynomial_of(size)
+    return terms is not None and all(coefficient % factor == 0 for coefficient in terms.values())
 
 
 def import_source(source: str, directory: Path) -> ModuleType:
@@ -125,6 +147,7 @@ class TritonWrapper:
         self.unit = unit
         self.host = {k.name: KERNEL(library.address(k.name)) for k in unit.host_kernels} if library else {}
         self.stated = stated_offsets(unit)
+        self.symbols_of = symbol_reader(unit)
         self.directory = directory
 
     @cached_property
@@ -141,7 +164,7 @@ class TritonWrapper:
         inputs = taken(inputs)
         if not inputs and self.unit.inputs:
             return ()
-        symbols: Symbols = {}
+        symbols = self.symbols_of(inputs)
         environment: Environment = dict(zip(self.unit.inputs, inputs, strict=True))
         for instruction in self.unit.instructions:
             match instruction:
@@ -149,18 +172,27 @@ class TritonWrapper:
                     environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
                     environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
-                case Launch(kernel, buffers) if kernel in self.host:
-                    launch(self.host[kernel], [environment[name] for name in buffers], ())
-                case Launch(kernel, buffers):
-                    self.launch(kernel, [environment[name] for name in buffers])
+                case Launch(kernel, buffers, dims) if kernel in self.host:
+                    launch(self.host[kernel], [environment[name] for name in buffers], sizes(dims, symbols))
+                case Launch(kernel, buffers, dims):
+                    self.launch(kernel, [environment[name] for name in buffers], sizes(dims, symbols), symbols)
                 case CallExtern():
                     call(instruction, environment, symbols)
                 case Release(buffer):
                     environment.pop(buffer, None)
         return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)
 
-    def launch(self, kernel: str, buffers: list[torch.Tensor]) -> None:
+    def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
         function, info = self.kernels[kernel]
-        if info.grid == (0,):
+        grid = sizes(info.grid, symbols)
+        if 0 in grid:
             return  # no point to run at
-        function[info.grid](*buffers, **dict(info.constants), num_warps=info.num_warps, num_stages=info.num_stages)
+        constants = dict(info.constants)
+        if dims:
+            constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
+        function[grid](*buffers, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages)
+
+
+def reach(tensor: torch.Tensor) -> int:
+    """How many elements lie from the first of a tensor to its last."""
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))

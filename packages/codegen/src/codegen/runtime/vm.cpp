@@ -218,6 +218,7 @@ static bool resize(const Unit *unit, Frame *frame) {
   frame->sized = false;
   if (!compute_sizes(s, unit->words, frame->values)) return false;
   write_sizes(s, frame->values, frame->words, frame->types);
+  if (!within_limits(s, frame->words)) return false;
   for (i64 k = 0; k < unit->slots; k++) {
     forget(unit, frame, k);
     frame->seen[k] = nullptr;
@@ -465,13 +466,15 @@ static bool launch(Run *run, const i64 *w) {  // address, count, slot*, size*
   return run->status == 0;
 }
 
-static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, spare, count, slot*
+static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, spare, sizes, count, slot*, size*
   static void *none = nullptr;                     // spare: parameters behind the buffers, which are null
   void *few[264], **p = few;
-  i64 count = w[7], all = count + w[6];
+  i64 count = w[8], sizes = count + w[7], all = sizes + w[6];
+  if (!w[1] || !w[2] || !w[3]) return true;      // no point to run at
   if (all > 264 && !(p = (void **)malloc((unsigned long)all * sizeof(void *)))) return false;
-  for (i64 k = 0; k < count; k++) p[k] = &run->frame->data[w[8 + k]];
-  for (i64 k = count; k < all; k++) p[k] = &none;
+  for (i64 k = 0; k < count; k++) p[k] = &run->frame->data[w[9 + k]];
+  for (i64 k = count; k < sizes; k++) p[k] = (void *)&w[9 + k];  // their lower halves: sizes are limited to 32 bits
+  for (i64 k = sizes; k < all; k++) p[k] = &none;
   i32 failed = run->unit->torch->launch((void *)w[0], (unsigned)w[1], (unsigned)w[2], (unsigned)w[3], (unsigned)w[4], 1, 1,
                                         (unsigned)w[5], run->stream, p, nullptr);
   if (p != few) free(p);
@@ -682,7 +685,7 @@ static void destroy_unit(Object *capsule) {
 
 static MethodDef METHOD = {"run_unit", run_unit, 0x80 /* METH_FASTCALL */, "Runs one unit on its inputs."};
 
-// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start sizes11 device index context
+// head: inputs slots outputs arena_bytes prepared item_start code_start code_end output_start sizes13 device index context
 // objects: tensor parameter calls literals recover restride; kept alive with the words by `keep`
 extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *types, const i64 *head, Object *objects,
                              Object *keep) {
@@ -700,9 +703,9 @@ extern "C" Object *make_unit(const Torch *torch, const i64 *words, const i64 *ty
   unit->code_end = head[7];
   unit->output_start = head[8];
   memcpy(&unit->sizes, head + 9, sizeof(Sizes));
-  unit->device = (i32)head[20];
-  unit->index = (i32)head[21];
-  unit->context = (void *)head[22];
+  unit->device = (i32)head[22];
+  unit->index = (i32)head[23];
+  unit->context = (void *)head[24];
   Object **fields[] = {&unit->tensor, &unit->parameter, &unit->calls, &unit->literals, &unit->recover, &unit->restride};
   for (long k = 0; k < 6; k++) *fields[k] = PyTuple_GetItem(objects, k);
   Py_IncRef(keep);

@@ -32,6 +32,7 @@ class Wanted(NamedTuple):
     info: KernelInfo
     dtypes: tuple[str, ...]
     aligned: frozenset[int]
+    sizes: tuple[bool, ...] = ()
 
 
 def cubins_of(
@@ -47,7 +48,7 @@ def cubins_of(
 
 
 def _key(source: str, kernels: tuple[Wanted, ...], capability: int) -> str:
-    described = [(one.info, one.dtypes, sorted(one.aligned)) for one in kernels]
+    described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes) for one in kernels]
     text = "\0".join((source, repr(described), str(capability), _version()))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
@@ -62,7 +63,7 @@ def _version() -> str:
 
 def _compile(kernels: tuple[Wanted, ...], capability: int, module: ModuleType) -> dict[str, Cubin]:
     def one(kernel: Wanted) -> Cubin:
-        return compile_cubin(module, kernel.info, kernel.dtypes, capability, kernel.aligned)
+        return compile_cubin(module, kernel.info, kernel.dtypes, capability, kernel.aligned, kernel.sizes)
 
     if len(kernels) < 2:
         return {kernel.info.name: one(kernel) for kernel in kernels}

@@ -1,12 +1,13 @@
 """One loop kernel as one Triton function.
 
     @triton.jit
-    def kernel(buffer*, XBLOCK, RBLOCK):        one program: XBLOCK points of the flattened outer axes
+    def kernel(buffer*, size*, XBLOCK, RBLOCK): one program: XBLOCK points of the flattened outer axes
         section without inner axes -> statements on [XBLOCK, 1]
         section with inner axes    -> statements on [XBLOCK, RBLOCK], in one tile (persistent) or a loop of tiles;
                                       or the tile of the program's second number (see `plan.py`)
 
 Values of the outer scope are [XBLOCK, 1], values of a section [XBLOCK, RBLOCK]; Triton broadcasts between the two.
+Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits where its constant WIDE says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, expression, literal
-from codegen.triton.plan import POINTWISE_TILE, Plan, points
+from codegen.triton.plan import Plan, points
+from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -34,10 +36,19 @@ from stagewire.loop import (
 )
 from stagewire.types import TensorType
 
-INDEX_32_LIMIT = 2**31 - 1
+LARGEST_32 = 2**31 - 1 - 2**16
+"""The greatest index of which all points of a tile fit into 32 bits."""
 
 X = frozenset("x")
 XR = frozenset("xr")
+
+
+def elements(type: TensorType) -> Dim:
+    """How many elements lie from the first of a tensor to its last."""
+    reach: Dim = 1
+    for size, step in zip(type.shape, type.stride, strict=True):
+        reach = reach + (size - 1) * (abs(step) if isinstance(step, int) else step)
+    return reach
 
 
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
@@ -53,9 +64,10 @@ def value_dtypes(kernel: Kernel) -> dict[str, str]:
     return dtypes
 
 
-def emit_kernel(plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType]) -> str:
-    """The text of the kernel; `parameters` are its buffers in order."""
-    return _Emitter(plan.kernel, plan, parameters, types).emit()
+def emit_kernel(plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType]) -> tuple[str, tuple[Expr, ...]]:
+    """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order."""
+    emitter = _Emitter(plan.kernel, plan, parameters, types)
+    return emitter.emit(), tuple(emitter.sizes)
 
 
 @dataclass
@@ -67,21 +79,15 @@ class _Emitter:
     lines: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     spread: dict[str, frozenset[str]] = field(default_factory=dict)  # which of "x" and "r" a value varies along
+    sizes: dict[Expr, str] = field(default_factory=dict)
     indent: str = "    "
 
     def emit(self) -> str:
-        arguments = ", ".join(f"p{i}" for i in range(len(self.parameters)))
-        self.lines = [
-            "@triton.jit",
-            f"def {self.kernel.name}({arguments}, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):",
-        ]
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
         self.dtypes = value_dtypes(self.kernel)
         self.wide = self.needs_64_bits()
-        outer = points(self.kernel.axes)
-        offset = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
-        self.put(f"x = {offset} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
-        self.put(f"xmask = x < {outer}")
+        self.put(f"x = {self.widened('tl.program_id(0)')} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
         for number, section in enumerate(self.kernel.sections):
@@ -89,32 +95,42 @@ class _Emitter:
                 self.put("tl.debug_barrier()")
             self.section(number, section)
             stored.update(s.buffer for s in section.statements if isinstance(s, Store))
-        return "\n".join(self.lines) + "\n"
+        arguments = [*(f"p{i}" for i in range(len(self.parameters))), *self.sizes.values()]
+        constants = [*(["WIDE"] if self.sizes else []), "XBLOCK", "RBLOCK"]
+        signature = ", ".join(arguments + [f"{name}: tl.constexpr" for name in constants])
+        return "\n".join(["@triton.jit", f"def {self.kernel.name}({signature}):", *self.lines]) + "\n"
+
+    def dim(self, dim: Dim) -> str:
+        """A number, or the argument that is a size."""
+        return str(dim) if isinstance(dim, int) else self.sizes.setdefault(dim, f"n{len(self.sizes)}")
+
+    def widened(self, text: str) -> str:
+        """A value of 32 bits in as many as the indices of the kernel take."""
+        if self.wide is None:
+            return f"({text}.to(tl.int64) if WIDE else {text})"
+        return f"{text}.to(tl.int64)" if self.wide else text
 
     def put(self, line: str) -> None:
         self.lines.append(self.indent + line)
 
-    def needs_64_bits(self) -> bool:
-        """True when some buffer or loop is too large for 32-bit indices."""
-        spans = [points(self.kernel.axes)]
-        for name in self.parameters:
-            kind = self.types[name]
-            extent = sum((size - 1) * abs(step) for size, step in zip(kind.shape, kind.stride, strict=True))  # type: ignore[operator]
-            spans.append(extent + 1)  # type: ignore[arg-type]
-        spans += [points(section.axes) * 1 for section in self.kernel.sections]
-        return max(spans) > INDEX_32_LIMIT - POINTWISE_TILE
+    def needs_64_bits(self) -> bool | None:
+        """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
+        spans = [points(self.kernel.axes), *(elements(self.types[name]) for name in self.parameters)]
+        spans += [points(section.axes) for section in self.kernel.sections]
+        known = [span for span in spans if isinstance(span, int)]
+        return None if len(known) < len(spans) else max(known) > LARGEST_32
 
     def split(self, flat: str, axes: tuple[Axis, ...]) -> None:
         """The value of each axis out of the flattened index, innermost fastest."""
-        step = 1
+        step: Dim = 1
         for position, axis in reversed(list(enumerate(axes))):
-            text = flat if step == 1 else f"{flat} // {step}"
+            text = flat if step == 1 else f"{flat} // {self.dim(step)}"
             if position > 0:
-                text = f"({text}) % {axis.size}"
+                text = f"({text}) % {self.dim(axis.size)}"
             self.names[axis.name] = name = f"{flat}{position}"
             self.spread[axis.name] = frozenset(flat)
             self.put(f"{name} = {text}")
-            step *= max(int(axis.size), 1)  # type: ignore[arg-type]
+            step = step * (axis.size if axis.size != 0 else 1)
 
     def section(self, number: int, section: Section) -> None:
         if not section.axes:
@@ -126,14 +142,14 @@ class _Emitter:
             self.statements(section, XR)
             return
         reductions = [s for s in section.statements if isinstance(s, Reduce)]
-        if count <= self.plan.inner:
+        if isinstance(count, int) and count <= self.plan.inner:
             self.inner("", section.axes)
             self.statements(section, XR)
             for reduction in reductions:
                 self.fold(reduction, self.masked(reduction, "xmask & rmask"))
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
-        self.put(f"for base in range(0, {count}, RBLOCK):")
+        self.put(f"for base in range(0, {self.dim(count)}, RBLOCK):")
         self.indent = "        "
         self.inner("base", section.axes)
         self.statements(section, XR)
@@ -145,9 +161,9 @@ class _Emitter:
 
     def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
         """The inner points of one tile, and the axes that they stand for."""
-        wide = ".to(tl.int64)" if self.wide and start else ""
-        self.put(f"r = {start}{' + ' if start else ''}tl.arange(0, RBLOCK)[None, :]{wide}")
-        self.put(f"rmask = r < {points(axes)}")
+        lanes = "tl.arange(0, RBLOCK)[None, :]"
+        self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
+        self.put(f"rmask = r < {self.dim(points(axes))}")
         self.split("r", axes)
 
     # statements
@@ -218,10 +234,10 @@ class _Emitter:
     # indices
 
     def index(self, index: Index) -> str:
-        parts = [str(index.constant)] if index.constant != 0 or not index.terms else []
+        parts = [self.dim(index.constant)] if index.constant != 0 or not index.terms else []
         for term in index.terms:
             atom = self.atom(term.atom)
-            parts.append(atom if term.coefficient == 1 else f"{term.coefficient} * {atom}")
+            parts.append(atom if term.coefficient == 1 else f"{self.dim(term.coefficient)} * {atom}")
         return " + ".join(parts)
 
     def atom(self, atom: object) -> str:
@@ -229,9 +245,9 @@ class _Emitter:
             case AxisAtom(name) | ValueAtom(name):
                 return self.names[name]
             case FloorDivAtom(numerator, divisor):
-                return f"(({self.index(numerator)}) // {divisor})"
+                return f"(({self.index(numerator)}) // {self.dim(divisor)})"
             case ModAtom(numerator, divisor):
-                return f"(({self.index(numerator)}) % {divisor})"
+                return f"(({self.index(numerator)}) % {self.dim(divisor)})"
         raise UnsupportedKernel(f"index atom {atom!r}")
 
     def index_spread(self, index: Index) -> frozenset[str]:

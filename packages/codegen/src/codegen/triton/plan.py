@@ -7,15 +7,16 @@ tiled    no inner loop, and memory runs along one axis here, along another there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec.structs import replace
 
-from codegen.errors import UnsupportedKernel
+from stagewire.expr import Dim, evaluate, symbols_of
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
+from stagewire.types import numel
 
 PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
@@ -24,6 +25,12 @@ LOOP_TILE = 2048
 POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of columns and of transposed accesses."""
+
+TYPICAL = 64
+"""What a size symbol counts as that has no hint."""
+
+Hints = Mapping[str, int]
+NO_HINTS: Hints = MappingProxyType({})
 
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
@@ -39,12 +46,12 @@ class Plan:
     inner: int
 
     @property
-    def grid(self) -> tuple[int, ...]:
+    def grid(self) -> tuple[Dim, ...]:
         """The numbers of programs."""
-        columns = -(-points(self.kernel.axes) // self.outer)
+        columns = (points(self.kernel.axes) + self.outer - 1) // self.outer
         if self.kind != "tiled":
             return (columns,)
-        return (columns, -(-points(self.kernel.sections[0].axes) // self.inner))
+        return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
 
     @property
     def warps(self) -> int:
@@ -57,20 +64,24 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def points(axes: tuple[Axis, ...]) -> int:
-    """The number of points of a loop nest; symbolic sizes are refused."""
-    for axis in axes:
-        if not isinstance(axis.size, int):
-            raise UnsupportedKernel(f"axis {axis.name} has the symbolic size {axis.size}")
-    return prod(axis.size for axis in axes)  # type: ignore[misc]
+def points(axes: tuple[Axis, ...]) -> Dim:
+    """The number of points of a loop nest."""
+    return numel(tuple(axis.size for axis in axes))
 
 
-def plan(kernel: Kernel) -> Plan:
-    """The tiles of a kernel of static sizes."""
-    outer = points(kernel.axes)
-    inner = max((points(section.axes) for section in kernel.sections if section.axes), default=0)
-    if inner == 0:
-        return _tiled(kernel) or Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
+def rough(dim: Dim, hints: Hints) -> int:
+    """A number for a size, by the hints for its symbols."""
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, {name: hints.get(name, TYPICAL) for name in symbols_of(dim)})
+
+
+def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
+    """The tiles of a kernel; they are right for all values of symbolic sizes, and good for those near `hints`."""
+    outer = rough(points(kernel.axes), hints)
+    inner = max((rough(points(section.axes), hints) for section in kernel.sections if section.axes), default=0)
+    if not any(section.axes for section in kernel.sections):
+        return _tiled(kernel, hints) or Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
     if _runs_along_columns(kernel):
         width = min(SQUARE, power_of_two(outer))
         while width > 16 and -(-outer // width) < MANY:
@@ -106,7 +117,7 @@ def _runs_along_columns(kernel: Kernel) -> bool:
     return columns > rows
 
 
-def _tiled(kernel: Kernel) -> Plan | None:
+def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
     """A pointwise kernel with its fastest axis as an inner one, if some access runs along another axis."""
     if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
         return None
@@ -120,11 +131,12 @@ def _tiled(kernel: Kernel) -> Plan | None:
             for index in _accesses(section)
         )
     ]
-    if not turned or min(int(fast.size), int(turned[-1].size)) < 16:  # type: ignore[arg-type]
+    if not turned or min(rough(fast.size, hints), rough(turned[-1].size, hints)) < 16:
         return None
-    if int(fast.size) > SQUARE * 65535:  # type: ignore[arg-type]
+    if rough(fast.size, hints) > SQUARE * 65535:
         return None  # more than the second number of a program may be
     axes = (*(axis for axis in others if axis is not turned[-1]), turned[-1])
     sections = tuple(Section((fast,), section.statements) for section in kernel.sections)
     made = replace(kernel, axes=axes, sections=sections)
-    return Plan(made, "tiled", min(SQUARE, power_of_two(points(axes))), min(SQUARE, power_of_two(points((fast,)))))
+    sides = (min(SQUARE, power_of_two(rough(points(part), hints))) for part in (axes, (fast,)))
+    return Plan(made, "tiled", *sides)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, SizesNotFixed, UnsupportedKernel
+from codegen.errors import MalformedLoop, UnsupportedKernel
 from codegen.triton.emit import emit_kernel
-from codegen.triton.plan import Plan, plan
+from codegen.triton.plan import NO_HINTS, Hints, Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.wrapper import write_instructions
-from stagewire.expr import Expr
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.types import ScalarType
 
 
-def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
+def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
     """One function for each distinct kernel (kernels that differ only in their buffers share it).
 
     Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
     """
-    if graph.symbols or any(isinstance(n, Expr) for b in graph.buffers for n in (*b.type.shape, *b.type.stride)):
-        raise SizesNotFixed("kernels for a GPU take no symbolic sizes")
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
     functions: dict[str, KernelInfo] = {}
@@ -38,14 +36,15 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         if devices == ["cpu"] and is_mixed:
             on_host.append(step)
             continue
-        tiles = plan(step)
-        body = emit_kernel(tiles, parameters, types)
-        key = body.replace(f"def {step.name}(", "def (", 1) + repr([types[name].dtype for name in parameters])
+        tiles = plan(step, hints)
+        body, sizes = emit_kernel(tiles, parameters, types)
+        described = [types[name].dtype for name in parameters], sizes, tiles.grid if sizes else ()
+        key = body.replace(f"def {step.name}(", "def (", 1) + repr(described)
         if key not in functions:
-            functions[key] = kernel_info(tiles, parameters)
+            functions[key] = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
             texts.append(body)
-        launches[step.name] = Launch(functions[key].name, parameters)
-    missing = [name for name in graph.inputs if name not in types]
+        launches[step.name] = Launch(functions[key].name, parameters, sizes)
+    missing = [name for name in graph.inputs if name not in types and name not in graph.symbols]
     if missing:
         raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
     host_source, host_kernels, host_launches = emit_unit(
@@ -56,7 +55,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any) -> Unit:
         source="\n\n".join([PRELUDE, *texts]),
         kernels=tuple(functions.values()),
         inputs=graph.inputs,
-        input_types=tuple(types[name] for name in graph.inputs),
+        input_types=tuple(types.get(name, ScalarType("int")) for name in graph.inputs),
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches | host_launches),
         host_source=host_source,
@@ -71,7 +70,7 @@ def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
 
 
-def kernel_info(tiles: Plan, parameters: tuple[str, ...]) -> KernelInfo:
+def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
     """Grid, block sizes and warps of a kernel."""
-    blocks = (("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
+    blocks = (*((("WIDE", 0),) if is_symbolic else ()), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
     return KernelInfo(tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=tiles.warps)
