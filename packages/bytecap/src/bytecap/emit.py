@@ -15,6 +15,7 @@ from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
 from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.resume.flow import argument_count
+from bytecap.values.arrays import ArrayValue
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # Values with identity: built once, then loaded from a local.
 _SHARED = (
+    ArrayValue,
     HookHandle,
     TupleValue,
     ListValue,
@@ -62,7 +64,7 @@ _SHARED = (
     OpenConstant,
 )
 # Values whose `real` is not the object itself.
-_REBUILT = (CellValue, TensorValue, IdentityToken)
+_REBUILT = (ArrayValue, CellValue, TensorValue, IdentityToken)
 _LIMIT = 150
 
 

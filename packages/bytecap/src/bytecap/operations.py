@@ -15,6 +15,7 @@ from bytecap.builtin_parts import EMPTY_CELL
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold, run
 from bytecap.signals import End, NotConcrete
+from bytecap.values.arrays import ArrayValue, OutsideArray
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
@@ -344,6 +345,8 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
         # NumPy's numbers answer with a truth value of their own.
         tracer.guard_distinct(left, right, tracer.line())
         return fold(tracer, function, (left.concrete(), right.concrete()))
+    if isinstance(left, _ARRAYS) or isinstance(right, _ARRAYS):
+        return _concrete_binary(tracer, symbol, function, left, right)
     if symbol in ("==", "!="):
         return Constant(plain_equal(tracer, left, right) == (symbol == "=="))
     if isinstance(left, Sequence) and isinstance(right, Sequence) and left.builtin is right.builtin:
@@ -359,6 +362,9 @@ def _compare_plain(tracer: Tracer, symbol: str, function: Any, left: Value, righ
     except NotConcrete:
         return _type_error(tracer, symbol, left, right)
     return fold(tracer, function, (real_left, real_right))
+
+
+_ARRAYS = (ArrayValue, OutsideArray)
 
 
 def _is_set_like(value: Value) -> bool:

@@ -126,7 +126,7 @@ def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real), tracer.line())
-    return OutsideArray(real, source)
+    return OutsideArray(real, source, lambda array: array.guard_content(tracer))
 
 
 def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:

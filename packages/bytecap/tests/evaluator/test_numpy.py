@@ -84,9 +84,37 @@ def numpy_of_a_tensor(x):
     return torch.from_numpy(np.sqrt(y)) + 1
 
 
-@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC003")
+@PROGRAMS.add(x, lambda: np.arange(4))
 def the_content_of_an_outside_array(x, array):
+    numbers = [number + 1 for number in array]
+    return x * int(array[1]) + array.sum(), (array == 2) * 1, numbers, np.exp(array / 3), -1 in array
+
+
+@PROGRAMS.add(x, lambda: np.arange(4000), refusal="BC003")
+def the_content_of_a_large_outside_array(x, array):
     return x * int(array[1]) + array.sum()
+
+
+@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC006")
+def a_view_of_an_outside_array(x, array):
+    return x * 2, array[1:]
+
+
+@PROGRAMS.add(x, lambda: np.arange(4), refusal="BC008")
+def a_write_into_an_outside_array(x, array):
+    array[1] = 7
+    return x * 2
+
+
+@PROGRAMS.add(x)
+def arrays_as_tensors_of_old(x):
+    grid = np.indices((2, 3))
+    return torch.Tensor(grid) + x, torch.LongTensor(grid), torch.FloatTensor(np.ones((2, 3), dtype=np.float32)) * x
+
+
+@PROGRAMS.add(x, lambda: np.arange(3), lambda: np.arange(3.0))
+def outside_arrays_as_tensors_of_old(x, index, weights):
+    return x[:, torch.LongTensor(index)], torch.FloatTensor(weights) * x, torch.DoubleTensor(weights) + 1
 
 
 @PROGRAMS.add(x, refusal="BC008")
@@ -100,6 +128,33 @@ def an_array_that_is_written(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program) -> None:
     program.check()
+
+
+def test_arrays_that_the_code_makes_are_new_in_each_call():
+    def program(x):
+        made = np.zeros(3)
+        return x + 1, made, made
+
+    captured = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    _, first, again = captured(torch.ones(2))
+    first[0] = 5
+    assert again is first
+    assert captured(torch.ones(2))[1].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_numbers_of_an_outside_array_are_guarded():
+    table = np.linspace(0, 1, 5)
+
+    def program(x, step):
+        return x * table[step] + table.max()
+
+    calls(program, [(torch.ones(2), 1), (torch.ones(2), 1)])
+    table[1] = 9
+    calls(program, [(torch.ones(2), 1), (torch.ones(2), 4)])
+    captured = optimize(program, lambda capture, inputs: executor(capture))
+    for number in (3.0, 4.0, 3.0):
+        table[2] = number
+        assert not differences(program(torch.ones(2), 2), captured(torch.ones(2), 2))
 
 
 def calls(function: Any, arguments: list[tuple[Any, ...]]) -> list[Any]:

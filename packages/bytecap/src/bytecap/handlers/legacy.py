@@ -12,6 +12,7 @@ from torch.autograd import Variable
 from bytecap.errors import UnsupportedCall
 from bytecap.operations import truth
 from bytecap.torch_calls import call_torch
+from bytecap.values.arrays import ArrayValue, OutsideArray
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import Sequence, TupleValue
@@ -43,6 +44,8 @@ def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
 
     def make(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
         options: dict[str, Value] = {"dtype": Constant(dtype or torch.get_default_dtype())}
+        if len(args) == 1 and not kwargs and isinstance(args[0], (ArrayValue, OutsideArray)):
+            return _of_array(tracer, args[0], options)
         sizes = None if kwargs else _sizes(args)
         if sizes is not None:
             return call_torch(tracer, torch.empty, [sizes], options)
@@ -51,6 +54,13 @@ def _maker(name: str, dtype: torch.dtype | None) -> Callable[..., Value]:
         return call_torch(tracer, torch.tensor, list(args), options)
 
     return make
+
+
+def _of_array(tracer: Tracer, array: Value, options: dict[str, Value]) -> Value:
+    """Over the memory of the array if it has that dtype, as torch.as_tensor."""
+    from bytecap.handlers.numpy_calls import NUMPY_CALLS
+
+    return NUMPY_CALLS[torch.as_tensor](tracer, array, **options)
 
 
 def _new(tracer: Tracer, like: Value, *args: Value, **kwargs: Value) -> Value:

@@ -2,8 +2,8 @@
 
 number  a constant of its class; from outside guarded by class and value
 array   made by the code from known values: computed at once, made again by each run
-outside array: its memory becomes an input of the graph (torch.from_numpy, tensor, as_tensor); its content is read
-        by the plain code between two graphs
+outside array: its memory becomes an input of the graph (torch.from_numpy, tensor, as_tensor); the numbers of a small
+        one are guarded where the code uses them, those of a large one are read by the plain code between two graphs
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,8 @@ try:
 except ImportError:
     NUMPY: Any = None  # type: ignore[no-redef]
 
+# The largest array whose numbers are compared in each call.
+_MOST_GUARDED = 1024
 _PLAIN_KINDS = frozenset("biufc")
 # Methods that write into the array, or give away its memory.
 _WRITERS = frozenset(
@@ -122,13 +125,15 @@ class ArrayValue(Value):
 
 
 class OutsideArray(Value):
-    """An array from outside: its memory can be a tensor of the graph; no guard sees its content."""
+    """An array from outside: its memory can be a tensor of the graph; the content of a small one can be guarded."""
 
-    __slots__ = ("_tensor", "real")
+    __slots__ = ("_content", "_pin", "_tensor", "real")
 
-    def __init__(self, real: Any, source: Source) -> None:
+    def __init__(self, real: Any, source: Source, pin: Callable[[OutsideArray], None]) -> None:
         super().__init__(source)
         self.real = real
+        self._pin = pin
+        self._content: ArrayValue | None = None
         self._tensor: Value | None = None
 
     def python_type(self) -> type:
@@ -138,7 +143,26 @@ class OutsideArray(Value):
         return "NumPy array from outside the frame"
 
     def concrete(self) -> Any:
-        raise UnsupportedValue("the content of a NumPy array from outside the frame")
+        return self.content().real
+
+    def content(self) -> ArrayValue:
+        """Its numbers, which are guarded from then on."""
+        if self._content is None:
+            if self.real.size > _MOST_GUARDED:
+                raise UnsupportedValue("the content of a large NumPy array from outside the frame")
+            self._content = ArrayValue(self.real.copy("K"))
+            self._content.lend()  # what shares its memory shares the outside array's
+            self._pin(self)
+        return self._content
+
+    def guard_content(self, tracer: Tracer) -> None:
+        """The array has the type and the numbers that it has now."""
+        tracer.arrays.append(self.content())
+        self._type(tracer)
+        names, source = tracer.names, self.source
+        assert source is not None
+        text = Reading(names.of(bytes.hex), Reading(names.of(NUMPY.ndarray.tobytes), source))
+        tracer.guard_literal(text, self.real.tobytes().hex())
 
     def tensor(self, tracer: Tracer) -> Value:
         """The tensor over its memory."""
@@ -169,7 +193,7 @@ class OutsideArray(Value):
         if name in ("shape", "ndim", "size", "dtype", "nbytes", "itemsize", "strides"):
             self._type(tracer)
             return tracer.fresh(getattr(self.real, name))
-        raise UnsupportedValue(f"{name!r} of a NumPy array from outside the frame")
+        return self.content().get_attribute(tracer, name)
 
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
@@ -177,10 +201,25 @@ class OutsideArray(Value):
         self._type(tracer)
         return run(tracer, len, (self.real,))
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedValue("the content of a NumPy array from outside the frame")
+    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.content().call_method(tracer, name, args, kwargs)
 
-    call_method = get_item = set_item = delete_item = truth = iterate = contains = _refuse
+    def get_item(self, tracer: Tracer, key: Value) -> Value:
+        return self.content().get_item(tracer, key)
+
+    def truth(self, tracer: Tracer) -> bool:
+        return self.content().truth(tracer)
+
+    def iterate(self, tracer: Tracer) -> Value:
+        return self.content().iterate(tracer)
+
+    def contains(self, tracer: Tracer, item: Value) -> bool:
+        return self.content().contains(tracer, item)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedMutation("a write into a NumPy array from outside the frame")
+
+    set_item = delete_item = _refuse
 
 
 def number_source(tracer: Tracer, source: Source) -> Source:
