@@ -305,7 +305,7 @@ class AbstractMode(TorchDispatchMode):
             return [self._abstract_tree(item) for item in value]
         if kind is tuple:
             return tuple([self._abstract_tree(item) for item in value])
-        if kind is torch.SymInt:
+        if kind is torch.SymInt or kind is torch.SymFloat:
             return unwrap(value)
         return self._abstract(value) if isinstance(value, torch.Tensor) else value
 
@@ -319,7 +319,7 @@ class AbstractMode(TorchDispatchMode):
             return [self._type(item) for item in value]
         if kind is tuple:
             return tuple([self._type(item) for item in value])
-        if kind is torch.SymInt:
+        if kind is torch.SymInt or kind is torch.SymFloat:
             return unwrap(value)
         return self._abstract(value).meta if isinstance(value, torch.Tensor) else value
 

@@ -36,6 +36,8 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
     match value:
         case torch.SymInt():
             return dim_of(value)
+        case torch.SymFloat():
+            return _float(value.node.guard_float("", 0))
         case torch.Size() | tuple():
             return graph.Tuple(tuple([to_arg(item, encode) for item in value]))
         case list():

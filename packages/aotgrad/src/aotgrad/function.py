@@ -74,7 +74,8 @@ def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool) -> list
     differentiable = {tangent.result for tangent in binding.tangents}
     closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
     saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved if not isinstance(slot, SavedSize)]
-    lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {'read_sizes(inputs)' if binding.symbols else None}"]
+    reads = None if size_reader(binding.inputs) is None else "read_sizes(inputs)"
+    lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {reads}"]
     if draws:
         lines.append("    ctx.random = random_states()")
     lines += [

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _NO_MEMORY = "its data is not allocated yet"
 # What tells a size of 1 from others, where sizes that data decides are taken to be larger.
 _DECIDED_BY_ONES = frozenset({"squeeze", "squeeze_", "is_contiguous", "is_non_overlapping_and_dense", "is_nonzero"})
+# What torch says where C++ reads sizes as numbers that are symbolic.
+_SYMBOLIC = "with symbolic sizes/strides"
 # What torch says of the sizes of nested tensors.
 _NESTED = "NestedTensorImpl"
 # Methods and functions that read the data of a tensor.
@@ -181,7 +183,8 @@ def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Excep
         return AbstractCallFailed(f"{name}: {error.message}")
     if not isinstance(error, _EAGER):
         return error
-    refuse_sizes(tracer, name, given)
+    # The call itself may have fixed the sizes that it was given: none of them is open then any more.
+    refuse_sizes(tracer, name, given, everything=_SYMBOLIC in str(error))
     if isinstance(error, TypeRuleError):
         return tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error))
     if _NO_MEMORY in str(error):
@@ -197,9 +200,10 @@ def _refuse_lazy_flag(tracer: Tracer, name: str, tensor: AbstractTensor) -> None
         raise UnsupportedCall(f"Tensor.{name}() of a tensor that the captured code makes")
 
 
-def refuse_sizes(tracer: Tracer, name: str, given: Any) -> None:
-    """Have the sizes that a failing call was given fixed, if any is open: its C++ may take numbers alone."""
-    symbols = frozenset(_open_symbols(given))
+def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = False) -> None:
+    """Have the sizes that a failing call was given fixed (or all of the capture), if any is open: its C++ may take
+    numbers alone."""
+    symbols = frozenset(tracer.sizes.sources) if everything else frozenset(_open_symbols(given))
     if symbols:
         error = FixedSizesNeeded(f"{name}() takes no symbolic sizes")
         error.sources = tuple(tracer.sizes.sources[symbol] for symbol in sorted(symbols))

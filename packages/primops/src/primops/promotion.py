@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from primops.prims.layouts import FLOATS, INTEGERS
+from stagewire.expr import Expr
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _FLOAT_ORDER = ("float32", "float64")
@@ -51,7 +52,7 @@ def result_type(operands: Iterable[Any]) -> str:
     for x in operands:
         if isinstance(x, bool):
             number = promote(number or "bool", "bool")
-        elif isinstance(x, int):
+        elif isinstance(x, int | Expr):
             number = promote(number or "bool", "int64")
         elif isinstance(x, float):
             number = promote(number or "bool", "float32")

@@ -6,6 +6,8 @@ C++ calls these methods by name (`torch/csrc/utils/python_symnode.h`). A questio
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -289,7 +291,7 @@ def _all_known(first: bool | None, second: bool | None) -> bool | None:
 
 
 class FixedNode(_Node):
-    """A float that sizes were fixed for."""
+    """A float that sizes were fixed for; what is computed with it is one too."""
 
     __slots__ = ("number",)
 
@@ -306,7 +308,44 @@ class FixedNode(_Node):
     def guard_float(self, file: str, line: int) -> float:
         return self.number
 
-    def str(self) -> str:
+    def maybe_as_float(self) -> float:
+        return self.number
+
+    def sym_float(self) -> FixedNode:
+        return self
+
+    def neg(self) -> FixedNode:
+        return FixedNode(self.env, -self.number)
+
+    def floor(self) -> SizeNode:
+        return self.wrap_int(math.floor(self.number))
+
+    def ceil(self) -> SizeNode:
+        return self.wrap_int(math.ceil(self.number))
+
+    def __str__(self) -> str:
         return str(self.number)
 
-    __str__ = str
+
+def _number_of(node: _Node) -> float:
+    return node.number if isinstance(node, FixedNode) else float(node.int_())  # type: ignore[attr-defined]
+
+
+def _computed(host: Callable[[float, float], float]) -> Callable[[FixedNode, _Node], FixedNode]:
+    return lambda self, other: FixedNode(self.env, host(self.number, _number_of(other)))
+
+
+def _compared(host: Callable[[float, float], bool]) -> Callable[[FixedNode, _Node], TruthNode]:
+    return lambda self, other: self.wrap_bool(host(self.number, _number_of(other)))
+
+
+_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "float_truediv": operator.truediv, "pow": operator.pow, "float_pow": operator.pow, "mod": operator.mod,
+    "sym_min": min, "sym_max": max,
+}  # fmt: skip
+for _name, _host in _ARITHMETIC.items():
+    setattr(FixedNode, _name, _computed(_host))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(FixedNode, _name, _compared(getattr(operator, _name)))
+FixedNode.str = FixedNode.__str__  # type: ignore[attr-defined]

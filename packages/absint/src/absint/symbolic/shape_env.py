@@ -170,7 +170,8 @@ class ShapeEnv:
         if self.is_unknown(value):
             raise DataDependentError(f"the number {value} depends on data")
         number = self.hint(value)
-        self._assume_zero(value - number)
+        if not self.known_zero(value - number):
+            self._assume_zero(value - number)
         return number
 
     def is_unknown(self, value: Polynomial) -> bool:

@@ -213,7 +213,9 @@ def size_of(node: SizeNode) -> Any:
 
 
 def unwrap(value: Any) -> Any:
-    """What C++ hands out for a size, as an int or a `Size`."""
+    """What C++ hands out for a size, as an int or a `Size`; a float that was computed of sizes is fixed."""
+    if isinstance(value, torch.SymFloat):
+        return value.node.guard_float("", 0)
     return size_of(value.node) if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode) else value
 
 

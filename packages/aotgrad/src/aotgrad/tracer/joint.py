@@ -136,7 +136,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    joint = _joint(mode, capture, sizes.assumptions, inputs, plan, tangents, gradients, checkpoints)
+    joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, tangents, gradients, checkpoints))
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -188,6 +188,8 @@ def _placeholder(mode: TraceMode, capture: Capture, sizes: SizesOf, index: int, 
     requires_grad = wire.requires_grad and training
     leaf = Traced(meta, memory, requires_grad=requires_grad)
     leaf.value, leaf.generation = value, 0
+    if mode.recorder.symbolic:
+        wire = to_wire(meta, requires_grad=wire.requires_grad)
     bound = BoundInput(given.value.name, wire, given.role)
     if not requires_grad or _is_leaf(capture, given):
         return Placeholder(bound, leaf, leaf, leaf.grad_fn, requires_grad)

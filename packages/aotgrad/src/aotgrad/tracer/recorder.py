@@ -11,6 +11,7 @@ from absint import Meta, to_wire
 from absint.symbolic import dim_of
 from absint.wire import to_arg
 from aotgrad.errors import UnwirableValue
+from aotgrad.tracer.canonical import CANONICAL
 from stagewire.graph import Node, Phase, Ref, SourceLine, Value
 from stagewire.types import NoneType, TensorType
 
@@ -55,6 +56,8 @@ class Recorder:
 
     def record(self, target: str, args: Sequence[Any], kwargs: dict[str, Any], types: Any) -> Any:
         """Append one node; returns `Ref`s in the structure of `types` (Metas, None, tuples and lists of them)."""
+        if self.symbolic and target in CANONICAL:
+            args = CANONICAL[target](self.metas, list(args))
         results: list[Value] = []
         refs = self._results(target.split(".", 2)[1], types, results)
         self.nodes.append(

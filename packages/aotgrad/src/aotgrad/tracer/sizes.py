@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from absint.symbolic import ShapeEnv, from_dim, make_size
+from msgspec.structs import replace
+
+from absint.symbolic import ShapeEnv, dim_of, from_dim, make_size
+from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
+from aotgrad.joint import Joint
 from stagewire.capture import Capture, Relation
 from stagewire.expr import Expr
+from stagewire.substitution import map_sizes
 
 __all__ = ["SizesOf", "facts_of"]
 
@@ -34,7 +39,15 @@ class SizesOf:
         known = self._known.get(size.text)
         if known is None:
             known = self._known[size.text] = make_size(self.env, from_dim(size))
-        return known
+        return known if type(known) is int else size_of(known.node)
+
+    def rewrite(self, joint: Joint) -> Joint:
+        """With sizes that are equal written alike: what was recorded before that was known is written anew."""
+        if not any(relation.operator == "==" for relation in self.env.relations):
+            return joint
+        graph, binding = map_sizes((joint.graph, joint.binding), lambda size: dim_of(self(size)))
+        facts = {"facts": joint.binding.facts, "assumptions": joint.binding.assumptions}
+        return replace(joint, graph=graph, binding=replace(binding, **facts))
 
     @property
     def assumptions(self) -> tuple[Relation, ...]:

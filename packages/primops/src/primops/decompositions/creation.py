@@ -8,6 +8,7 @@ from primops.builder import Builder, Value
 from primops.decompositions.operands import Table, convert, literal, opmath
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
+from stagewire.expr import Expr
 
 
 def _filled(value: Any) -> Any:
@@ -43,12 +44,10 @@ def arange(p: Builder, *arguments: Any, **_: Any) -> Value:
     """arange(end), arange(start, end), arange(start, end, step)."""
     start = arguments[0] if len(arguments) > 1 else 0
     step = arguments[2] if len(arguments) > 2 else 1
-    if type(start) not in (int, float) or type(step) not in (int, float):
-        raise Decline("symbolic bounds")
     dtype = p.out.dtype
     if dtype not in FLOATS:
         # eager truncates each float argument before it counts
-        start, step = int(start), int(step)
+        start, step = (x if type(x) is Expr else int(x) for x in (start, step))
     return p.iota(p.out.shape[0], start, step, dtype)
 
 

@@ -9,7 +9,7 @@ from primops.builder import Builder, Value
 from primops.errors import Decline
 from primops.passes.fold_constants import in_dtype
 from primops.prims.layouts import FLOATS, HALVES, INTEGERS
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType, numel
 
 Function = Callable[..., Any]
@@ -70,8 +70,10 @@ def broadcast_shape(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def literal(x: Any, dtype: str) -> Any:
-    """The Python number `x` as a literal for tensors of `dtype`."""
+    """The Python number `x` as a literal for tensors of `dtype`; a size expression is an int."""
     kind = type(x)
+    if kind is Expr and dtype != "bool":
+        return x
     if kind is not int and kind is not float and kind is not bool:
         raise Decline(f"{x!r} is no literal")
     if dtype in FLOATS:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from primops.passes.renaming import with_nodes
 from primops.prims import RECORDS
 from primops.prims.layouts import FLOATS, INTEGERS
+from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref
 from stagewire.types import TensorType
 
@@ -86,12 +87,15 @@ _RANGES = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1), "int1
            "int8": (-128, 127), "uint8": (0, 255)}  # fmt: skip
 
 
-def in_dtype(value: Number, dtype: str) -> Number | None:
-    """The number as a tensor of `dtype` holds it; None where that depends on the machine (overflow, nan to integer).
+def in_dtype(value: Number | Expr, dtype: str) -> Number | None:
+    """The number as a tensor of `dtype` holds it; None where that depends on the machine (overflow, nan to integer) or
+    is a size expression.
 
     >>> in_dtype(0.1, "bfloat16"), in_dtype(2.7, "int64"), in_dtype(300, "uint8")
     (0.10009765625, 2, None)
     """
+    if isinstance(value, Expr):
+        return None
     if dtype == "bool":
         return bool(value)
     if dtype in INTEGERS:

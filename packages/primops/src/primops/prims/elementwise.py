@@ -6,6 +6,7 @@ from typing import Any
 
 from primops.prims.layouts import FLOATS, INTEGERS, SUPPORTED, dense_stride, tensor
 from primops.prims.record import Constraint, Record, Rule, parameters
+from stagewire.expr import Expr
 from stagewire.types import TensorType
 
 NUMBERS = FLOATS | INTEGERS
@@ -64,7 +65,7 @@ def _literals_fit(*operands: Any) -> str | None:
     for x in operands:
         if isinstance(x, float) and dtype not in FLOATS:
             return f"the literal {x!r} is no {dtype}"
-        if type(x) is int and dtype == "bool":
+        if type(x) in (int, Expr) and dtype == "bool":
             return f"the literal {x!r} is no bool"
     return None
 

@@ -22,7 +22,7 @@ from stagewire.types import TensorType
 Kind = Literal[
     "tensor",  # a value
     "tensor?",  # a value or None
-    "operand",  # a value, or a Python number that takes the dtype of the values beside it
+    "operand",  # a value, or a Python number (or size expression) that takes the dtype of the values beside it
     "tensors",  # a list of one or more values
     "indices",  # a list of integer values or None
     "dims",  # a list of dimension numbers, each in 0..rank-1, literal
@@ -30,7 +30,7 @@ Kind = Literal[
     "size",  # one integer or size expression
     "int",  # an integer literal
     "int?",  # an integer literal or None
-    "number",  # a bool, int or float literal (NonFinite for inf and nan)
+    "number",  # a bool, int or float literal (NonFinite for inf and nan), or a size expression
     "number?",  # a number literal or None
     "bool",
     "flags",  # a list of bools
