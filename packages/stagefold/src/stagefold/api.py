@@ -32,7 +32,7 @@ def compile(
     fullgraph: refuse (with a coded error) what cannot be captured in one graph, instead of running it plain.
     dynamic: which sizes of inputs (and ints) one version serves. None: what changes from one call to the next is left
         open in the version that is then compiled; True: all at once; False: each new size compiles a new version.
-        Only backend="eager" takes open sizes so far: the others compile each new size.
+        Back ends other than "stagefold" and "eager" compile each new size.
     backend: "stagefold", "eager", a name that torch.compile knows ("inductor", "aot_eager"...: see `list_backends`), or
         a callable over (torch.fx.GraphModule, example_inputs).
     mode, options: see `stagefold.options`; at most one of the two. Other back ends get theirs as from torch.compile.

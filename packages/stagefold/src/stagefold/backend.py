@@ -50,8 +50,11 @@ class CompileReport:
 class StagefoldBackend:
     """`backend(capture, example_inputs) -> callable(*tensors) -> tuple`.
 
-    One object serves one `compile()` call; `reports` lists its compilations in order.
+    One object serves one `compile()` call; `reports` lists its compilations in order. takes_symbols: sizes of inputs
+    may be symbolic in a capture.
     """
+
+    takes_symbols = True
 
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
         self.options = options

@@ -22,7 +22,7 @@ import msgspec
 import torch
 
 from stagefold.errors import CacheWarning
-from stagewire.capture import Capture, Input, Local
+from stagewire.capture import Capture, Input, Local, Relation
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
@@ -41,9 +41,14 @@ def machine() -> str:
 
 
 def program_key(capture: Capture, pipeline: str) -> str:
-    """The key of the program for `capture`: sources and guards do not count, types, roles and calls do."""
+    """The key of the program for `capture`: sources and guards do not count, types, roles and calls do.
+
+    Conditions on symbols count, and what the symbols are worth: a stage may rely on both.
+    """
     inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
-    bare = msgspec.structs.replace(capture, guards=(), inputs=inputs)
+    relations = tuple(guard for guard in capture.guards if isinstance(guard, Relation))
+    symbols = tuple(msgspec.structs.replace(symbol, source=None) for symbol in capture.symbols)
+    bare = msgspec.structs.replace(capture, guards=relations, inputs=inputs, symbols=symbols)
     text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Offsets of slices, selections and paddings as later stages want them: counted from the front, inside of the dimension.
+"""Offsets of slices and selections as later stages want them: counted from the front, inside of the dimension.
 
 What is negative or beyond the end only the trace can tell where sizes are symbolic: it knows ranges and conditions.
 """
