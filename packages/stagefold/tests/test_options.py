@@ -8,8 +8,11 @@ import pytest
 import torch
 
 import stagefold
+from loopir import LoopIR
+from stagefold.backend import StagefoldBackend
 from stagefold.errors import BadOption, NoEffect
 from stagefold.options import default_cache_dir, parse_options
+from stagewire import Loop, Prim
 
 
 def test_defaults_and_stage_options() -> None:
@@ -53,7 +56,18 @@ def test_reduce_overhead_records_cuda_graphs() -> None:
     assert parse_options("reduce-overhead", None) == parse_options(None, {"cuda_graphs": True})
 
 
-def test_dynamic_sizes_compile_again_with_a_warning() -> None:
+def test_a_backend_that_takes_no_sizes_open_says_so() -> None:
     with pytest.warns(NoEffect, match="dynamic=True"):
-        double = stagefold.compile(lambda x: x * 2, dynamic=True)
+        double = stagefold.compile(lambda x: x * 2, dynamic=True, backend=lambda module, inputs: module.forward)
     assert [double(torch.ones(n)).numel() for n in (2, 3)] == [2, 3]
+
+
+def test_a_stage_of_the_users_takes_no_sizes_open_unless_it_says_so() -> None:
+    def same(document: Prim) -> Loop:
+        return LoopIR().run(document)
+
+    assert StagefoldBackend(parse_options(None, None), {}).takes_symbols
+    assert not StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
+    same.takes_symbols = True  # type: ignore[attr-defined]
+    assert StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
+    assert StagefoldBackend(parse_options(None, None), {"loopir": LoopIR()}).takes_symbols

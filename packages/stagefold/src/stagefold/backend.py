@@ -54,11 +54,11 @@ class StagefoldBackend:
     may be symbolic in a capture.
     """
 
-    takes_symbols = True
-
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
         self.options = options
         self.pipeline = Pipeline.build(options, stages)
+        # A recorded CUDA graph holds the sizes that it was recorded with.
+        self.takes_symbols = self.pipeline.takes_symbols and not options.cuda_graphs
         self.reports: list[CompileReport] = []
         self._cache = Cache(options.cache_directory)
 

@@ -50,6 +50,11 @@ class FunctionStage:
     function: Callable[[Any], Any]
     version: str = "user"
 
+    @property
+    def takes_symbols(self) -> bool:
+        """Whether the function says that sizes may be symbolic."""
+        return getattr(self.function, "takes_symbols", False)
+
     def run(self, document: Any, options: Any = None) -> Any:
         return self.function(document)
 
@@ -142,6 +147,11 @@ class Pipeline:
             isinstance(stage, FunctionStage) or " at 0x" in repr(options) for _, stage, options in self.stages
         )
 
+    @property
+    def takes_symbols(self) -> bool:
+        """Whether all stages take symbolic sizes: ours do, others have to say so (`takes_symbols = True`)."""
+        return all(_takes_symbols(slot, stage) for slot, stage, _ in self.stages)
+
     def run(
         self,
         document: stagewire.Document,
@@ -202,6 +212,11 @@ def _cut_among_prims(rows: list[Row], options: Options) -> list[Row]:
     if decomposition is None or not takes_one:
         return rows
     return [(slot, stage, dataclasses.replace(choices, decompose=decomposition(second_choices))), *rows[1:]]
+
+
+def _takes_symbols(slot: str, stage: Stage) -> bool:
+    own = f"{type(stage).__module__}:{type(stage).__name__}" == DEFAULT_STAGES[slot]
+    return getattr(stage, "takes_symbols", own)
 
 
 def _describe(slot: str, stage: Stage, options: Any) -> str:
