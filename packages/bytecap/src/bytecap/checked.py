@@ -58,8 +58,7 @@ class _Snapshot:
 
     def __init__(self, written: tuple[torch.Tensor, ...], inputs: tuple[Any, ...]) -> None:
         self.written = written
-        with torch.no_grad():
-            self.contents = tuple(tensor.detach().clone() for tensor in written)
+        self.contents = tuple(tensor.detach().clone() for tensor in written)
         self.versions = tuple(tensor._version for tensor in written if not tensor.is_inference())
         self.random = torch.default_generator.get_state()
         # (Sizes are numbers among the inputs.)
