@@ -259,6 +259,30 @@ def test_copies_and_pickles_are_those_of_functions() -> None:
     assert pickle.loads(pickle.dumps(doubled)) is doubled
 
 
+# ---- the end of the process -----------------------------------------------------------------
+
+
+AT_THE_END = """
+import gc, torch
+from bytecap import executor, optimize
+
+class Last:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print(optimize(lambda x: x + 1, lambda capture, inputs: executor(capture))(torch.ones(2)).tolist())
+
+gc.disable()
+Last()
+"""
+
+
+def test_nothing_is_captured_when_python_shuts_down() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2.0, 2.0]\n", "")
+
+
 # ---- interrupts -----------------------------------------------------------------------------
 
 

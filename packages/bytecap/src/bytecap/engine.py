@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 import warnings
@@ -122,6 +123,8 @@ class Engine:
 
     def on_miss(self, view: FrameView) -> Entry | None:
         """A frame for which no entry holds: an entry for it, or None to run it plain."""
+        if sys.is_finalizing():  # a finalizer, called when modules are gone: torch may crash
+            return None
         code = view.code
         mark = marks.mark_of(view.function)
         if mark == "disabled":
