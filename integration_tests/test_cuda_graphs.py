@@ -52,8 +52,8 @@ def stand_in_for(unit: cuda_graphs.Replayed, inputs: list[Any]) -> tuple[StandIn
     ), made
 
 
-class Pool:
-    """The part of the pool that is not the device's."""
+class Device:
+    """What recordings share, without what needs a GPU."""
 
     def __init__(self) -> None:
         self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
@@ -64,8 +64,8 @@ def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "FEWEST", 0)
     if torch.cuda.is_available():
         return
-    pool = Pool()
-    monkeypatch.setattr(cuda_graphs, "_pool", lambda index: pool)
+    device = Device()
+    monkeypatch.setattr(cuda_graphs, "_device", lambda index: device)
     monkeypatch.setattr(
         cuda_graphs, "replayed", lambda unit, run, replay: cuda_graphs.Replayed(unit, "cuda:0", run, replay)
     )

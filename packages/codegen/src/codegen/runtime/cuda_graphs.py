@@ -106,30 +106,24 @@ class _Recording(NamedTuple):
         return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
 
 
-class _Pool:
-    """The memory of all recordings of a device: they run one after another, on one stream.
+class _Device:
+    """What the recordings of one device share: they run one after another, on one stream.
 
     addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording.
+    Memory is not shared: what one recording uses between its launches would overwrite results of another.
     """
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.side = torch.cuda.Stream(index)
-        self.anchor = torch.cuda.CUDAGraph()  # the pool lives as long as a graph in it
-        nothing = torch.empty(1, device=torch.device("cuda", index))
-        with torch.cuda.device(index), torch.cuda.stream(self.side):
-            self.anchor.capture_begin(capture_error_mode="thread_local")
-            nothing.zero_()
-            self.anchor.capture_end()
-        self.handle = self.anchor.pool()
         self.lock = threading.Lock()
         self.stream: int | None = None
         self.addresses: Counter[int] = Counter()
 
 
 @lru_cache(maxsize=64)
-def _pool(index: int) -> _Pool:
-    return _Pool(index)
+def _device(index: int) -> _Device:
+    return _Device(index)
 
 
 class Replayed:
@@ -141,7 +135,7 @@ class Replayed:
 
     def __init__(self, unit: Unit, device: str, run: Callable[..., Any], replay: Replay) -> None:
         self._run = run
-        self._pool = _pool(torch.device(device).index or 0)
+        self._device = _device(torch.device(device).index or 0)
         self._outputs = _outputs(unit, replay)
         written = {number for number, name in enumerate(unit.inputs) if name in unit.written}
         self._in_place = tuple(sorted(replay.in_place | _repeating(unit) | written))
@@ -169,21 +163,21 @@ class Replayed:
         return self._run(given)
 
     def _is_usable(self) -> bool:
-        pool = self._pool
-        stream = torch._C._cuda_getCurrentRawStream(pool.index)
+        device = self._device
+        stream = torch._C._cuda_getCurrentRawStream(device.index)
         if not self._is_warm or self._made > LIMIT or torch.cuda.is_current_stream_capturing():
             return False
-        if pool.stream is None:
-            pool.stream = stream
-        return pool.stream == stream
+        if device.stream is None:
+            device.stream = stream
+        return device.stream == stream
 
     def _replay(self, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The outputs; None where the unit has to run plain."""
-        pool = self._pool
-        if not pool.lock.acquire(blocking=False):
+        device = self._device
+        if not device.lock.acquire(blocking=False):
             return None
         try:
-            addresses = pool.addresses
+            addresses = device.addresses
             places = [inputs[k].data_ptr() for k in self._others]
             known = [place if place in addresses else 0 for place in places]
             key = (torch.is_inference_mode_enabled(), *[inputs[k].data_ptr() for k in self._in_place], *known)
@@ -196,7 +190,7 @@ class Replayed:
             recording.graph.replay()
             return self._handed(recording, inputs)
         finally:
-            pool.lock.release()
+            device.lock.release()
 
     def _free(self, key: Key) -> _Recording | None:
         found = self._recordings.get(key)
@@ -243,7 +237,7 @@ class Replayed:
         del given
         recording = self._finished(graph, copies, made)
         found.append(recording)
-        self._pool.addresses.update(_addresses(recording))
+        self._device.addresses.update(_addresses(recording))
         while len(self._recordings) > PLACES:
             self._forget(next(iter(self._recordings)))
         return recording
@@ -251,8 +245,8 @@ class Replayed:
     def _captured(self, given: list[Any]) -> tuple[Any, list[Any]]:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._pool.index), torch.cuda.stream(self._pool.side):
-            graph.capture_begin(pool=self._pool.handle, capture_error_mode="thread_local")
+        with torch.cuda.device(self._device.index), torch.cuda.stream(self._device.side):
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 made = list(self._run(*given))
             except BaseException:
@@ -279,8 +273,8 @@ class Replayed:
     def _forget(self, *keys: Key) -> None:
         for key in keys:
             for recording in self._recordings.pop(key):
-                self._pool.addresses.subtract(_addresses(recording))
-        self._pool.addresses += Counter()  # keeps what is above zero
+                self._device.addresses.subtract(_addresses(recording))
+        self._device.addresses += Counter()  # keeps what is above zero
 
 
 Key = tuple[Any, ...]
