@@ -42,6 +42,7 @@ from bytecap.trail import Trail
 from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import FunctionValue
 from bytecap.values.sequences import Lazy
+from bytecap.values.tensor_hooks import refuse_rebound
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
 
 _FIXED = SizePolicy(enabled=False)
@@ -227,6 +228,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
     with tracer.entering(frame):
         result = frame.run()
         tracer.check_generators()
+        refuse_rebound(tracer)
         if until is not None:
             _emit_break(emitter, frame, until)
         else:

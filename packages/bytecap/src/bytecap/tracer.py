@@ -118,6 +118,8 @@ class Tracer:
         self.class_writes: dict[type, ClassWrites] = {}
         self.tensor_writes: dict[int, TensorWrites] = {}
         self.generators: list[GeneratorValue] = []
+        self.hooked: list[Any] = []
+        self.hook_cells: list[tuple[CellValue, Value]] = []
         self.tensors: dict[int, TensorValue] = {}
         self._by_object: dict[int, Value] = {}
         self._dicts: dict[int, DictValue] = {}
@@ -136,7 +138,16 @@ class Tracer:
         self.sizes.close()
         for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes, self._hashed):
             known.clear()
-        for row in (self._alive, self.frames, self.handled, self.effects, self.regions, self.generators, self.arrays):
+        for row in (
+            self._alive,
+            self.frames,
+            self.handled,
+            self.effects,
+            self.regions,
+            self.generators,
+            self.arrays,
+            self.hooked,
+        ):
             row.clear()
 
     # -- real objects to values
