@@ -6,9 +6,12 @@ Every graph that these draw is valid and has defined results; inputs are made by
 from __future__ import annotations
 
 import torch
+from hypothesis import assume
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codegen.testing.reference import span
+from stagewire.expr import Expr
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -27,7 +30,9 @@ from stagewire.loop import (
     Term,
     ValueAtom,
 )
+from stagewire.testing.symbolic import BASE, instantiated, symbolised
 from stagewire.types import TensorType, contiguous
+from stagewire.verify.loops import check_loop_graph
 
 SIZES = (1, 2, 3, 5, 8, 17, 33, 64, 100)
 FLOATS = ("float32", "float32", "float32", "bfloat16", "float64", "float16")
@@ -102,10 +107,10 @@ class _Drawing:
 
 
 @st.composite
-def pointwise_graphs(draw: st.DrawFn) -> LoopGraph:
+def pointwise_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
     """All axes parallel, one section."""
     d = _Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32", "uint8", "int8"))))
-    axes = tuple(Axis(d.name("i"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(0, 3))))
+    axes = tuple(Axis(d.name("i"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(0, 3))))
     loads = [d.load(axes) for _ in range(draw(st.integers(1, 3)))]
     body, last = d.arithmetic([load.result for load in loads])
     name, index = d.output(axes, d.dtype)
@@ -114,12 +119,12 @@ def pointwise_graphs(draw: st.DrawFn) -> LoopGraph:
 
 
 @st.composite
-def reduction_graphs(draw: st.DrawFn) -> LoopGraph:
+def reduction_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
     """Outer axes, a reduction over inner axes, then a section that uses its result at every inner point again."""
     d = _Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32"))))
     is_float = "float" in d.dtype
-    outer = tuple(Axis(d.name("i"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(0, 2))))
-    inner = tuple(Axis(d.name("r"), draw(st.sampled_from(SIZES))) for _ in range(draw(st.integers(1, 2))))
+    outer = tuple(Axis(d.name("i"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(0, 2))))
+    inner = tuple(Axis(d.name("r"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(1, 2))))
     load = d.load(draw(st.permutations((*outer, *inner))))
     reduction = draw(st.sampled_from(FLOAT_REDUCTIONS if is_float else INT_REDUCTIONS))
     dtype = "int64" if reduction.startswith("arg") else "bool" if reduction in ("any", "all") else d.dtype
@@ -217,3 +222,23 @@ def sample_inputs(graph: LoopGraph, seed: int) -> dict[str, torch.Tensor]:
             low = 0 if dtype == torch.uint8 else -9
             found[name] = torch.randint(low, 10, (length,), generator=generator).to(dtype)
     return found
+
+
+@st.composite
+def symbolic_graphs(draw: st.DrawFn) -> LoopGraph:
+    """A kernel over sizes such as n, 2*n, n + 1 and n*n, n being an input that is an integer."""
+    sizes = (1, 2, 3, 5, BASE, BASE, BASE)
+    graph = symbolised(draw(st.one_of(pointwise_graphs(sizes), reduction_graphs(sizes))))
+    graph = replace(graph, inputs=("n", *graph.inputs), symbols=("n",))
+    assume(any(isinstance(size, Expr) for buffer in graph.buffers for size in buffer.type.shape))
+    for n in SYMBOL_VALUES:  # what reads as a multiple of n by chance touches memory of others
+        assume(not list(check_loop_graph(at_value(graph, n), None, ())))
+    return graph
+
+
+SYMBOL_VALUES = (2, 5, 70)
+
+
+def at_value(graph: LoopGraph, n: int) -> LoopGraph:
+    """The graph with a number for n, which is no input of it."""
+    return replace(instantiated(graph, {"n": n}), inputs=graph.inputs[1:], symbols=())

@@ -1,0 +1,230 @@
+"""Units with symbolic sizes: compiled once, right at every size, with memory and errors as units over numbers have."""
+
+import ctypes
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from codegen import Codegen, Options, load
+from codegen.cpp.compiler import compile_sources
+from codegen.errors import MalformedLoop, WrongInput
+from codegen.runtime.arena import Lifetime, place
+from codegen.runtime.native import executor_source
+from codegen.runtime.size_program import OPS, SizeProgram
+from codegen.stage import emit
+from codegen.testing.compare import assert_same
+from codegen.testing.reference import run_graph, span
+from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
+from stagewire.errors import ExprError
+from stagewire.expr import Dim, Expr, evaluate
+from stagewire.loop import LoopGraph
+from stagewire.parser import parse_document
+from stagewire.testing.basics import exprs
+from stagewire.testing.symbolic import instantiated
+
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+STEPS = """
+  loop 1 {
+    binding {
+      inputs { BoundInput(name="x", type=f32[b, s, 8])  BoundInput(name="w", type=f32[8, 6]) }
+      outputs { Fresh(result=0)  Fresh(result=1)  Fresh(result=2) }
+      symbols { Symbol(name="b", source=None, hint=4, lower=2, upper=None)
+                Symbol(name="s", source=None, hint=4, lower=2, upper=None) }
+    }
+    forward {
+      buffers {
+        %x: f32[b, s, 8] = input
+        %w: f32[8, 6] = input
+        %twice: f32[b, s, 8] = kernel
+        %rows: f32[b*s, 8] = view of %twice
+        %product: f32[b*s, 6] = extern
+        %top: f32[b] = kernel
+        %joined: f32[b*s + 1, 6] = kernel
+        %tail: f32[b*s, 6]+6 = view of %joined
+        %sorted: f32[b*s, 6] = extern
+      }
+      inputs = ("x", "w")
+      outputs = (%top, %sorted, 2*b*s)
+      steps {
+        kernel double for i in b*s*8 {
+          section {
+            %v: f32 = load %x[i]
+            %d: f32 = add(%v, %v)
+            store %twice[i] = %d
+          }
+        }
+        %product = aten.mm.default(%rows, %w)
+        kernel largest for i in b {
+          section for j in 6*s {
+            %v: f32 = load %product[{6*s}*i + j]
+            %m: f32 = reduce max %v
+          }
+          section {
+            store %top[i] = %m
+          }
+        }
+        kernel head for i in 6 {
+          section {
+            store %joined[i] = 0.0
+          }
+        }
+        kernel rest for i in 6*b*s {
+          section {
+            %v: f32 = load %product[i]
+            store %joined[i + 6] = %v
+          }
+        }
+        %sorted = aten.narrow_copy.default(%tail, 0, 0, b*s)
+      }
+    }
+  }"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("code")
+
+
+def steps() -> LoopGraph:
+    return parse_document(STEPS).forward
+
+
+@pytest.mark.parametrize("executor", ["fast", "reference"])
+def test_a_program_serves_every_size(directory, executor):
+    unit = Codegen().run(parse_document(STEPS)).forward
+    run = load(unit, directory, executor=executor)
+    for b, s in ((2, 3), (64, 65), (2, 3), (5, 1), (1, 1)):
+        x, w = torch.randn(b, s, 8), torch.randn(8, 6)
+        top, copied, number = run(x, w)
+        product = (2 * x).reshape(b * s, 8) @ w
+        torch.testing.assert_close(top, product.reshape(b, -1).amax(1))
+        torch.testing.assert_close(copied, product)
+        assert number == 2 * b * s
+
+
+def test_a_program_with_sizes_is_one_native_call(directory):
+    run = load(Codegen().run(parse_document(STEPS)).forward, directory)
+    assert type(run).__name__ == "builtin_function_or_method"
+
+
+def test_inputs_of_other_sizes_than_each_other_are_refused(directory):
+    text = STEPS.replace("%w: f32[8, 6] = input", "%w: f32[8, 6] = input\n        %y: f32[s] = input")
+    run = load(emit(parse_document(text.replace('("x", "w")', '("x", "w", "y")')).forward, Options()), directory)
+    with pytest.raises(WrongInput, match=r"'y' is torch.float32 \(4,\)"):
+        run(torch.randn(2, 3, 8), torch.randn(8, 6), torch.randn(4))
+    with pytest.raises(WrongInput, match="has 2 dimensions"):
+        run(torch.randn(2, 3), torch.randn(8, 6), torch.randn(3))
+    assert len(run(torch.randn(2, 3, 8), torch.randn(8, 6), torch.randn(3))) == 3
+
+
+def test_a_symbol_that_no_input_binds_is_a_malformed_loop(directory):
+    text = STEPS.replace("f32[b, s, 8] = input", "f32[b, 2*s, 8] = input")
+    with pytest.raises(MalformedLoop, match="no input gives the symbol 's' a value"):
+        load(emit(parse_document(text).forward, Options()), directory)
+
+
+def test_equal_kernels_of_different_sizes_are_one_function():
+    unit = emit(steps(), Options())
+    assert len(unit.kernels) < sum(hasattr(step, "sections") for step in steps().steps) + 1
+    assert "b*s" not in unit.source
+
+
+def test_the_source_is_the_same_for_every_hint():
+    def source(hint: int) -> str:
+        return Codegen().run(parse_document(STEPS.replace("hint=4", f"hint={hint}"))).forward.source
+
+    assert source(4) == source(4096)
+
+
+@FEW
+@given(symbolic_graphs(), st.integers(0, 5), st.sampled_from((1, 1 << 40)), st.sampled_from(("fast", "reference")))
+def test_generated_kernels(directory, graph, seed, threshold, executor):
+    run = load(emit(graph, Options(parallel_threshold=threshold)), directory, executor=executor)
+    for n in (*SYMBOL_VALUES, SYMBOL_VALUES[0]):
+        at = at_value(graph, n)
+        inputs = sample_inputs(at, seed)
+        types = {buffer.name: buffer.type for buffer in at.buffers}
+        tensors = [inputs[name].as_strided(types[name].shape, types[name].stride) for name in at.inputs]
+        found, expected = run(n, *tensors), run_graph(at, inputs)
+        for output, tensor in zip(at.outputs, found, strict=True):
+            assert_same(tensor.as_strided((span(types[output.name]),), (1,)), expected[output.name])
+
+
+@given(exprs(("a", "b")), st.integers(1, 9), st.integers(1, 9))
+def test_the_program_of_a_size_gives_its_value(dim: Dim, a: int, b: int) -> None:
+    if not isinstance(dim, Expr):
+        return
+    program = SizeProgram(("a", "b"))
+    number = program.value(dim)
+    values, meaning = [a, b], {number: name for name, number in OPS.items()}
+    try:
+        for op, left, right in program.instructions:
+            values.append(_run(meaning[op], left, right, values))
+        expected = evaluate(dim, {"a": a, "b": b})
+    except (ExprError, ZeroDivisionError):
+        return
+    assert values[number] == expected
+
+
+def _run(name: str, left: int, right: int, values: list[int]) -> int:
+    if name == "CONSTANT":
+        return left
+    x, y = values[left], values[right]
+    return {
+        "ADD": lambda: x + y, "MULTIPLY": lambda: x * y, "FLOOR_DIVIDE": lambda: x // y, "REMAINDER": lambda: x % y,
+        "LEAST": lambda: min(x, y), "GREATEST": lambda: max(x, y),
+    }[name]()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place_roots(directory):
+    """The executor's own placing of memory."""
+    head = executor_source().split("// The native executor:")[0]
+    body = """
+    extern "C" i64 placed(const i64 *roots, i64 count, i64 *offsets) {
+      Sizes s = {};
+      s.roots = count;
+      return place_roots(&s, roots, offsets);
+    }
+    """
+    (path,) = compile_sources([head + body], directory)
+    return ctypes.CDLL(str(path)).placed
+
+
+lifetimes = st.lists(
+    st.tuples(st.sampled_from((0, 8, 64, 400, 4096)), st.integers(0, 9), st.integers(0, 4)), min_size=1, max_size=12
+)
+
+
+@given(lifetimes)
+def test_memory_is_placed_as_for_numbers(place_roots, drawn):
+    made = [Lifetime(f"b{k:02}", size, start, start + length) for k, (size, start, length) in enumerate(drawn)]
+    words = [word for one in made for word in (one.size, one.start, one.end)]
+    roots, offsets = (ctypes.c_longlong * len(words))(*words), (ctypes.c_longlong * len(made))()
+    place_roots.restype = ctypes.c_longlong
+    total = place_roots(roots, ctypes.c_longlong(len(made)), offsets)
+    assert ({one.name: at for one, at in zip(made, offsets, strict=True)}, total) == place(made)
+
+
+def test_memory_of_the_largest_sizes_is_kept_and_of_smaller_ones_used(directory):
+    run = load(emit(steps(), Options()), directory)
+    w = torch.randn(8, 6)
+    small, large = torch.randn(2, 3, 8), torch.randn(64, 65, 8)
+    first = run(small, w)
+    kept = [value.clone() for value in first[:2]]
+    run(large, w)
+    again = run(small, w)
+    for value, copy, other in zip(first, kept, again, strict=False):
+        assert torch.equal(value, copy)
+        assert torch.equal(other, copy)
+
+
+def test_units_of_numbers_are_the_instances_of_those_of_symbols(directory):
+    inputs = torch.randn(3, 4, 8), torch.randn(8, 6)
+    fixed = load(emit(instantiated(steps(), {"b": 3, "s": 4}), Options()), directory)(*inputs)
+    free = load(emit(steps(), Options()), directory)(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(fixed[:2], free[:2], strict=True))
+    assert fixed[2] == free[2] == 24
