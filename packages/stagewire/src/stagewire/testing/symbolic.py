@@ -27,7 +27,8 @@ def symbolised(value: T) -> T:
     >>> symbolised((3, 101, 101 * 101 + 4, 2 * 101 - 1))
     (3, Expr(text='n'), Expr(text='n**2 + 4'), Expr(text='2*n - 1'))
     """
-    return map_dims(value, lambda dim: _in_n(dim) if isinstance(dim, int) else dim)
+    made: T = map_dims(value, lambda dim: _in_n(dim) if isinstance(dim, int) else dim)
+    return made
 
 
 def _in_n(number: int) -> Dim:
@@ -51,12 +52,14 @@ def factorised(value: T, symbols: Mapping[int, str]) -> T:
                 dim, factor = dim // prime, factor * symbol(name)
         return factor * dim
 
-    return map_dims(value, change)
+    made: T = map_dims(value, change)
+    return made
 
 
 def instantiated(value: T, values: Mapping[str, int]) -> T:
     """The data with every symbolic size as a number."""
-    return map_dims(value, lambda dim: evaluate(dim, values))
+    made: T = map_dims(value, lambda dim: evaluate(dim, values))
+    return made
 
 
 def map_dims(value: Any, change: Callable[[Dim], Dim]) -> Any:

@@ -201,7 +201,7 @@ def _check_saved_sizes(binding: Binding, backward: Direction, path: Path) -> Fau
             if position and isinstance(binding.saved[position - 1], SavedSize):
                 yield Fault("B9", "a saved value stands behind a saved size", where)
             continue
-        if saved.symbol not in symbols:
+        if symbols is not None and saved.symbol not in symbols:
             yield Fault("B9", f"{saved.symbol!r} is no declared symbol", where)
         if position < len(backward.inputs) and isinstance(backward.inputs[position], TensorType):
             yield Fault("B9", f"the backward takes a tensor where {saved.symbol!r} is saved", where)
