@@ -56,7 +56,7 @@ def AG002() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x.exp().add_(1)
 
-    compiled(forward)(PARAMETER)
+    AotGrad().run(capture_by_torch_function(forward, [PARAMETER])[0])
 
 
 def AG003() -> None:

@@ -18,7 +18,6 @@ import torch
 
 import bytecap
 from aotgrad.bind import bind
-from aotgrad.interpret import bind_interpreted
 from codegen.testing.reference import run_graph, span, windowed
 from primops.effects import is_call
 from primops.interpret import Interpreter
@@ -167,7 +166,7 @@ def loop_executor(graph: LoopGraph) -> Call:
 
 
 _BOUND: dict[str, Callable[[Recorder, Any], Call]] = {
-    "grad": lambda recorder, document: bind_interpreted(document),
+    "grad": lambda recorder, document: _halves(document, Interpreter),
     "prim": lambda recorder, document: _halves(document, Interpreter),
     "loop": lambda recorder, document: _halves(document, loop_executor),
     "program": lambda recorder, document: recorder.inner.load(document),

@@ -16,6 +16,7 @@ from typing import Any
 
 import stagewire
 from aotgrad import bind, run_plain
+from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
 from codegen import Replay
 from codegen import load as load_unit
@@ -75,7 +76,12 @@ class StagefoldBackend:
 
             if trace is not None:
                 stagewire.save(capture, trace / "capture.json")
-            programs, cached, key = self._programs(capture, observe, traced=trace is not None)
+            try:
+                programs, cached, key = self._programs(capture, observe, traced=trace is not None)
+            except BackwardFailed as error:
+                # Eager runs such a program, and raises when its backward runs. So does this.
+                self.reports.append(CompileReport(capture.code.name, False, None, tuple(seconds)))
+                return _Plain(capture, f"runs plain, since its backward will raise: {error.message}")
             progress.step("cache", 0.0) if cached else None
             start = time.perf_counter()
             function = self._load_all(programs, capture)
@@ -85,8 +91,8 @@ class StagefoldBackend:
 
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
         if programs.prepare is None:
-            return self.load(programs.main, capture, _Plain(capture))
-        plain, count = _Plain(capture), len(programs.prepare.binding.inputs)
+            return self.load(programs.main, capture, _Plain(capture, _OTHER_MEMORY))
+        plain, count = _Plain(capture, _OTHER_MEMORY), len(programs.prepare.binding.inputs)
         main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]))
         sources = tuple(place for place, given in enumerate(programs.prepare.binding.inputs) if given.used)
         return FrozenCall(main, self.load(programs.prepare), sources)
@@ -194,23 +200,26 @@ class _Partial:
         return self._made.get(arrived)
 
 
+_OTHER_MEMORY = (
+    "runs plain for inputs that share memory with one that it writes into, or that start elsewhere in their storage "
+    "than those it was compiled for"
+)
+
+
 class _Plain:
-    """Runs the captured calls by eager torch, for inputs that share memory in a way the program was not made for.
+    """Runs the captured calls by eager torch; `why` is a sentence about the program.
 
     Exact, and as slow as eager; the first such call says so.
     """
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, why: str) -> None:
         self._capture = capture
+        self._why = why
         self.calls = 0
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         if not self.calls:
-            warnings.warn(
-                f"{self._capture.code.name} runs plain for inputs that share memory with one that it writes into, or "
-                "that start elsewhere in their storage than those it was compiled for",
-                RunsPlain, stacklevel=3,
-            )  # fmt: skip
+            warnings.warn(f"{self._capture.code.name} {self._why}", RunsPlain, stacklevel=3)
         self.calls += 1
         return run_plain(self._capture, *inputs)
 

@@ -63,4 +63,4 @@ class NoEffect(UserWarning):
 
 
 class RunsPlain(UserWarning):
-    """A compiled program met inputs that it was not made for, and its calls ran by eager torch."""
+    """The calls of a program ran by eager torch: it met inputs that it was not made for, or its backward will raise."""

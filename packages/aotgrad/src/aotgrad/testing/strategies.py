@@ -19,15 +19,17 @@ from aotgrad.testing.conformance import copy_of
 from aotgrad.testing.torch_function import capture_by_torch_function
 from stagewire.capture import Capture
 
-__all__ = ["captures", "programs"]
+__all__ = ["PURE", "VIEWS", "WRITES", "captures", "programs"]
 
 Step = Callable[[st.DrawFn, list[torch.Tensor]], torch.Tensor | None]
 
 _SHAPES = ((3, 4), (4,), (1, 4), (3, 1), (), (0, 4), (2, 3, 4), (4, 4))
 _UNARY = (torch.sin, torch.exp, torch.tanh, torch.relu, torch.neg, torch.abs, torch.sigmoid, torch.square, torch.clone)
 _BINARY = (torch.add, torch.mul, torch.sub, torch.maximum)
+PURE: tuple[tuple[Callable[..., torch.Tensor], ...], ...] = (_UNARY, _BINARY)
+"""Functions of one tensor, and of two."""
 _REDUCE = (torch.sum, torch.mean, torch.amax, torch.logsumexp)
-_WRITES: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
+WRITES: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
     lambda target, other: target.add_(other),
     lambda target, other: target.mul_(2),
     lambda target, other: target.copy_(other),
@@ -45,7 +47,7 @@ _WRITES: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
     lambda target, other: torch.add(target, 1, out=target),
     lambda target, other: target.view(-1)[1:].add_(1),
 )
-_VIEWS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+VIEWS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
     lambda x: x.t(),
     lambda x: x.transpose(0, -1),
     lambda x: x.reshape(-1),
@@ -84,11 +86,11 @@ def _binary(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _view(draw: st.DrawFn, pool: list[torch.Tensor]) -> torch.Tensor:
-    return draw(st.sampled_from(_VIEWS))(_one(draw, pool))
+    return draw(st.sampled_from(VIEWS))(_one(draw, pool))
 
 
 def _write(draw: st.DrawFn, pool: list[torch.Tensor]) -> None:
-    write, target, other = draw(st.sampled_from(_WRITES)), _one(draw, pool), _one(draw, pool)
+    write, target, other = draw(st.sampled_from(WRITES)), _one(draw, pool), _one(draw, pool)
     if draw(st.booleans()):
         write(target, other)
         return
