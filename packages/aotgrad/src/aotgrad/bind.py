@@ -21,7 +21,7 @@ from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
-from aotgrad.higher_order import Program, versions_of
+from aotgrad.higher_order import Program
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
@@ -159,7 +159,7 @@ def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
     text = f"{'inputs' if output.of == 'input' else 'results'}[{output.base}]"
     for position, (target, args) in enumerate(output.chain):
         name = f"view{number}_{position}"
-        names[name] = resolve(target)
+        names[name] = _in_other_mode(resolve(target)) if position in output.other_mode else resolve(target)
         if _has_sizes(args):
             names[f"{name}_args"] = functools.partial(_evaluated, args)
             text = f"{name}({text}, *{name}_args(sizes))"
@@ -167,6 +167,16 @@ def _view_expression(output: ViewOf, number: int, names: dict[str, Any]) -> str:
             names[f"{name}_args"] = tuple([from_arg(arg, lambda ref: ref) for arg in args])
             text = f"{name}({text}, *{name}_args)"
     return text
+
+
+def _in_other_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with gradients recorded where they are not, and the other way round."""
+
+    def call(*args: Any) -> Any:
+        with torch.set_grad_enabled(not torch.is_grad_enabled()):
+            return function(*args)
+
+    return call
 
 
 def _has_sizes(args: tuple[Arg, ...]) -> bool:
@@ -192,32 +202,30 @@ def _refuse_overlap(overlap: tuple[int, int]) -> None:
 def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     visible = [m for m in binding.mutations if m.under_grad]
     hidden = [m for m in binding.mutations if not m.under_grad and not m.in_place]
-    before, after = _version_lines(binding, names)
-    lines = [*(f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible), *after]
+    lines = [f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible]
+    lines += _version_lines(binding, names)
     counted = [m for m in binding.mutations if m.in_place and m.versions == 1]
     if counted:
         names["move_versions"] = _move_versions
         lines.append(f"    move_versions([{', '.join(f'inputs[{m.input}]' for m in counted)}])")
     if not hidden:
-        return [*before, *lines]
+        return lines
     copies = _copy_lines(hidden)
     if not any(binding.inputs[m.input].requires_grad for m in hidden):
-        return [*before, *copies, *lines]
+        return [*copies, *lines]
     # A write that autograd did not see in the program must not be seen here.
-    return [*before, "    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]
+    return ["    mode = is_grad_enabled()", "    set_grad(False)", *copies, "    set_grad(mode)", *lines]
 
 
-def _version_lines(binding: Binding, names: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _version_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     """Copying moves a version counter by one; lines that put it where the program's own writes would have."""
     others = [mutation for mutation in binding.mutations if mutation.versions != 1]
     if not others:
-        return [], []
-    names["versions_of"], names["set_versions"] = versions_of, _set_versions
-    names["moves"] = tuple(mutation.versions for mutation in others)
+        return []
+    names["add_versions"] = _add_versions
+    names["moves"] = tuple(mutation.versions - (not mutation.in_place) for mutation in others)
     written = "".join(f"inputs[{mutation.input}], " for mutation in others)
-    return [f"    written = ({written})", "    versions = versions_of(written)"], [
-        "    set_versions(written, versions, moves)"
-    ]
+    return [f"    add_versions(({written}), moves)"]
 
 
 def _move_versions(written: list[torch.Tensor]) -> None:
@@ -225,9 +233,11 @@ def _move_versions(written: list[torch.Tensor]) -> None:
     torch._C._increment_version([tensor for tensor in written if not tensor.is_inference()])
 
 
-def _set_versions(tensors: tuple[torch.Tensor, ...], before: list[int | None], moves: tuple[int, ...]) -> None:
-    counted = [(t, b + move) for t, b, move in zip(tensors, before, moves, strict=True) if b is not None]
-    torch._C._autograd._unsafe_set_version_counter([t for t, _ in counted], [version for _, version in counted])
+def _add_versions(tensors: tuple[torch.Tensor, ...], moves: tuple[int, ...]) -> None:
+    # One after the other: views of one memory, of which some may be empty, share a counter.
+    for tensor, move in zip(tensors, moves, strict=True):
+        if not tensor.is_inference():
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + move,))
 
 
 def _copy_lines(mutations: list[Mutation]) -> list[str]:

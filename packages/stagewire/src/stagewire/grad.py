@@ -62,7 +62,8 @@ class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
     """The output is a view of input number `base`, or of output base number `base` among the forward results.
 
     The view is rebuilt on the runtime tensor by replaying `chain`: (view op target, arguments after the tensor).
-    `same_as`: the earlier output, also a view, that is the very same object.
+    `same_as`: the earlier output, also a view, that is the very same object. `other_mode`: the positions in `chain` of
+    ops that run in the other grad mode than the call (a view made under no_grad has no history of its own).
     """
 
     of: Literal["input", "result"]
@@ -70,6 +71,7 @@ class ViewOf(msgspec.Struct, frozen=True, tag="view_of", tag_field="kind"):
     chain: tuple[tuple[str, tuple[Arg, ...]], ...]
     type: TensorType
     same_as: int | None = None
+    other_mode: tuple[int, ...] = ()
 
 
 class Literally(msgspec.Struct, frozen=True, tag="literally", tag_field="kind"):

@@ -1,7 +1,7 @@
 """Hypothesis strategies: drawn programs on inputs that share memory, which write, look and compute.
 
     drawn  ::= (program, make)              make() -> inputs, leaves
-    inputs ::= look(base)+ other?           the same object twice, slices that overlap, x and x.t(), x and x.detach() ...
+    inputs ::= look(base)+ other?           the same object twice, overlapping slices, x and x.t(), x and x.detach() ...
 
 A program is a list of steps that eager has carried out once; run again on fresh inputs it does the same.
 """

@@ -209,12 +209,27 @@ def _not_a_leaf(mode: TraceMode, bound: BoundInput, leaf: Traced, memory: Memory
     """Let the program work on a copy of `leaf` that counts as the input's own memory, so that it may be written."""
     with torch.enable_grad():
         copy = leaf.clone()
-    mode.recorder.nodes.pop()
+        mode.recorder.nodes.pop()
+        if copy.meta != leaf.meta:
+            # C++ knows the layout of a tensor by itself, and asks whether it is contiguous, say.
+            copy = _SameLayout.apply(leaf)
     copy.value, copy.generation = memory.value, 0
     copy.memory = memory
     copy.meta = leaf.meta
     memory.base = copy
     return Placeholder(bound, leaf, copy, copy.grad_fn, True)
+
+
+class _SameLayout(torch.autograd.Function):
+    """A copy with the strides of the original, gaps, overlaps and all."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Traced) -> Traced:
+        return Traced(leaf.meta, leaf.memory)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 def _is_leaf(capture: Capture, given: Input) -> bool:

@@ -228,7 +228,7 @@ class TraceMode(AbstractMode):
     def _identity(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         source = self._abstract(args[0])
         target = record.name if record.name == "aten.detach.default" else "aten.alias.default"
-        step = Step(None, target, (), {}, source.meta, source.meta)
+        step = Step(None, target, (), {}, source.meta, source.meta, torch.is_grad_enabled())
         return self._look(source, source.meta, step, self.content(source))
 
     def data(self, source: Traced) -> Traced:
@@ -265,7 +265,7 @@ class TraceMode(AbstractMode):
     ) -> Traced:
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
-        step = Step(func, self.record(func).name, args, kwargs, source.meta, after)
+        step = Step(func, self.record(func).name, args, kwargs, source.meta, after, torch.is_grad_enabled())
         return self._look(source, after, step, self._apply(step, self.content(source), source.memory.shift))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
@@ -281,7 +281,8 @@ class TraceMode(AbstractMode):
             if memory.input is not None:
                 self.fixed_inputs.add(memory.input)
         func = aten.as_strided.default
-        tensor = Traced(after, memory, (Step(func, str(func), sizes, {}, memory.meta, after),))
+        step = Step(func, str(func), sizes, {}, memory.meta, after, torch.is_grad_enabled())
+        tensor = Traced(after, memory, (step,))
         self.content(tensor)
         return tensor
 
@@ -313,7 +314,7 @@ class TraceMode(AbstractMode):
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
         memory = tensor.memory
-        if may_overlap_itself(tensor.meta):
+        if may_overlap_itself(tensor.meta) or (tensor.steps and may_overlap_itself(memory.meta)):
             raise NoInverse(f"a write into {tensor.meta}, where several elements are one memory location")
         bases = [memory.value]
         for step in tensor.steps[:-1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -119,7 +119,7 @@ def _plan_output(
         given = inputs[memory.input]
         if output is given.tensor:
             return SameAsInput(memory.input)
-        return ViewOf("input", memory.input, _chain(output, given.tensor), to_wire(output.meta))
+        return _view_of("input", memory.input, output, given.tensor)
     if groups[id(memory)] == 1:
         return _fresh(mode, plan, output, output, done)
     base = memory.base
@@ -130,7 +130,7 @@ def _plan_output(
         return fresh
     if output.requires_grad and not base.requires_grad:
         raise UnsupportedOutput(f"an output that requires grad is a view of one that does not ({output.meta})")
-    return ViewOf("result", fresh.result, _chain(output, base), to_wire(output.meta))
+    return _view_of("result", fresh.result, output, base)
 
 
 def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, done: dict[int, int]) -> Fresh:
@@ -142,6 +142,13 @@ def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, do
         value = mode.with_stride(value, tensor.meta)
         result = done[id(key)] = plan.add(value, tensor)
     return Fresh(result, plan.tensors[result] is not None)
+
+
+def _view_of(of: Literal["input", "result"], number: int, output: Traced, base: Traced) -> ViewOf:
+    chain, mode = _chain(output, base), torch.is_grad_enabled()
+    # Where nothing has a history, the mode changes nothing.
+    other = tuple(at for at, step in enumerate(output.steps) if step.grad is not mode) if base.requires_grad else ()
+    return ViewOf(of, number, chain, to_wire(output.meta), other_mode=other)
 
 
 def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:

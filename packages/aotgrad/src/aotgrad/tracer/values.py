@@ -29,7 +29,8 @@ DATA = "torch.Tensor.data.__get__"
 class Step(msgspec.Struct, frozen=True, eq=False):
     """One view op on the way from a base to a view: `func`, named `target`, called as func(tensor, *args, **kwargs).
 
-    `func` is None where at most autograd sees a difference (detach, alias).
+    `func` is None where at most autograd sees a difference (detach, alias). grad: the grad mode that it was made in,
+    which autograd remembers: a view made without has no history of its own.
     """
 
     func: OpOverload | None
@@ -38,6 +39,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     kwargs: dict[str, Any]
     before: Meta
     after: Meta
+    grad: bool = True
 
 
 class Memory(Storage):
