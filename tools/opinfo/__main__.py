@@ -38,7 +38,8 @@ class Worker:
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tools.opinfo.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},  # samples are of the CPU
             )  # fmt: skip
         process = self.process
         assert process.stdin is not None

@@ -136,7 +136,9 @@ def note_ulps(outcome: Outcome, greatest: float, pairs: Iterable[tuple[Any, Any]
         error = (a.double() - b.double())[finite].abs()
         if not error.numel():
             continue
-        step = torch.finfo(b.dtype).eps * 2.0 ** math.floor(math.log2(greatest)) if greatest > 0 else 1.0
+        # (Operands may hold whatever was in memory: the step itself must be neither zero nor infinite.)
+        exponent = min(max(math.floor(math.log2(greatest)), -900), 1000) if greatest > 0 else 0
+        step = torch.finfo(b.dtype).eps * 2.0**exponent if greatest > 0 else 1.0
         name = NAMES[b.dtype]
         outcome.ulps[name] = max(outcome.ulps.get(name, 0.0), error.max().item() / step)
 
