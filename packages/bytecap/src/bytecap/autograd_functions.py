@@ -153,10 +153,10 @@ class _Application:
         self._refuse_missing_gradients(ctx, items)
         tangents = [self._tangent(item) if isinstance(item, TensorValue) else Constant(None) for item in items]
         self.tangents = [tangent for tangent in tangents if isinstance(tangent, TensorValue)]
-        before = [_state(effect) for effect in tracer.effects]
+        before = [state_of_effect(effect) for effect in tracer.effects]
         with self._body() as body:
             found = self.cls.get_attribute(tracer, "backward").call(tracer, [ctx, *tangents], {})
-        if [_state(effect) for effect in tracer.effects] != before:
+        if [state_of_effect(effect) for effect in tracer.effects] != before:
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} changes an object outside of it")
         gradients = found.values(tracer) if isinstance(found, TupleValue) else [found]
         if len(gradients) < len(self.args) or any(not _is_none(extra) for extra in gradients[len(self.args) :]):
@@ -343,7 +343,7 @@ def _is_once_differentiable(backward: Any) -> bool:
 _ONCE = torch.autograd.function.once_differentiable(lambda ctx: None).__code__
 
 
-def _state(effect: Any) -> Any:
+def state_of_effect(effect: Any) -> Any:
     """What a changed object holds now, to see whether it changes again."""
     match effect:
         case ListValue():

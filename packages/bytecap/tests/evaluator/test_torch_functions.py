@@ -95,6 +95,38 @@ def checkpoint_by_default(x, y):
     return checkpoint(scaled_sine, x, y)
 
 
+def test_a_checkpoint_of_running_statistics_changes_them_twice():
+    outcomes = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.BatchNorm1d(4)
+        states = []
+
+        def run(x, model=model):
+            return checkpoint(model, x * 2, use_reentrant=False).sin() + 1
+
+        call = optimize(run, lambda capture, _: executor(capture)) if captured else run
+        for number in range(2):
+            x = torch.full((3, 4), 1.0 + number, requires_grad=True)
+            call(x).sum().backward()
+            states.append([value.clone() for value in (*model.buffers(), x.grad)])
+        outcomes.append(states)
+    assert not differences(*outcomes)
+
+
+COUNTS = {"calls": 0}
+
+
+def counted(x):
+    COUNTS["calls"] += 1
+    return x * 2
+
+
+@PROGRAMS.add(leaf, refusal="BC002")
+def checkpoint_of_a_counter(x):
+    return checkpoint(counted, x, use_reentrant=False)
+
+
 def saves_products(ctx, op, *args, **kwargs):
     is_product = op == torch.ops.aten.mm.default
     return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
 
+from bytecap.autograd_functions import state_of_effect
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.operations import is_none, truth
 from bytecap.torch_calls import call_torch
@@ -57,6 +58,25 @@ def _checkpoint(
     return result
 
 
+def _call_twice(tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A call that the backward repeats: it may change nothing (running statistics, counters) but what it makes."""
+    known = {id(storage): storage.version for storage in _memory(tracer)}
+    effects = [state_of_effect(effect) for effect in tracer.effects]
+    result = function.call(tracer, args, kwargs)
+    is_same = [state_of_effect(effect) for effect in tracer.effects] == effects and all(
+        storage.version == known.get(id(storage), 0) for storage in _memory(tracer, known)
+    )
+    if torch.is_grad_enabled() and not is_same:
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint of code that changes something outside of it")
+    return result
+
+
+def _memory(tracer: Tracer, known: Iterable[int] = ()) -> list[Any]:
+    """The memory of tensors from outside, and of those that stand on known memory."""
+    found = [(tensor.real, tensor.abstract.storage_record) for tensor in tracer.tensors.values()]
+    return [storage for real, storage in found if not known or real is not None or id(storage) in known]
+
+
 class _SelectiveContext:
     """Stands for a context of a selective checkpoint, which the plain code alone could enter."""
 
@@ -79,11 +99,11 @@ def _run_checkpoint(
     if is_none(use_reentrant):
         _warn(tracer, _NO_CHOICE)
     if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
-        return function.call(tracer, args, kwargs)
+        return _call_twice(tracer, function, args, kwargs)
     if kwargs:
         raise tracer.raises(ValueError, "Unexpected keyword arguments: " + ",".join(kwargs))
     if any(isinstance(arg, TensorValue) and arg.abstract.requires_grad for arg in args):
-        return function.call(tracer, args, {})
+        return _call_twice(tracer, function, args, {})
     _warn(tracer, "None of the inputs have requires_grad=True. Gradients will be None")
     return _without_gradients(tracer, function, args)
 
