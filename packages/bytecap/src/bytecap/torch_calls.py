@@ -21,6 +21,7 @@ from bytecap.errors import (
     UnsupportedValue,
 )
 from bytecap.indexing import with_known_index
+from bytecap.known_content import note_content
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
 from bytecap.unread_sizes import is_unknown, read_sizes, refuse_unread
@@ -114,6 +115,7 @@ def call_torch(
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None
         is_own = outside is not None and getattr(function, "__name__", "") in _UNTYPED
         return tracer.fresh(function(outside) if is_own else result)
+    note_content(function, host_args, host_kwargs, result, tracer)
     return record(tracer, target or _target(function), host_args, host_kwargs, result)
 
 

@@ -222,3 +222,22 @@ def returns_inputs(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+@PROGRAMS.add(lambda: torch.ones(2, 3))
+def numbers_of_tensors_that_the_program_makes(x):
+    rates = [rate.item() for rate in torch.linspace(0, 0.1, 3)]
+    count = int(torch.tensor([1, 2]).sum()) + torch.tensor(3).item() + int(torch.zeros(2, dtype=torch.long).max())
+    dims = torch.arange(len(x.shape)).tolist()
+    if torch.ones(3).prod() > 0.5:
+        count += 1
+    written = torch.zeros(3)
+    written[1] = 2
+    return x * rates[1] + count, rates, x.sum(dims), float(torch.ones(1)), written.float()
+
+
+@PROGRAMS.add(lambda: torch.ones(2, 3), refusal="BC004")
+def numbers_of_a_tensor_that_was_written(x):
+    made = torch.zeros(3)
+    made[0] = x.sum()
+    return x * made.sum().item()
