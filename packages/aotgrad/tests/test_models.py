@@ -187,8 +187,15 @@ def test_an_lstm_without_gradients_is_one_call_of_its_library() -> None:
     layers = [node.target for node in grad.forward.nodes if "rnn_layer" in node.target]
     expected = 2 if torch.backends.mkldnn.is_available() else 0
     assert len(layers) == expected
-    trained = AotGrad().run(capture_by_torch_function(model, [x])[0])
-    assert not any("rnn_layer" in node.target for node in trained.forward.nodes)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_with_gradients_is_a_call_in_each_direction(bias: bool) -> None:
+    grad = check(nn.LSTM(4, 5, 2, bias=bias, bidirectional=True), True, torch.randn(3, 2, 4))
+    count = 4 if torch.backends.mkldnn.is_available() else 0
+    for graph, part in ((grad.forward, "rnn_layer.default"), (grad.backward, "rnn_layer_backward")):
+        assert graph is not None
+        assert len([node.target for node in graph.nodes if part in node.target]) == count
 
 
 def test_batch_norm_statistics_are_mutations_hidden_from_autograd() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import torch
-from torch._ops import OpOverload
 
 from absint.symbolic import size_reader
 from absint.targets import resolve
 from absint.wire import from_arg
+from absint.workspaces import workspace_call
 from stagewire.expr import Expr, evaluator
 from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, leaves, references
 
@@ -57,7 +57,7 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Step(msgspec.Struct, frozen=True):
     """One node, ready to run."""
 
-    func: OpOverload
+    func: Callable[..., Any]
     args: tuple[Read, ...]
     kwargs: dict[str, Read]
     results: tuple[int, ...]
@@ -80,7 +80,7 @@ def _values(graph: Graph) -> Iterator[Any]:
 
 def _step(node: Node, slots: dict[str, int]) -> _Step:
     return _Step(
-        resolve(_PHYSICAL.get(node.target, node.target)),
+        workspace_call(node, resolve(_PHYSICAL.get(node.target, node.target))),
         tuple(_reader(arg, slots) for arg in node.args),
         {key: _reader(arg, slots) for key, arg in node.kwargs.items()},
         tuple(slots[value.name] for value in node.results),

@@ -21,6 +21,7 @@ from stagewire.graph import (
     LayoutArg,
     List,
     MemoryFormatArg,
+    Node,
     NonFinite,
     Ref,
     Slice,
@@ -43,6 +44,19 @@ def overload(target: str) -> Callable[..., Any]:
         return getattr(getattr(getattr(torch.ops, namespace), name), overload_name)
     except AttributeError:
         raise InterpretFault(f"torch has no operator {target!r}") from None
+
+
+def operator_of(node: Node) -> Callable[..., Any]:
+    """The operator of a node. oneDNN's LSTM gives the work space that the node states in grad mode alone."""
+    function = overload(node.target)
+    if node.target != "aten.mkldnn_rnn_layer.default" or node.results[3].type.shape == (0,):  # type: ignore[union-attr]
+        return function
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+            return function(*args, **kwargs)
+
+    return run
 
 
 def real_argument(arg: Arg, values: Mapping[str, Any], symbols: Mapping[str, int]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from primops.aten import conform, overload, real_argument, tensor_type
+from primops.aten import conform, operator_of, real_argument, tensor_type
 from primops.errors import InterpretFault, UnknownPrim
 from primops.meanings import MEANINGS, NAMES
 from primops.prims import RECORDS
@@ -79,7 +79,7 @@ def _run_node(node: Node, values: dict[str, Any], symbols: dict[str, int]) -> No
         made = MEANINGS[name](*args)
     else:
         kwargs = {key: real_argument(arg, values, symbols) for key, arg in node.kwargs.items()}
-        made = overload(node.target)(*args, **kwargs)
+        made = operator_of(node)(*args, **kwargs)
     results = made if isinstance(made, (tuple, list)) else (made,) * bool(node.results)
     if len(results) != len(node.results):
         raise InterpretFault(f"{node.target} gave {len(results)} results instead of {len(node.results)}", where=where)

@@ -1,7 +1,8 @@
 """Rules of oneDNN's whole recurrent layers, which the CPU takes for LSTMs in float32.
 
 Elsewhere a recurrent layer consists of ordinary ops. The fourth result is a work space that only the backward
-of the same layer reads; its size is the library's secret, and is told as zero.
+of the same layer reads. Its size is the library's secret: in grad mode a layer of these sizes runs once, on zeros;
+without grad mode there is none.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 
 from absint.meta import Meta, contiguous
 from absint.rules.table import RuleTable
+from absint.workspaces import with_workspace
 
 __all__ = ["TABLE", "WORK_SPACE"]
 
@@ -42,7 +44,17 @@ def _rnn_layer(
     output = contiguous((*input.shape[:2], hidden_size), input.dtype, input.device)
     state = contiguous(hx_.shape, input.dtype, input.device)
     cell = contiguous(cx_.shape, input.dtype, input.device)
-    return output, state, cell, contiguous((0,), torch.uint8, input.device)
+    space = 0
+    if torch.is_grad_enabled():
+        how = (reverse, batch_sizes, mode, hidden_size, num_layers, has_biases, bidirectional, batch_first, train)
+        space = _work_space((input, weight0, weight1, weight2, weight3, hx_, cx_), how)
+    return output, state, cell, contiguous((space,), torch.uint8, input.device)
+
+
+def _work_space(operands: tuple[Meta, ...], how: tuple[object, ...]) -> int:
+    """Bytes of the work space."""
+    zeros = [torch.zeros(meta.shape, dtype=meta.dtype) for meta in operands]
+    return with_workspace(torch.ops.aten.mkldnn_rnn_layer.default)(*zeros, *how)[WORK_SPACE].numel()
 
 
 @TABLE.rule("mkldnn_rnn_layer_backward")
@@ -56,8 +68,6 @@ def _rnn_layer_backward(
     cx_tmp: Meta,
     *_: object,
 ) -> tuple[Meta, ...]:
-    """Gradients of the input, the two weights, the two biases, the state and the cell."""
-    bias = contiguous(weight3.shape, weight3.dtype, input.device)
-    weights = [contiguous(w.shape, w.dtype, input.device) for w in (weight1, weight2)]
-    states = [contiguous(s.shape, s.dtype, input.device) for s in (hx_, cx_tmp)]
-    return (contiguous(input.shape, input.dtype, input.device), *weights, bias, bias, *states)
+    """Gradients of the input, the two weights, the two biases, the state and the cell: float32 for bfloat16 too."""
+    operands = (input, weight1, weight2, weight3, weight3, hx_, cx_tmp)
+    return tuple(contiguous(one.shape, torch.float32, input.device) for one in operands)

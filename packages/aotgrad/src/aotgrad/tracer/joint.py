@@ -67,15 +67,15 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
         stack.enter_context(torch.set_grad_enabled(capture.state.grad_enabled))
         stack.enter_context(_default_dtype(getattr(torch, capture.state.default_dtype)))
         recurrent = any(node.target.endswith(".lstm") for node in capture.graph.nodes)
-        if recurrent:  # without grad mode too one trace at a time: the other kind flips the switch that this one reads
-            stack.enter_context(_without_onednn() if training and capture.state.grad_enabled else _ONEDNN)
+        if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
+            stack.enter_context(_without_onednn() if gradient_order or capture.symbols else _ONEDNN)
         stack.enter_context(mode)
         return _trace(mode, capture, sizes, training, gradient_order)
 
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    # oneDNN's whole-layer LSTM returns its workspace in grad mode only, and no autograd function runs in grad mode.
+    # oneDNN's whole-layer LSTM has no gradient of its gradient, and its work space no size in symbols.
     # The switch belongs to the process: one trace at a time, so that each restores what it found.
     with _ONEDNN:
         enabled = torch._C._get_mkldnn_enabled()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.runtime.arguments import operator, resolve
+from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
 from codegen.runtime.size_program import SizeProgram
@@ -292,7 +292,7 @@ class _Encoder:
 def closure(call: CallExtern) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
     """The operator as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these sizes."""
     names = list(dict.fromkeys(name for arg in (*call.args, *call.kwargs.values()) for name in references(arg)))
-    constants: dict[str, Any] = {"operator": operator(call.target)}
+    constants: dict[str, Any] = {"operator": operator_of(call)}
     sizes: dict[Expr, str] = {}
 
     def text(arg: Arg) -> str:

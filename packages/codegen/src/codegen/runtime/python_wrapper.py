@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from codegen.errors import WrongResult
-from codegen.runtime.arguments import Environment, Symbols, operator, resolve
+from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve
 from codegen.runtime.library import KERNEL, Library, raise_status
 from codegen.runtime.symbols import sizes, symbol_reader
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
@@ -104,7 +104,7 @@ def call(instruction: CallExtern, environment: Environment, symbols: Symbols) ->
     """Run one operator and keep the results that are named, in the strides that the program states."""
     args = [resolve(arg, environment, symbols) for arg in instruction.args]
     kwargs = {key: resolve(arg, environment, symbols) for key, arg in instruction.kwargs.items()}
-    result = operator(instruction.target)(*args, **kwargs)
+    result = operator_of(instruction)(*args, **kwargs)
     results = result if isinstance(result, tuple | list) else (result,)
     for number, (name, value) in enumerate(zip(instruction.results, results, strict=False)):
         if name:

@@ -1,0 +1,44 @@
+"""LSTMs with gradients: oneDNN's whole layers, as in eager."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import stagefold
+
+
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16"])
+def test_lstm_training(autocast: bool) -> None:
+    """One call of oneDNN in each direction, as in eager; its work space goes from one to the other."""
+    torch.manual_seed(0)
+    eager = torch.nn.LSTM(6, 9, 2, batch_first=True, bidirectional=True)
+    ours = copy.deepcopy(eager)
+    compiled = stagefold.compile(ours)
+    for length in (5, 5, 7):
+        x = torch.randn(3, length, 6, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        for model, given in ((eager, x), (compiled, y)):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                out, (hidden, cell) = model(given)
+            (out.float().square().mean() + hidden.float().sum() - cell.float().mean()).backward()
+        torch.testing.assert_close(y.grad, x.grad, rtol=2e-2 if autocast else 1e-5, atol=1e-2 if autocast else 1e-6)
+    for mine, theirs in zip(ours.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(
+            mine.grad, theirs.grad, rtol=2e-2 if autocast else 1e-5, atol=3e-2 if autocast else 1e-5
+        )
+
+
+def test_the_gradient_of_an_lstms_gradient() -> None:
+    """oneDNN has none: it is that of the cells, written out."""
+    torch.manual_seed(0)
+    eager, x = torch.nn.LSTM(3, 4), torch.randn(5, 2, 3, requires_grad=True)
+    compiled = stagefold.compile(eager)
+    found = []
+    for model, enabled in ((eager, False), (compiled, True)):
+        with torch.backends.mkldnn.flags(enabled=enabled):
+            (gradient,) = torch.autograd.grad(model(x)[0].square().sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(gradient.square().sum(), x)[0])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,39 @@
+"""Calls that hand on a workspace to their backward in grad mode alone: oneDNN's LSTM layer.
+
+A graph says by the type of that result whether it is wanted. Its executors run where autograd is off, and so call such
+an operator below autograd with grad mode on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stagewire.graph import Node
+from stagewire.types import TensorType, numel
+
+__all__ = ["WORKSPACES", "with_workspace", "workspace_call"]
+
+WORKSPACES = {"aten.mkldnn_rnn_layer.default": 3}
+"""The number of the result, by target."""
+
+
+def workspace_call(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, the operator of a node, so that it gives the workspace that the node states."""
+    place = WORKSPACES.get(node.target)
+    if place is None or place >= len(node.results):
+        return function
+    type = node.results[place].type
+    return with_workspace(function) if isinstance(type, TensorType) and numel(type.shape) != 0 else function
+
+
+def with_workspace(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator as it runs where gradients will be wanted; autograd records nothing."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+            return function(*args, **kwargs)
+
+    return run
