@@ -169,8 +169,9 @@ class PartitionReport(msgspec.Struct, frozen=True):
 
 
 class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="document"):
-    """Functional ATen graphs ("aten.add.Tensor"); no node mutates or aliases its inputs observably except views,
-    which appear as the view ops themselves ("aten.view.default") and read as pure functions."""
+    """Functional ATen graphs ("aten.add.Tensor"), in which prims may stand ("prims.add") where the joint graph was cut
+    among them. No node mutates or aliases its inputs observably except views, which appear as the view ops themselves
+    ("aten.view.default") and read as pure functions."""
 
     binding: Binding
     forward: Graph
