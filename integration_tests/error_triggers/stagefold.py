@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
+import bytecap
 import stagefold
 from stagefold.adapters.from_fx import from_fx
+from stagefold.backend import StagefoldBackend
 from stagefold.cli import main
+from stagefold.options import parse_options
+from stagewire.capture import Capture
+from stagewire.grad import Grad
+from stagewire.prim import Prim
 
 
 def SF001() -> None:
@@ -40,3 +49,18 @@ def SF007() -> None:
 
 def SF008() -> None:
     stagefold.compile(lambda x: x * 2, backend=lambda graph, inputs: None)(torch.ones(3))
+
+
+def SF009() -> None:
+    captures = []
+
+    def keep(capture: Capture, inputs: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+        captures.append(capture)
+        return bytecap.executor(capture)
+
+    def compares_sizes(document: Grad) -> Prim:
+        raise TypeError("'<' not supported between instances of 'int' and 'Expr'")
+
+    keep.takes_symbols = compares_sizes.takes_symbols = True
+    bytecap.optimize(lambda x: x * 2, keep, dynamic=True)(torch.ones(3))
+    StagefoldBackend(parse_options(None, None), {"primops": compares_sizes})(captures[0], ())

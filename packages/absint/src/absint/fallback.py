@@ -97,19 +97,23 @@ def _replace_device(tree: Any) -> Any:
 def _span(meta: Meta) -> int:
     """Elements of memory that the type reaches."""
     if 0 in meta.shape:
-        return meta.storage_offset
+        return int(meta.storage_offset)
     reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.stride, strict=True))
-    return meta.storage_offset + reach + 1
+    return int(meta.storage_offset + reach + 1)
 
 
 def _real(tree: Any, zeros: dict[int, torch.Tensor]) -> Any:
     def visit(leaf: Any) -> Any:
+        if isinstance(leaf, torch.SymInt):
+            return int(leaf)
         if not isinstance(leaf, Meta):
             return leaf
         key = id(leaf)
         if key not in zeros:
             memory = torch.zeros(_span(leaf), dtype=leaf.dtype, device=leaf.device)
-            zeros[key] = memory.as_strided(leaf.shape, leaf.stride, leaf.storage_offset)
+            # A kernel takes numbers: sizes that are symbolic are fixed.
+            shape, stride = tuple(map(int, leaf.shape)), tuple(map(int, leaf.stride))
+            zeros[key] = memory.as_strided(shape, stride, int(leaf.storage_offset))
         return zeros[key]
 
     return _map(tree, visit)

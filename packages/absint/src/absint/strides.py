@@ -13,7 +13,7 @@ from operator import itemgetter
 import torch
 
 from absint.meta import Meta, contiguous_stride
-from absint.symbolic.size import is_unknown
+from absint.symbolic.size import is_unknown, surely_equal
 
 __all__ = [
     "channels_last_stride",
@@ -41,10 +41,10 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
         if size == 0:
             return True
-        if size != 1:
-            if verdict and step != expected:
-                verdict = False
-            expected = expected * size
+        # In this order: where the stride is as expected, nobody has to know whether the size is 1.
+        if verdict and not surely_equal(step, expected) and size != 1 and step != expected:
+            verdict = False
+        expected = expected * size
     return verdict
 
 
@@ -55,10 +55,9 @@ def is_channels_last(shape: Shape, stride: Shape) -> bool:
         return False
     expected = 1
     for dim in order:
-        if shape[dim] != 1:
-            if stride[dim] != expected:
-                return False
-            expected = expected * shape[dim]
+        if not surely_equal(stride[dim], expected) and shape[dim] != 1 and stride[dim] != expected:
+            return False
+        expected = expected * shape[dim]
     return True
 
 
@@ -237,6 +236,11 @@ def _broadcast_stride(shape: Shape, op_shape: Shape, op_stride: Shape) -> list[i
     return aligned
 
 
+def _continues(size: int, step: int, expected: int) -> bool:
+    """Whether a dimension is merged with the next one."""
+    return surely_equal(step, expected) or size == 1 or step == expected
+
+
 def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape | None:
     """Strides of `x.view(new_shape)`, or None where no strides can express it."""
     if not old_shape:
@@ -253,7 +257,7 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
     view_numel = 1
     for dim in range(len(old_shape) - 1, -1, -1):
         tensor_numel = tensor_numel * old_shape[dim]
-        if dim != 0 and (old_shape[dim - 1] == 1 or old_stride[dim - 1] == tensor_numel * base_stride):
+        if dim != 0 and _continues(old_shape[dim - 1], old_stride[dim - 1], tensor_numel * base_stride):
             continue
         while view_dim >= 0 and (view_numel < tensor_numel or new_shape[view_dim] == 1):
             strides[view_dim] = view_numel * base_stride

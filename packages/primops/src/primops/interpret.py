@@ -13,7 +13,7 @@ from primops.meanings import MEANINGS, NAMES
 from primops.prims import RECORDS
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Graph, Node, node_references, references
-from stagewire.types import TensorType
+from stagewire.types import ScalarType, TensorType
 
 
 def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -46,14 +46,16 @@ class Interpreter:
 
 
 def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
-    """The value of each size symbol, read off the inputs' shapes; raises where an input does not fit its type."""
+    """The value of each size symbol, read off the inputs; raises where an input does not fit its type."""
     symbols: dict[str, int] = {}
     for value, x in zip(graph.inputs, inputs, strict=True):
+        if isinstance(value.type, ScalarType) and type(x) is int:
+            symbols[value.name] = x
         if not isinstance(value.type, TensorType) or not isinstance(x, torch.Tensor):
             continue
         if x.dim() != len(value.type.shape) or NAMES[x.dtype] != value.type.dtype:
             raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
-        for dim, size in zip(value.type.shape, x.shape, strict=True):
+        for dim, size in zip((*value.type.shape, *value.type.stride), (*x.shape, *x.stride()), strict=True):
             if isinstance(dim, Expr) and dim.text.isidentifier():
                 symbols.setdefault(dim.text, size)
     for value, x in zip(graph.inputs, inputs, strict=True):

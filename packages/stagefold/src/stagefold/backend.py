@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -10,7 +11,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from aotgrad.partial import is_linear, partial_backward
 from codegen import Replay
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
-from stagefold.errors import RunsPlain
+from stagefold.errors import RunsPlain, SizesRefused
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
@@ -52,7 +53,7 @@ class StagefoldBackend:
     """`backend(capture, example_inputs) -> callable(*tensors) -> tuple`.
 
     One object serves one `compile()` call; `reports` lists its compilations in order. takes_symbols: sizes of inputs
-    may be symbolic in a capture.
+    may be symbolic in a capture; refused_sizes: how many captures had to be made again with fixed ones.
     """
 
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
@@ -61,6 +62,7 @@ class StagefoldBackend:
         # A recorded CUDA graph holds the sizes that it was recorded with.
         self.takes_symbols = self.pipeline.takes_symbols and not options.cuda_graphs
         self.reports: list[CompileReport] = []
+        self.refused_sizes = 0
         self._cache = Cache(options.cache_directory)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
@@ -77,17 +79,31 @@ class StagefoldBackend:
             if trace is not None:
                 stagewire.save(capture, trace / "capture.json")
             try:
-                programs, cached, key = self._programs(capture, observe, traced=trace is not None)
+                with self._fixed_if_need_be(capture):
+                    programs, cached, key = self._programs(capture, observe, traced=trace is not None)
+                    progress.step("cache", 0.0) if cached else None
+                    start = time.perf_counter()
+                    function = self._load_all(programs, capture)
             except BackwardFailed as error:
                 # Eager runs such a program, and raises when its backward runs. So does this.
                 self.reports.append(CompileReport(capture.code.name, False, None, tuple(seconds)))
                 return _Plain(capture, f"runs plain, since its backward will raise: {error.message}")
-            progress.step("cache", 0.0) if cached else None
-            start = time.perf_counter()
-            function = self._load_all(programs, capture)
             seconds.append(("load", time.perf_counter() - start))
         self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
         return function
+
+    @contextlib.contextmanager
+    def _fixed_if_need_be(self, capture: Capture) -> Iterator[None]:
+        """Whatever goes wrong with symbolic sizes is tried with fixed ones: a fault of the program shows again."""
+        try:
+            yield
+        except Exception as error:
+            if not capture.symbols:
+                raise
+            self.refused_sizes += 1
+            if getattr(error, "needs_fixed_sizes", False):
+                raise
+            raise SizesRefused(f"{capture.code.name} with symbolic sizes: {error}") from error
 
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
         if programs.prepare is None:

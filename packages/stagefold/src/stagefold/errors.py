@@ -54,6 +54,15 @@ class BadBackend(StageError):
     fix = "Return a callable that takes the graph's inputs and returns a tuple or list of its outputs."
 
 
+class SizesRefused(StageError):
+    """A stage failed on a program with symbolic sizes; it is compiled for each size instead."""
+
+    code = "SF009"
+    refuses_program = True
+    needs_fixed_sizes = True
+    fix = "Nothing needs to be done; compile(dynamic=False) or mark_static spare the attempt."
+
+
 class CacheWarning(UserWarning):
     """A damaged or foreign cache entry was ignored."""
 

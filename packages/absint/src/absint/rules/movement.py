@@ -13,7 +13,7 @@ from absint.promote import result_type
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
-from absint.rules.view import narrowed, viewed
+from absint.rules.view import narrowed, selected, sliced, viewed
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
@@ -169,8 +169,29 @@ def _triangle(self: Meta, diagonal: int = 0) -> Meta:
     return contiguous(self.shape, self.dtype, self.device)
 
 
-@TABLE.rule("slice_scatter select_scatter diagonal_scatter as_strided_scatter")
+@TABLE.rule("slice_scatter")
+def _slice_scatter(
+    self: Meta, src: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Meta:
+    return _scattered(self, src, sliced(self, dim, start, end, step))
+
+
+@TABLE.rule("select_scatter")
+def _select_scatter(self: Meta, src: Meta, dim: int, index: int) -> Meta:
+    return _scattered(self, src, selected(self, dim, index))
+
+
+@TABLE.rule("diagonal_scatter as_strided_scatter")
 def _view_scatter(self: Meta, src: Meta, *_: Any, **__: Any) -> Meta:
+    return span_clone(self)
+
+
+def _scattered(self: Meta, src: Meta, view: Meta) -> Meta:
+    if src.shape != view.shape:
+        raise TypeRuleError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(view.shape)}"
+        )
     return span_clone(self)
 
 

@@ -227,6 +227,12 @@ def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
 
 @TABLE.rule("grid_sampler_2d grid_sampler_3d")
 def _grid_sampler(input: Meta, grid: Meta, *_: Any) -> Meta:
+    rank = input.ndim - 2
+    if input.shape[0] != grid.shape[0] or grid.shape[-1] != rank:
+        raise TypeRuleError(
+            f"grid_sampler(): expected grid to have size {rank} in last dimension and the batch size of input, but got "
+            f"input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
+        )
     shape = (*input.shape[:2], *grid.shape[1:-1])
     return contiguous(shape, input.dtype, input.device)
 

@@ -134,7 +134,7 @@ def _t(self: Meta) -> Meta:
 
 
 @TABLE.rule("select.int")
-def _select(self: Meta, dim: int, index: int) -> Meta:
+def selected(self: Meta, dim: int, index: int) -> Meta:
     if not self.shape:
         raise DimensionError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap_dim(dim, self.ndim)
@@ -165,7 +165,7 @@ def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int
 
 
 @TABLE.rule("slice.Tensor")
-def _slice(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
+def sliced(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
     if not self.shape:
         raise TypeRuleError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -224,7 +224,7 @@ def _unbind(self: Meta, dim: int = 0) -> list[Meta]:
     if not self.shape:
         raise DimensionError("unbind(): dimension specified but tensor has no dimensions")
     dim = wrap_dim(dim, self.ndim)
-    return [_select(self, dim, index) for index in range(self.shape[dim])]
+    return [selected(self, dim, index) for index in range(self.shape[dim])]
 
 
 def _drop(self: Meta, dims: Sequence[int]) -> Meta:

@@ -306,6 +306,9 @@ class ShapeEnv:
         self.relations.append(_relation(operator, value, self.line()))
 
     def _learn_sign(self, value: Polynomial) -> None:
+        if -value in self._facts and value not in self._zero and -value not in self._zero:
+            self._learn_zero(value)
+            return
         self._facts.append(value)
         self._narrow(value)
 

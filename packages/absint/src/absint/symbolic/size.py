@@ -20,7 +20,7 @@ from absint.symbolic.polynomial import Polynomial, constant
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire.expr import Dim
 
-__all__ = ["Size", "dim_of", "hint_of", "is_symbolic", "is_unknown", "make_size", "size_of", "unwrap"]
+__all__ = ["Size", "dim_of", "hint_of", "is_symbolic", "is_unknown", "make_size", "size_of", "surely_equal", "unwrap"]
 
 
 class Size(torch.SymInt):
@@ -234,6 +234,15 @@ def dim_of(value: Any) -> Dim:
     if isinstance(value, torch.SymInt):
         return value.node.value.dim
     return int(value)
+
+
+def surely_equal(left: Any, right: Any) -> bool:
+    """Whether two sizes are equal by what is known; assumes nothing."""
+    if type(left) is int and type(right) is int:
+        return left == right
+    node = (left if isinstance(left, torch.SymInt) else right).node
+    gap = _polynomial(left) - _polynomial(right)  # type: ignore[operator]
+    return bool(node.env.known_zero(gap))
 
 
 def hint_of(value: Any) -> int:

@@ -9,6 +9,7 @@ from absint.strides import is_dense
 from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
+from stagewire.expr import Expr
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
 from stagewire.types import TensorType, contiguous_stride
 
@@ -67,8 +68,7 @@ def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:
         raise UnsupportedOutput(f"{value.name} is no tensor, and a result of its own twice")
     copy = Value(_unused(name, values), TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
     values[copy.name] = copy
-    meta = from_wire(kind)
-    if is_dense(meta.shape, meta.stride):
+    if _is_dense(kind):
         kwargs: dict[str, Arg] = {}
         if kind.stride == contiguous_stride(kind.shape):
             kwargs["memory_format"] = MemoryFormatArg("contiguous_format")
@@ -80,6 +80,16 @@ def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:
         Node("aten.empty_strided.default", (List(kind.shape), List(kind.stride)), options, (memory,)),
         Node("aten.copy.default", (Ref(memory.name), Ref(value.name)), {}, (copy,)),
     ]
+
+
+def _is_dense(kind: TensorType) -> bool:
+    """Whether a clone has the strides of what it copies; False where symbolic sizes leave that open."""
+    if kind.stride == contiguous_stride(kind.shape):
+        return True
+    if any(isinstance(dim, Expr) for dim in (*kind.shape, *kind.stride, kind.storage_offset)):
+        return False
+    meta = from_wire(kind)
+    return is_dense(meta.shape, meta.stride)
 
 
 def _unused(name: str, values: dict[str, Value]) -> str:

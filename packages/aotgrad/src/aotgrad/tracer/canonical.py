@@ -25,7 +25,7 @@ def _slice(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
         if offset is None:
             return missing
         offset = offset + size if offset < 0 else offset
-        return 0 if offset < 0 else size if offset >= size else offset
+        return 0 if offset < 0 else size if offset > size else offset
 
     first, last = clip(start, 0), clip(end, size)
     return first, first if last < first else last
