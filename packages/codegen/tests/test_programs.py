@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Codegen, Options, load
+from codegen.runtime import memory_kinds
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.programs import step_graphs
@@ -44,8 +45,15 @@ def check(graph, run, seed):
 
 
 @EXAMPLES
-@given(step_graphs(), st.integers(0, 9))
-def test_both_executors_mean_the_graph(directory, graph, seed):
+@given(step_graphs(), st.integers(0, 9), st.sampled_from((None, 0, 64)))
+def test_both_executors_mean_the_graph(directory, graph, seed, large):
+    """large: bytes from which a buffer is no part of the arena."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_kinds, "LARGE", {} if large is None else {"cpu": large})
+        check_executors(directory, graph, seed)
+
+
+def check_executors(directory, graph, seed):
     unit = emit(graph, Options())
     for executor in ("fast", "reference"):
         run = load(unit, directory, executor=executor)

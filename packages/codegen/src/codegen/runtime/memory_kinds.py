@@ -46,6 +46,10 @@ class Homes(NamedTuple):
     arena_bytes: int
 
 
+LARGE = {"cuda": 2 << 20}
+"""Bytes from which a buffer is no part of the arena, by device."""
+
+
 def is_native(call: CallExtern, device: str) -> bool:
     """Whether the native executor of a unit on `device` may make this call itself."""
     if any(type_ is not None and type_.device != device for type_ in call.result_types):
@@ -151,12 +155,24 @@ def _kinds(unit: Unit, escaping: frozenset[str], device: str) -> dict[str, Kind]
     for one in unit.instructions:
         match one:
             case Allocate(buffer, type_, None):
-                kinds[buffer] = "fresh" if buffer in escaping or type_.device != device else "arena"
+                kinds[buffer] = "fresh" if buffer in escaping or _is_alone(type_, device) else "arena"
             case CallExtern(target=target, results=results):
                 written = target in WRITES_ITS_RESULT and is_native(one, device)
-                for name in results:
-                    kinds[name] = "library" if not written else "fresh" if name in escaping else "arena"
+                types = one.result_types or (None,) * len(results)
+                for name, made in zip(results, types, strict=True):
+                    alone = name in escaping or (made is not None and _is_alone(made, device))
+                    kinds[name] = "library" if not written else "fresh" if alone else "arena"
     return kinds
+
+
+def _is_alone(type_: TensorType, device: str) -> bool:
+    """Whether memory is taken from torch's allocator for this buffer alone: all that is not on the unit's device, and
+    what is large on a device whose allocator is quick. Then it is there only while it is needed, beside the results of
+    libraries, where the arena is there all the time."""
+    if type_.device != device:
+        return True
+    size = span(type_)
+    return isinstance(size, int) and size >= LARGE.get(device.partition(":")[0], size + 1)
 
 
 def mentioned(one: Instruction) -> tuple[str, ...]:
