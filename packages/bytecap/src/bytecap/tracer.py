@@ -6,7 +6,7 @@ import builtins
 import contextlib
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from io import IOBase
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from bytecap.values.data_numbers import HostFloat
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
 from bytecap.values.iterators import GeneratorValue, HostIterator
-from bytecap.values.mappings import DICT_TYPES, DictValue
+from bytecap.values.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.values.nn_modules import NNModuleValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnguardedValue
@@ -82,6 +82,11 @@ _NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, typ
 
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
+
+
+_DICT_VIEWS = {
+    type(getattr(cls(), what)()): what for cls in (dict, OrderedDict) for what in ("keys", "values", "items")
+}
 
 
 class Tracer:
@@ -194,6 +199,8 @@ class Tracer:
             for key, item in real.items():
                 made.set_item(self, self.wrap(key, None), self.fresh(item))
             return made
+        if kind in _DICT_VIEWS:
+            return DictView(self.fresh(OrderedDict(real.mapping)), _DICT_VIEWS[kind])  # type: ignore[arg-type]
         if kind in (set, frozenset):
             return set_of(self, real, kind, None).as_new()
         if isinstance(real, Iterator) and not isinstance(real, IOBase):

@@ -73,7 +73,7 @@ def sizes_in_tensors(x):
     return x.reshape(sizes.tolist()), x[: sizes[0]], x[:, sizes[1:][0]], torch.zeros(torch.LongTensor([3, 2]).tolist())
 
 
-@PROGRAMS.add(matrix, refusal="BC004")
+@PROGRAMS.add(matrix)
 def sizes_that_are_computed(x):
     sizes = torch.tensor([2, 3]) + 1
     return x.new_zeros(sizes.tolist())
@@ -131,3 +131,20 @@ def buffers_change_behind_the_capture(x, text, numbers):
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
+
+
+class Processor:
+    def __call__(self, attention, x, mask=None, scale=2):
+        return x * scale
+
+
+PROCESSOR = Processor()
+
+
+@PROGRAMS.add(lambda: torch.ones(2))
+def arguments_that_a_processor_takes(x):
+    names = set(inspect.signature(PROCESSOR.__call__).parameters.keys())
+    given = {"scale": 3, "other": 1}
+    taken = {name: value for name, value in given.items() if name in names}
+    kinds = [parameter.name for parameter in inspect.signature(PROCESSOR.__call__).parameters.values()]
+    return PROCESSOR(None, x, **taken), [name for name in given if name not in names], kinds
