@@ -90,7 +90,24 @@ def fills(x):
     return x[torch.eye(6, dtype=torch.bool)[:4]].view(2, 2) * 2
 
 
+def clips(x):
+    norm = x.detach().norm().item()
+    return x * min(1.0, 3.0 / (norm + 1e-6)), max(norm, 0.5, norm * 2)
+
+
+def views_what_is_left(x):
+    others = ~torch.eye(6, dtype=torch.bool)[:4]
+    return x[others].view(4, 5), x.masked_select(others).view(4, -1), x[others].reshape(-1, 5).sum(0)
+
+
+def counts_groups(x):
+    groups = (x[:, 0] > 0).long() + 1
+    number = int(groups.max()) + 1
+    return torch.bincount(groups, minlength=number), x.new_zeros(number, 6).index_add_(0, groups, x)
+
+
 PROGRAMS = [
+    clips, views_what_is_left, counts_groups,
     selects, lists_places, trains_on_selected, writes_selected, makes_tensors, computes_with_floats, bounded,
     lists_numbers, counts, repeats, broadcasts, fills,
 ]  # fmt: skip
@@ -185,18 +202,21 @@ def test_other_backends_and_frames_with_breaks_end_their_graphs_there(program):
 def test_state_is_written_with_what_data_decides():
     class Counter:
         seen = 0
+        loss = 0.0
 
     counter = Counter()
 
     def program(x):
         counter.seen = counter.seen + (x > 0).sum().item()
-        counter.loss = x.mean().item()
+        counter.loss = x.mean().item() + 0.5 * counter.loss
         return x * 2
 
     compiled = optimize(program, Backend(), fullgraph=True)
-    compiled(torch.tensor([1.0, -1.0, 2.0]))
-    compiled(torch.tensor([1.0, -3.0, -2.0]))
-    assert (counter.seen, counter.loss) == (3, torch.tensor([1.0, -3.0, -2.0]).mean().item())
+    expected = 0.0
+    for data in ([1.0, -1.0, 2.0], [1.0, -3.0, -2.0]):
+        compiled(torch.tensor(data))
+        expected = torch.tensor(data).mean().item() + 0.5 * expected
+    assert (counter.seen, counter.loss) == (3, expected)
     assert type(counter.seen) is int
 
 

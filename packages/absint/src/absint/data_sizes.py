@@ -121,7 +121,8 @@ def _bincount(
     dtype = torch.int64
     if weights is not None:
         dtype = torch.float32 if weights.meta.dtype is torch.float32 else torch.float64
-    return contiguous((mode.new_size(minlength, None),), dtype, self.meta.device)
+    least = minlength if isinstance(minlength, int) else 0
+    return contiguous((mode.new_size(least, None),), dtype, self.meta.device)
 
 
 def _repeat_interleave(mode: DataSizedMode, repeats: AbstractTensor, *, output_size: int | None = None) -> Meta:

@@ -15,6 +15,7 @@ from bytecap.operations import same_object
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_numbers import is_of_data
 from bytecap.values.deques import DequeValue
 from bytecap.values.mappings import DictValue
 from bytecap.values.open_constants import OpenConstant
@@ -208,7 +209,8 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
 
 def _unchanged(value: Value, real: Any) -> bool:
     if isinstance(value, Constant):
-        return not value.is_open and not is_size(value) and same_object(value, Constant(real))
+        is_known = not value.is_open and not is_size(value) and not is_of_data(value)
+        return is_known and same_object(value, Constant(real))
     return real is not None and getattr(value, "real", None) is real
 
 

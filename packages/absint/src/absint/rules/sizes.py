@@ -66,7 +66,7 @@ def infer_size(sizes: Sequence[int], count: int) -> tuple[int, ...]:
             f"cannot reshape tensor of 0 elements into shape {list(sizes)} because the unspecified "
             "dimension size -1 can be any value and is ambiguous"
         )
-    if count % known != 0:
+    if not is_unknown(count) and count % known != 0:
         raise TypeRuleError(f"shape '{list(sizes)}' is invalid for input of size {count}")
     return (*sizes[: holes[0]], count // known, *sizes[holes[0] + 1 :])
 

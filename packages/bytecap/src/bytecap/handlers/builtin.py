@@ -217,7 +217,7 @@ def _extreme(function: Any, symbol: str) -> Callable[..., Value]:
                 return fold(tracer, function, ([],))
             return default
         has_key = key is not None and not is_none(key)
-        of_data = None if has_key else extreme(items, least=function is min)
+        of_data = None if has_key else extreme(tracer, items, least=function is min)
         if of_data is not None:
             return of_data
         best, best_key = items[0], key.call(tracer, [items[0]], {}) if has_key else items[0]  # type: ignore[union-attr]

@@ -160,19 +160,25 @@ _FUNCTIONS: dict[Any, str] = {
 _INTEGERS = frozenset({"math.floor", "math.ceil", "math.trunc"})
 
 
-def extreme(items: list[Value], *, least: bool) -> Value | None:
-    """min() or max() of ints of which data decides one; None where it is none."""
-    if not any(is_of_data(item) for item in items) or any(item.python_type() is not int for item in items):
+def extreme(tracer: Tracer, items: list[Value], *, least: bool) -> Value | None:
+    """min() or max() of ints, or of floats, of which data decides one; None where it is none."""
+    kinds = {item.python_type() for item in items}
+    if not any(is_of_data(item) for item in items) or kinds not in ({int}, {float}):
         return None
-    best: Any = host_number(items[0])  # type: ignore[arg-type]
+    if kinds == {float}:
+        target, best = "torch.sym_min" if least else "torch.sym_max", items[0]
+        for item in items[1:]:
+            best = DataFloat(_add(tracer, target, (_wire(tracer, best), _wire(tracer, item)), "float"))  # type: ignore[arg-type]
+        return best
+    found: Any = host_number(items[0])  # type: ignore[arg-type]
     for item in items[1:]:
         other: Any = host_number(item)  # type: ignore[arg-type]
-        size, number = (best, other) if is_symbolic(best) else (other, best)
+        size, number = (found, other) if is_symbolic(found) else (other, found)
         if is_symbolic(size):
-            best = size.__sym_min__(number) if least else size.__sym_max__(number)
+            found = size.__sym_min__(number) if least else size.__sym_max__(number)
         else:
-            best = min(best, other) if least else max(best, other)
-    return as_value(best)
+            found = min(found, other) if least else max(found, other)
+    return as_value(found)
 
 
 _ARITHMETIC = {
