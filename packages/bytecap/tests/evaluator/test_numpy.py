@@ -90,6 +90,14 @@ def the_content_of_an_outside_array(x, array):
     return x * int(array[1]) + array.sum(), (array == 2) * 1, numbers, np.exp(array / 3), -1 in array
 
 
+@PROGRAMS.add(x, lambda: np.tril_indices(2))
+def arrays_as_indices(x, places):
+    lower = x.new_zeros(3, 3)
+    lower[places[0], places[1]] = x[0]
+    lower[np.array([0, 2])] += 1
+    return lower, x[places], x[np.arange(2), 1:]
+
+
 @PROGRAMS.add(x, lambda: np.arange(4000), refusal="BC003")
 def the_content_of_a_large_outside_array(x, array):
     return x * int(array[1]) + array.sum()

@@ -197,10 +197,10 @@ class TensorValue(Value):
         return call_torch(tracer, method, [self, *args], kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
-        return self.call_method(tracer, "__getitem__", [key], {})
+        return self.call_method(tracer, "__getitem__", [as_index(tracer, key)], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
-        self.call_method(tracer, "__setitem__", [key, value], {})
+        self.call_method(tracer, "__setitem__", [as_index(tracer, key), value], {})
 
     def length(self, tracer: Tracer) -> int:
         if self.abstract.dim() == 0:
@@ -241,3 +241,16 @@ class TensorValue(Value):
 
     def __repr__(self) -> str:
         return f"<Tensor %{self.name} {list(self.abstract.shape)}>"
+
+
+def as_index(tracer: Tracer, key: Value) -> Value:
+    """The index of a tensor with tensors for NumPy's arrays, as torch takes them."""
+    from bytecap.handlers.numpy_calls import NUMPY_CALLS
+    from bytecap.values.arrays import ArrayValue, OutsideArray
+    from bytecap.values.sequences import TupleValue
+
+    if isinstance(key, (ArrayValue, OutsideArray)):
+        return NUMPY_CALLS[torch.as_tensor](tracer, key)
+    if isinstance(key, TupleValue) and any(isinstance(item, (ArrayValue, OutsideArray)) for item in key.values(tracer)):
+        return TupleValue([as_index(tracer, item) for item in key.values(tracer)])
+    return key
