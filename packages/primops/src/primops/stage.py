@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from primops.builder import GraphBuilder, Value, decode_argument
+from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
@@ -29,13 +30,15 @@ class Options:
     """`keep`: ATen ops left whole ("aten.gelu.default"); `decompositions`: more of them, or others, by overload name;
     `passes`: what runs over each graph afterwards, in order; `strict`: a decomposition that fails is an error, where
     otherwise its call stays with ATen and a warning is logged; `numerics`: "eager" decomposes only what then gives
-    eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen."""
+    eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen; `channels_last`: the
+    layout of inference through depthwise convolutions on a CPU (module `channels_last`)."""
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     strict: bool = False
     numerics: Literal["default", "eager"] = "default"
+    channels_last: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Primops:
     def run(self, document: Grad, options: Options | None = None) -> Prim:
         """The same program in prims and externs."""
         lower = self.decomposition(options)
+        options = options or Options()
+        may_turn = document.backward is None and options.channels_last and options.numerics != "eager"
+        if may_turn and suits(document.forward):
+            return Prim(binding=document.binding, forward=lower(channels_last(document.forward)), opset=OPSET)
         backward = None if document.backward is None else lower(document.backward)
         return Prim(binding=document.binding, forward=lower(document.forward), backward=backward, opset=OPSET)
 

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from primops.channels_last import CONVOLUTION, channels_last
 from stagefold.freezing.constants import VIEWS, constant_nodes, frozen_inputs, is_pure, needed
-from stagefold.freezing.fold import fold_normalisations, pack_convolutions
-from stagefold.freezing.layout import channels_last, suits
+from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions
+from stagefold.freezing.layout import suits
 from stagewire.grad import BoundInput, Fresh, Grad
 from stagewire.graph import Node, Ref, Value, node_references, references
 
@@ -32,8 +33,10 @@ def freeze(grad: Grad, *, pack: bool = True) -> Frozen | None:
         return None
     if pack:
         grad = fold_normalisations(grad)
-        if suits(grad):
-            grad = channels_last(pack_convolutions(grad))
+        if suits(grad.forward):
+            grad = pack_convolutions(grad)
+            kinds = frozenset((PACKED, CONVOLUTION))
+            grad = msgspec.structs.replace(grad, forward=channels_last(grad.forward, kinds))
     nodes = constant_nodes(grad)
     frontier = _frontier(grad, nodes)
     if not frontier:
