@@ -80,7 +80,7 @@ class _Output(NamedTuple):
 
     is_result: bool = False
     input: int | None = None
-    window: tuple[TensorType, tuple[int, ...]] | None = None
+    window: tuple[TensorType, int] | None = None
     literal: Any = None
     may_copy: bool = False
 
@@ -299,8 +299,7 @@ def _outputs(unit: Unit, replay: Replay) -> tuple[_Output, ...]:
         elif (root := homes.of[name].root) in numbers:
             type_ = homes.types[name]
             assert type_ is not None
-            window = type_, (*type_.shape, *type_.stride, homes.distance[name])
-            found.append(_Output(input=numbers[root], window=window))  # type: ignore[arg-type]
+            found.append(_Output(input=numbers[root], window=(type_, homes.distance[name])))  # type: ignore[arg-type]
         else:
             found.append(_Output(is_result=True, may_copy=place in replay.handed and roots[root] == 1))
     return tuple(found)
