@@ -9,16 +9,14 @@ from pathlib import Path
 
 import stagewire
 from codegen import Options
-from codegen.runtime.triton_loader import import_source
+from codegen.runtime.triton_loader import import_source, wanted
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
 for path in sys.argv[1:]:
     graph = stagewire.load(path, expect="loop").forward
     unit = emit(graph, Options(target="triton"))
-    types = {buffer.name: buffer.type for buffer in graph.buffers}
     module = import_source(unit.source, Path(tempfile.mkdtemp()))
-    for info in unit.kernels:
-        dtypes = tuple(types[name].dtype for name in info.parameters)
-        cubin = compile_cubin(module, info, dtypes, capability=90).code
-        print(info.name, len(cubin), cubin[:4].hex())
+    for one in wanted(unit):
+        cubin = compile_cubin(module, one.info, one.dtypes, 90, one.aligned, one.sizes).code
+        print(one.info.name, len(cubin), cubin[:4].hex())

@@ -14,6 +14,22 @@ if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture
+def counting_interpreter(monkeypatch):
+    """Triton's interpreter with loops to a number that is an argument: it makes an array of one element an index, which
+    numpy no longer takes for a number."""
+    if ON_GPU:
+        return
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor, scope):
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
 @pytest.fixture(scope="session")
 def device() -> str:
     return "cuda" if ON_GPU else "cpu"

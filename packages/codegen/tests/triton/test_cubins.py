@@ -5,11 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import stagewire
+from stagewire.testing.symbolic import factorised
+
 HERE = Path(__file__).parent
 
 
 def test_samples_compile_for_sm_90(tmp_path):
     samples = sorted(str(path) for path in (HERE.parent / "data").glob("*.json"))
+    softmax = stagewire.load(HERE.parent / "data" / "softmax.json", expect="loop")
+    stagewire.save(factorised(softmax, {100: "n"}), tmp_path / "rows_of_n.json")
+    samples.append(str(tmp_path / "rows_of_n.json"))
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, str(HERE / "compile_samples.py"), *samples]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

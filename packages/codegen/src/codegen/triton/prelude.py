@@ -44,7 +44,7 @@ def larger_first(value_a, index_a, value_b, index_b):
     nan_a = value_a != value_a
     nan_b = value_b != value_b
     same = (value_a == value_b) | (nan_a & nan_b)
-    keep = ((value_a > value_b) & (not nan_b)) | (nan_a & (not nan_b)) | (same & (index_a < index_b))
+    keep = ((value_a > value_b) & (value_b == value_b)) | (nan_a & (value_b == value_b)) | (same & (index_a < index_b))
     return tl.where(keep, value_a, value_b), tl.where(keep, index_a, index_b)
 
 
@@ -53,7 +53,7 @@ def smaller_first(value_a, index_a, value_b, index_b):
     nan_a = value_a != value_a
     nan_b = value_b != value_b
     same = (value_a == value_b) | (nan_a & nan_b)
-    keep = ((value_a < value_b) & (not nan_b)) | (nan_a & (not nan_b)) | (same & (index_a < index_b))
+    keep = ((value_a < value_b) & (value_b == value_b)) | (nan_a & (value_b == value_b)) | (same & (index_a < index_b))
     return tl.where(keep, value_a, value_b), tl.where(keep, index_a, index_b)
 
 

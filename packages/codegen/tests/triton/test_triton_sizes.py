@@ -1,0 +1,82 @@
+"""Triton units with symbolic sizes mean what their graphs mean at every size; what 32 bits do not index is known."""
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import stagewire.parser
+from codegen import Options, load
+from codegen.runtime.triton_loader import narrow
+from codegen.stage import emit
+from codegen.testing.compare import assert_same
+from codegen.testing.reference import run_graph, span
+from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
+from codegen.triton.plan import plan
+from stagewire.testing.symbolic import N
+
+FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def placed(graph, device):
+    buffers = [msgspec.structs.replace(b, type=msgspec.structs.replace(b.type, device=device)) for b in graph.buffers]
+    return msgspec.structs.replace(graph, buffers=tuple(buffers))
+
+
+@pytest.mark.usefixtures("counting_interpreter")
+@FEW
+@given(symbolic_graphs(), st.integers(0, 5), st.sampled_from((2, 64)))
+def test_generated_kernels(directory, device, graph, seed, hint):
+    unit = emit(placed(graph, device), Options(target="triton"), {"n": hint})
+    values = [n for n in SYMBOL_VALUES if max(span(b.type) for b in at_value(graph, n).buffers) <= 512]
+    if device == "cpu":  # what Triton's interpreter cannot do
+        assume("libdevice." not in unit.source)
+        assume("bfloat16" not in {buffer.type.dtype for buffer in graph.buffers})
+    run = load(unit, directory)
+    for n in values:
+        at = at_value(graph, n)
+        inputs = sample_inputs(at, seed)
+        types = {buffer.name: buffer.type for buffer in at.buffers}
+        tensors = [inputs[name].to(device).as_strided(types[name].shape, types[name].stride) for name in at.inputs]
+        found, expected = run(n, *tensors), run_graph(at, inputs)
+        for output, tensor in zip(at.outputs, found, strict=True):
+            assert_same(tensor.as_strided((span(types[output.name]),), (1,)).cpu(), expected[output.name])
+
+
+def rows(size):
+    text = f"""
+      loop 1 {{
+        binding {{ inputs = () outputs = () symbols {{ Symbol(name="n", source=None, hint=8, lower=2, upper=None) }} }}
+        forward {{
+          buffers {{
+            %x: f32[n, {size}] = input
+            %y: f32[n] = kernel
+          }}
+          inputs = ("x",)
+          outputs = (%y,)
+          steps {{
+            kernel total for i in n {{
+              section for j in {size} {{
+                %v: f32 = load %x[{{{size}}}*i + j]
+                %s: f32 = reduce sum %v
+              }}
+              section {{
+                store %y[i] = %s
+              }}
+            }}
+          }}
+        }}
+      }}"""
+    return stagewire.parser.parse_document(text).forward
+
+
+def test_tiles_follow_the_hints():
+    (kernel,) = rows("2*n").steps
+    assert plan(kernel, {"n": 8}).inner == 16
+    assert plan(kernel, {"n": 1024}).inner == 2048
+    assert plan(kernel, {"n": 1024}).grid == (N,)
+
+
+def test_sizes_are_limited_to_what_32_bits_index():
+    limits = dict(narrow(emit(rows("2*n"), Options(target="triton"))))
+    assert {str(size) for size in limits} >= {"n", "2*n", "2*n**2"}
