@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from loopir import index as ix
 from loopir.lowering.shape import reshape_index
-from stagewire.expr import symbol
+from stagewire.expr import Dim, evaluate, symbol
 from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom
+from stagewire.testing.symbolic import instantiated
 
 SIZES = {"i": 4, "j": 6, "k": 2}
 
@@ -131,3 +132,34 @@ def test_equal_sums_are_equal_data() -> None:
     b = ix.add(ix.scale(ix.axis("j"), 3), ix.scale(ix.axis("i"), 2))
     assert a == b
     assert hash(a) == hash(b)
+
+
+N, M = symbol("n"), symbol("m")
+AXES: dict[str, Dim] = {"i": N, "j": M, "k": 3, "l": N * 2, "o": M + 1}
+VALUES = [{"n": n, "m": m} for n, m in ((1, 1), (2, 3), (3, 2), (4, 1))]
+symbolic = st.builds(
+    lambda c, ts: ix.total([ix.constant(c), *(ix.scale(ix.axis(name), k) for name, k in ts)]),
+    st.sampled_from((0, 0, 1, -2, N, N * M, N - 1, M * 6)),
+    st.lists(
+        st.tuples(st.sampled_from(list(AXES)), st.sampled_from((1, 1, 2, 3, -1, N, M, N * 2, N * M, N * 3, M + 1))),
+        max_size=4,
+    ),
+)
+symbolic_divisors = st.sampled_from((2, 3, N, M, N * 2, N * 3, N * M, N * M * 2, M + 1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(symbolic, symbolic_divisors, symbolic_divisors)
+def test_quotients_by_symbolic_sizes_are_pythons(a: Index, first: Dim, second: Dim) -> None:
+    quotient, rest = ix.floor_div(a, first, AXES), ix.mod(a, first, AXES)
+    nested = ix.mod(quotient, second, AXES)
+    bounds = ix.bounds_of(a, AXES)
+    for values in VALUES:
+        sizes = {name: evaluate(size, values) for name, size in AXES.items()}
+        at = [instantiated(index, values) for index in (a, quotient, rest, nested)]
+        x, y = evaluate(first, values), evaluate(second, values)
+        ends = None if bounds is None else [evaluate(end, values) for end in bounds]
+        for point in itertools.product(*(range(size) for size in sizes.values())):
+            number, *found = (value_at(index, dict(zip(sizes, point, strict=True))) for index in at)
+            assert found == [number // x, number % x, number // x % y]
+            assert ends is None or ends[0] <= number <= ends[1]
