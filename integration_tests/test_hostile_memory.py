@@ -1,0 +1,98 @@
+"""Compiled kernels on hostile memory and numbers: huge index arithmetic, odd starts, sizes of 0, 1 and primes, the
+numbers at the edges of a type. Results are eager's, bit for bit where one rounding is all there is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import stagefold
+
+
+def check(function, *inputs: torch.Tensor, exact: bool = True) -> None:
+    expected = function(*inputs)
+    found = stagefold.compile(function, fullgraph=True)(*inputs)
+    tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {}
+    torch.testing.assert_close(found, expected, equal_nan=True, **tolerance)
+    if isinstance(expected, torch.Tensor) and expected.is_floating_point():
+        assert torch.equal(torch.signbit(found), torch.signbit(expected))
+
+
+def test_offsets_beyond_32_bits() -> None:
+    """Views of one small storage, whose strides make offsets of more than 2**31 bytes and elements."""
+    storage = torch.empty(0, dtype=torch.uint8)
+    try:
+        storage = torch.empty((1 << 31) + 64, dtype=torch.uint8)  # touched in a few places alone
+    except RuntimeError:
+        pytest.skip("no address space")
+    x = storage.as_strided((2, 5), ((1 << 31) + 16, 3))
+    x.copy_(torch.arange(10, dtype=torch.uint8).view(2, 5))
+    check(lambda x: x * 3 + 1, x)
+    check(lambda x: x.sum(1), x)
+    check(lambda x: x.flip(0).t() + 2, x)
+
+
+def test_more_than_2_to_the_31_elements_of_one() -> None:
+    x = torch.full((1,), 3, dtype=torch.int8).expand((1 << 31) + 5)
+    check(lambda x: x[-7:] * 2 + x[:7], x)
+    check(lambda x: (x[(1 << 31) : (1 << 31) + 3] == 3).all(), x)
+
+
+def test_index_arithmetic_beyond_32_bits() -> None:
+    check(lambda x: torch.arange(1 << 33, (1 << 33) + 9)[x] * 5, torch.tensor([0, 8, 3, -1]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 13, 17, 31, 61, 127, 257, 1021])
+def test_sizes(size: int) -> None:
+    torch.manual_seed(size)
+    x, y = torch.randn(size, 3), torch.randn(3, size)
+    check(lambda x, y: torch.relu(x * 2 - y.t()), x, y)
+    check(lambda x: (x.double().sum(0), x.double().sum(1)), x, exact=False)
+    check(lambda y: torch.softmax(y, 0), y, exact=False)
+
+
+@pytest.mark.parametrize("offset", range(1, 8, 2))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.uint8])
+def test_memory_that_begins_anywhere(offset: int, dtype: torch.dtype) -> None:
+    x = torch.arange(200).to(dtype)[offset : offset + 150].view(10, 15)
+    check(lambda x: x * 2 + 1, x)
+    check(lambda x: x.t() * 2 + x.t(), x)
+
+
+EDGES = [
+    0.0,
+    -0.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e-45,
+    -1e-45,
+    1.1754942e-38,
+    3.4028235e38,
+    -3.4028235e38,
+    1.0,
+    -2.5,
+]
+
+
+def test_edges_of_floats() -> None:
+    x = torch.tensor(EDGES * 3)
+    y = x.flip(0).contiguous()
+    check(lambda x, y: (x + y, x - y, x * y, x / y), x, y)
+    check(lambda x, y: torch.where(x == y, -x, y), x, y)
+    check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y)), x, y)
+    check(lambda x: (x.abs(), -x, x.sign(), x.floor(), x.round(), x.trunc()), x)
+    check(lambda x: (x.amax(), x.argmax(), x.isnan().sum()), x)
+    check(lambda x: x[5:7] * 0.5 + x[5:7], x)  # denormal numbers stay
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+def test_integers_overflow_and_divide(dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([limits.min, limits.min + 1, limits.max, 0, 1, limits.max // 2], dtype=dtype)
+    y = torch.tensor([1, 2, 3, 5, 7, 100], dtype=dtype)
+    check(lambda x, y: (x + y, x - y, x * y, -x), x, y)
+    check(lambda x, y: (x // y, x % y, torch.div(x, y, rounding_mode="trunc")), x, y)
+    check(lambda x: x.sum(), x)
+    with pytest.raises((RuntimeError, ZeroDivisionError)):
+        stagefold.compile(lambda x, y: x // y)(x, torch.zeros_like(y))
