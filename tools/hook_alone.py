@@ -16,7 +16,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-PARTS = ("hook", "assembler", "builtin_parts", "decode", "rebuild", "rebuild_iterators", "resume")
+PARTS = ("hook", "assembler", "builtin_parts", "decode", "rebuild", "rebuild_iterators", "resume",
+         "testing/stack_depth")  # fmt: skip
 TESTS = ("test_hook.py", "resume/test_bodies.py")
 PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 
@@ -24,14 +25,15 @@ PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "bytecap"
 def build(directory: Path) -> None:
     """A package `bytecap` that holds the parts alone."""
     target = directory / "bytecap"
-    target.mkdir()
-    (target / "__init__.py").write_text("")
+    for package in (target, target / "testing"):
+        package.mkdir()
+        (package / "__init__.py").write_text("")
     for name in PARTS:
         part = PACKAGE / "src" / "bytecap" / name
         if part.is_dir():
             shutil.copytree(part, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(part.with_suffix(".py"), target)
+            shutil.copy(part.with_suffix(".py"), (target / name).with_suffix(".py"))
     sources = sorted(str(path) for path in (PACKAGE / "src" / "bytecap" / "_evalframe").glob("*.c"))
     output = target / f"_evalframe{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = ("-shared", "-fPIC", "-std=c11", "-O2", "-Wall", "-Wextra", f"-I{sysconfig.get_paths()['include']}")
@@ -41,8 +43,20 @@ def build(directory: Path) -> None:
 def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         build(Path(directory))
+        shutil.copy(PACKAGE / "tests" / "conftest.py", Path(directory) / "stacks.py")
         tests = sys.argv[1:] or [str(PACKAGE / "tests" / name) for name in TESTS]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", *tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--noconftest",
+            "-p",
+            "stacks",
+            *tests,
+        ]
         return subprocess.run(command, env=os.environ | {"PYTHONPATH": directory}, cwd=directory).returncode
 
 
