@@ -1,6 +1,7 @@
 """Running a graph with checks: its outputs where they hold, else nothing has happened and the frame runs plain.
 
     call  ::= snapshot graph (checks hold: outputs | undo: None)
+    graph that may be caught, or has effects behind it, and raises: None
     frame ::= call (None: the function itself, with the frame's arguments | what follows the graph)
 
 What a graph does besides its outputs is to write inputs and to draw random numbers. Both are put back before the
@@ -75,6 +76,26 @@ class _Snapshot:
         torch.default_generator.set_state(self.random)
         for device, state in self.random_on.items():
             torch.cuda.set_rng_state(state, device)
+
+
+def emit_call_or_none(out: Assembler, emit_call: Callable[[], None]) -> None:
+    """Push what the call of a graph gives, or None where it raises; the stack is empty before."""
+
+    def handle() -> None:
+        out.call_function(noted, arguments=1)
+        out.store_local(_OUTPUTS)
+
+    with out.catching(handle):
+        emit_call()
+        out.store_local(_OUTPUTS)
+    out.load_local(_OUTPUTS)
+
+
+def noted(error: BaseException) -> None:
+    """The graph raised: the plain run raises that where it belongs. An interrupt is none of the program's."""
+    if not isinstance(error, Exception):
+        raise error
+    _log.info("a graph raised, the frame runs plain: %r", error)
 
 
 def emit_plain_run(out: Assembler, code: CodeType, names: dict[str, Any]) -> None:

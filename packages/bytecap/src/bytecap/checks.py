@@ -114,6 +114,17 @@ class Checks:
         return tuple(tensor.name for tensor in written)
 
 
+def runs_again(tracer: Tracer) -> bool:
+    """Whether the function is to run plain where its graph raises: a handler may catch that, or effects come before it.
+
+    Only where the graph has changed nothing then. (What it drew of random numbers is not put back.)
+    """
+    if not (tracer.is_caught or tracer.effects) or tracer.made:
+        return False
+    writes = any(each.real is not None and each.abstract.storage_record.version for each in tracer.tensors.values())
+    return not writes and not any(node.target in _CHANGES_OF_KIND for node in tracer.graph.nodes)
+
+
 class Distrust:
     """The code objects whose data raises too often to assume that it does not."""
 

@@ -1,7 +1,8 @@
 """The code that runs in a frame's place while its guards hold.
 
     replacement ::= new parameters, call of the compiled graph, rebuilt result, side effects, return
-                  | call of the compiled graph, whose checks fail: call of the function itself, return
+                  | call of the compiled graph, whose checks fail, or which raises (see `runs_again`):
+                    call of the function itself, return
 
 The graph's inputs were read by the guard program already, in C: it hands them over as the tuple
 in the local `hook.INPUTS`.
@@ -15,7 +16,8 @@ from types import CodeType
 from typing import Any
 
 from bytecap.assembler import Assembler, assemble
-from bytecap.checked import emit_plain_run
+from bytecap.checked import emit_call_or_none, emit_plain_run
+from bytecap.checks import runs_again
 from bytecap.emit import Emitter, emit_source, symbol_local
 from bytecap.hook import INPUTS
 from bytecap.values.inference import in_inference_mode
@@ -38,17 +40,12 @@ def replacement_code(
         emit_source(head, source, emitter.tracer.names.objects)
         head.store_local(symbol_local(name))
     if compiled is not None:
-        head.push_callable(compiled if emitter.tracer.inference is None else in_inference_mode(compiled))
-        head.load_local(INPUTS)
-        head.constant(None)
-        head.store_local(INPUTS)
-        if wanted := [place for place, (name, _) in made.items() if name in emitter.tracer.graph.used]:
-            for place in wanted:
-                head.load_local(place)
-            head.build("TUPLE", len(wanted))
-            head.call_function(operator.add, arguments=2)
-        head.call_with_tuple()
-        if checked:
+        again = not checked and runs_again(emitter.tracer)
+        if again:
+            emit_call_or_none(head, lambda: _emit_call(head, emitter, compiled))
+        else:
+            _emit_call(head, emitter, compiled)
+        if checked or again:
             emit_plain_run(head, code, emitter.names)
         if emitter.outputs:
             head.unpack(len(emitter.outputs))
@@ -57,3 +54,17 @@ def replacement_code(
         else:
             head.pop()
     return assemble(code, head.instructions + emitter.instructions)
+
+
+def _emit_call(head: Assembler, emitter: Emitter, compiled: Callable[..., Any]) -> None:
+    head.push_callable(compiled if emitter.tracer.inference is None else in_inference_mode(compiled))
+    head.load_local(INPUTS)
+    head.constant(None)
+    head.store_local(INPUTS)
+    made = emitter.tracer.made
+    if wanted := [place for place, (name, _) in made.items() if name in emitter.tracer.graph.used]:
+        for place in wanted:
+            head.load_local(place)
+        head.build("TUPLE", len(wanted))
+        head.call_function(operator.add, arguments=2)
+    head.call_with_tuple()
