@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -55,3 +55,61 @@ def test_forward_and_backward(scaled_sum: torch._ops.OpOverloadPacket, backend: 
         results.append((y, x.grad, w.grad))
     for want, have in zip(*results, strict=True):
         torch.testing.assert_close(have, want)
+
+
+@pytest.fixture
+def writers() -> Iterator[dict[str, Callable[[torch.Tensor], object]]]:
+    """Operators that write into an argument: one that returns nothing, one that returns a fresh tensor."""
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sum(0)
+
+    def shifted(x: torch.Tensor, k: float) -> None:
+        x.add_(k)
+
+    shift = torch.library.custom_op(
+        "stagefold_tests::shift", shifted,
+        mutates_args={"x"}, schema="(Tensor(a!) x, float k) -> ()",
+    )  # fmt: skip
+    doubled = torch.library.custom_op(
+        "stagefold_tests::double", double, mutates_args={"x"}, schema="(Tensor(a!) x) -> Tensor"
+    )
+    doubled.register_fake(lambda x: x.new_empty(x.shape[1:]))
+    yield {"shift": lambda x: shift(x, 1.5), "double": doubled}
+    shift._lib._destroy()
+    doubled._lib._destroy()
+
+
+@pytest.mark.parametrize("where", ["the input", "what is computed", "a view", "every other column"])
+@pytest.mark.parametrize("name", ["shift", "double"])
+def test_operators_that_write_are_part_of_the_graph(writers: dict[str, Callable], name: str, where: str) -> None:
+    write = writers[name]
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x if where == "the input" else x * 3
+        part = {"a view": lambda: y[1], "every other column": lambda: y[:, ::2]}.get(where, lambda: y)()
+        made = write(part)
+        return [y * 2, *([] if made is None else [made + 1])]
+
+    found = []
+    for call in (program, stagefold.compile(program, fullgraph=True)):
+        x = torch.arange(12.0).view(3, 4)
+        results = call(x)
+        found.append((results, x, x._version > 0))
+    torch.testing.assert_close(found[1][:2], found[0][:2], rtol=0, atol=0)
+    assert found[1][2] == found[0][2]
+
+
+def test_gradients_pass_an_operator_that_writes(writers: dict[str, Callable]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        writers["shift"](y)
+        return (y * x).sum()
+
+    found = []
+    for call in (program, stagefold.compile(program, fullgraph=True)):
+        x = torch.linspace(0, 1, 4, requires_grad=True)
+        call(x).backward()
+        found.append(x.grad)
+    torch.testing.assert_close(*found)

@@ -19,6 +19,7 @@ import stagewire
 from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
+from aotgrad.tracer.custom_writers import NAMESPACE
 from codegen import Replay
 from codegen import load as load_unit
 from stagefold.cache import Cache, program_key
@@ -31,7 +32,7 @@ from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
 from stagewire.grad import Binding, Fresh, Grad, SavedInput
-from stagewire.program import Program
+from stagewire.program import CallExtern, Program
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -172,7 +173,8 @@ class StagefoldBackend:
             if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
                 return Programs(main, prepare), True, keys[0]
         programs = frozen_programs(self.pipeline, capture, observe)
-        for key, program in zip(keys, programs, strict=True) if usable else ():
+        made_here = any(program is not None and _calls_twins(program) for program in programs)
+        for key, program in zip(keys, programs, strict=True) if usable and not made_here else ():
             if program is not None:
                 self._cache.write(key, program)
         return programs, False, keys[0] if usable else None
@@ -187,7 +189,7 @@ class StagefoldBackend:
             if program is not None:
                 return program, True, key
         program = self.pipeline.run(capture, observe=observe)
-        if key is not None:
+        if key is not None and not _calls_twins(program):
             self._cache.write(key, program)
         return program, False, key
 
@@ -247,6 +249,13 @@ def _replays(binding: Binding) -> tuple[Replay, Replay]:
     handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
     saved = {place for place, slot in enumerate(binding.saved) if isinstance(slot, SavedInput) and slot.input in stays}
     return Replay(frozenset(stays), frozenset(handed)), Replay(frozenset(saved))
+
+
+def _calls_twins(program: Program) -> bool:
+    """Whether it calls operators that tracing has registered, which another process does not have."""
+    units = (program.forward, program.backward)
+    steps = (step for unit in units if unit is not None for step in unit.instructions)
+    return any(isinstance(step, CallExtern) and step.target.startswith(f"{NAMESPACE}.") for step in steps)
 
 
 def _trace_directory(root: Path | None, capture: Capture) -> Path | None:

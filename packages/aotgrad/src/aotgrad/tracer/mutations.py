@@ -10,6 +10,7 @@ import torch
 from absint.meta import Meta, contiguous_stride
 from absint.schema import OpRecord, argument_value
 from aotgrad.errors import GeneratorArgument, NoFunctionalForm
+from aotgrad.tracer.custom_writers import has_twin, run_twin
 from aotgrad.tracer.values import Traced
 from stagewire.graph import Ref
 
@@ -28,6 +29,8 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
     kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
     mode.result_types(record, args, kwargs)  # refuses what eager refuses
     targets = [argument_value(write, args, kwargs) for write in record.writes]
+    if has_twin(record):
+        return run_twin(mode, record, args, kwargs)
     special = _SPECIAL.get(record.name)
     if special is not None:
         results = special(mode, args, kwargs)

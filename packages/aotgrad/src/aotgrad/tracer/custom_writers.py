@@ -1,0 +1,106 @@
+"""Operators of other libraries that write into their arguments, in functional form.
+
+    twin ::= (arguments) -> (what they hold afterwards)* (what the operator returns)*
+
+The twin of an operator is one too: it runs the operator on copies of the arguments that it writes. It is registered in
+this process when a program first needs it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from absint.mode import _fake_kernel as fake_kernel
+from absint.schema import OpRecord, argument_value
+from absint.targets import resolve
+from aotgrad.tracer.values import Traced
+
+if TYPE_CHECKING:
+    from aotgrad.tracer.mode import TraceMode
+
+__all__ = ["NAMESPACE", "has_twin", "run_twin"]
+
+NAMESPACE = "aotgrad_functional"
+
+
+def has_twin(record: OpRecord) -> bool:
+    """Whether an operator that writes can be put so: it writes tensors, and what it returns are fresh ones."""
+    schema = record.func._schema
+    if record.func.namespace in ("aten", "prims") or record.functional is not None:
+        return False
+    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    fresh = all(r.alias_info is None and str(r.type) == "Tensor" for r in schema.returns)
+    typed = not schema.returns or fake_kernel(record.func) is not None
+    return bool(written) and all(str(a.type) == "Tensor" for a in written) and fresh and typed
+
+
+def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record the twin, let the arguments have what it computes, and return what the operator returns."""
+    from aotgrad.tracer.mutations import assign
+
+    twin = _twin(record.func)
+    refs = mode.emit(twin, tuple([mode.refs(a) for a in args]), {k: mode.refs(v) for k, v in kwargs.items()})
+    refs = refs if isinstance(refs, tuple) else (refs,)
+    targets = [argument_value(write, args, kwargs) for write in record.writes]
+    for target, value in zip(targets, refs, strict=False):
+        assert isinstance(target, Traced)
+        assign(mode, target, value)
+    rest = refs[len(targets) :]
+    made = tuple([mode.fresh(value, mode.recorder.metas[value.name]) for value in rest])
+    return made[0] if len(made) == 1 else made or None
+
+
+def _twin(func: OpOverload) -> OpOverload:
+    name = f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}"
+    packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
+    if packet is None:
+        _register(func, name)
+        packet = getattr(getattr(torch.ops, NAMESPACE), name)
+    return packet.default
+
+
+def _register(func: OpOverload, name: str) -> None:
+    written = [
+        position for position, a in enumerate(func._schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    ]  # fmt: skip
+    parameters, target = [a.name for a in func._schema.arguments], str(func)
+
+    def on_copies(copy: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [*args, *(kwargs[key] for key in parameters[len(args) :] if key in kwargs)]
+        positional = {parameters[at]: value for at, value in enumerate(given)}
+        copies = [copy(positional[parameters[position]]) for position in written]
+        positional |= {parameters[position]: made for position, made in zip(written, copies, strict=True)}
+        result = resolve(target)(**positional)  # as it is now: a library may have been loaded again
+        returned = () if result is None else (result,) if isinstance(result, torch.Tensor) else tuple(result)
+        found = (*copies, *returned)
+        return found[0] if len(found) == 1 else found
+
+    results = len(written) + len(func._schema.returns)
+    returns = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
+    qualified = f"{NAMESPACE}::{name}"
+    torch.library.define(qualified, f"({_signature(func)}) -> {returns}")
+    torch.library.impl(qualified, "CompositeExplicitAutograd")(functools.partial(on_copies, _copy))
+    torch.library.register_fake(qualified)(functools.partial(on_copies, _alike))
+
+
+def _signature(func: OpOverload) -> str:
+    """The parameters of an operator, none of which is written."""
+    text = str(func._schema)
+    inside = text[text.index("(") + 1 : text.rindex(") -> ")]
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        inside = inside.replace(f"({letter}!)", "").replace(f"({letter}! -> )", "")
+    return inside
+
+
+def _copy(x: torch.Tensor) -> torch.Tensor:
+    return _alike(x).copy_(x)
+
+
+def _alike(x: torch.Tensor) -> torch.Tensor:
+    """Memory of the same layout."""
+    return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
