@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -166,3 +168,24 @@ def test_a_copy_of_a_model_is_stepped_by_itself():
     for optimizer in optimizers:
         step(optimizer)
     torch.testing.assert_close(other.weight.detach(), before - 0.5)
+
+
+BESIDE_TORCH_COMPILE = """
+import torch
+from bytecap import executor, optimize
+
+weight = torch.ones(3, requires_grad=True)
+torch.compile(lambda x: x + 1, backend="eager")(weight)
+steps = torch.optim.SGD([weight], lr=0.5, momentum=0.9), torch.optim.Adam([weight])
+for optimizer in steps:
+    call = optimize(lambda: optimizer.step(), lambda capture, inputs: executor(capture), fullgraph=True)
+    for _ in range(2):
+        weight.grad = torch.ones(3)
+        call()
+"""
+
+
+def test_marks_that_torch_compile_puts_on_optimizers_are_not_ours():
+    """It does so in the whole process, the first time that it is used."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BESIDE_TORCH_COMPILE], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
