@@ -106,7 +106,22 @@ def counts_groups(x):
     return torch.bincount(groups, minlength=number), x.new_zeros(number, 6).index_add_(0, groups, x)
 
 
+def fills_a_queue(x):
+    queue, place = torch.zeros(6, 8), (x[0, 0] > 0).long() * 4
+    start = int(place)
+    queue[:, start : start + 4] = x.detach().T
+    place.fill_((start + 4) % 8)
+    return queue * x.sum(), place
+
+
+def expands(x):
+    count = int((x > 0).sum())
+    return x[:1, :1].expand(count, 3).sum(0), x[:1].expand(count, -1), x.new_ones(1).expand(count) * 2
+
+
 PROGRAMS = [
+    expands,
+    fills_a_queue,
     clips, views_what_is_left, counts_groups,
     selects, lists_places, trains_on_selected, writes_selected, makes_tensors, computes_with_floats, bounded,
     lists_numbers, counts, repeats, broadcasts, fills,

@@ -117,12 +117,21 @@ def a_write_into_an_outside_array(x, array):
 @PROGRAMS.add(x)
 def arrays_as_tensors_of_old(x):
     grid = np.indices((2, 3))
-    return torch.Tensor(grid) + x, torch.LongTensor(grid), torch.FloatTensor(np.ones((2, 3), dtype=np.float32)) * x
+    return (
+        torch.Tensor(grid) + x,
+        torch.LongTensor(grid),
+        torch.FloatTensor(np.ones((2, 3), dtype=np.float32)) * x,
+        x.new_tensor(grid),
+    )
 
 
 @PROGRAMS.add(x, lambda: np.arange(3), lambda: np.arange(3.0))
 def outside_arrays_as_tensors_of_old(x, index, weights):
-    return x[:, torch.LongTensor(index)], torch.FloatTensor(weights) * x, torch.DoubleTensor(weights) + 1
+    return (
+        x[:, torch.LongTensor(index)],
+        torch.FloatTensor(weights) * x,
+        torch.DoubleTensor(weights) + x.new_tensor(index),
+    )
 
 
 @PROGRAMS.add(x, refusal="BC008")

@@ -89,12 +89,13 @@ def expand_stride(self: Meta, shape: tuple[int, ...]) -> tuple[int, ...]:
             size = 1
             step = shape[dim + 1] * strides[dim + 1] if dim + 1 < len(shape) else 1
         if size != shape[dim]:
-            if size != 1:
+            if size == 1:
+                step = 0
+            elif is_unknown(size) == is_unknown(shape[dim]):  # where data decides one, they are equal, or eager refuses
                 raise TypeRuleError(
-                    f"The expanded size of the tensor ({shape[dim]}) must match the existing size ({size}) "
+                    f"The expanded size of the tensor ({shape[dim]!r}) must match the existing size ({size!r}) "
                     f"at non-singleton dimension {dim}.  Target sizes: {list(shape)}.  Tensor sizes: "
                     f"{list(self.shape)}"
                 )
-            step = 0
         strides[dim] = step
     return tuple(strides)

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import Variable
 
 from bytecap.errors import UnsupportedCall
-from bytecap.operations import truth
+from bytecap.operations import is_none, truth
 from bytecap.torch_calls import call_torch
 from bytecap.values.arrays import ArrayValue, OutsideArray
 from bytecap.values.base import Value
@@ -90,9 +90,21 @@ def _refusal(name: str, args: tuple[Value, ...]) -> UnsupportedCall:
     return UnsupportedCall(f"{name}() of {', '.join(arg.describe() for arg in args)}")
 
 
+def _new_tensor(tracer: Tracer, like: Value, data: Value, **options: Value) -> Value:
+    """t.new_tensor(data, dtype=None, device=None, requires_grad=False) of an array: torch.tensor as `t` is."""
+    from bytecap.handlers.numpy_calls import NUMPY_CALLS
+
+    if not isinstance(data, (ArrayValue, OutsideArray)):
+        return call_torch(tracer, torch.Tensor.new_tensor, [like, data], options)
+    given = {name: value for name, value in options.items() if not is_none(value)}
+    own = {name: like.get_attribute(tracer, name) for name in ("dtype", "device")}
+    return NUMPY_CALLS[torch.tensor](tracer, data, **{**own, **given})
+
+
 LEGACY: dict[Any, Callable[..., Value]] = {
     Variable: _variable,
     torch.Tensor.new: _new,
+    torch.Tensor.new_tensor: _new_tensor,
     torch.Tensor: _maker("Tensor", None),
     **{getattr(torch, name): _maker(name, dtype) for name, dtype in _DTYPES.items()},
 }
