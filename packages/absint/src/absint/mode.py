@@ -26,6 +26,7 @@ from absint.errors import (
     UnsupportedTensor,
 )
 from absint.fallback import Fallback
+from absint.forms import symbolic_form
 from absint.meta import Meta, from_tensor, numel
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
@@ -394,5 +395,6 @@ def abstract_call(
     """
     if fn is torch.nn.functional.scaled_dot_product_attention:
         fn = attention
+    fn = symbolic_form(fn)
     with mode:
         return fn(*args, **({} if kwargs is None else kwargs))

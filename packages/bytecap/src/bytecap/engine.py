@@ -44,7 +44,7 @@ from bytecap.options import Options
 from bytecap.raising import raising_code
 from bytecap.registry import register
 from bytecap.resume.breaks import Break, Breaks
-from bytecap.size_changes import with_changes
+from bytecap.size_changes import with_changes, with_sizes_of_before
 from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
@@ -147,7 +147,8 @@ class Engine:
             if changed is not None:
                 self._changing[code] = self._changing.get(code, frozenset()) | {changed}
             if known:
-                self._policies[code] = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
+                policy = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
+                self._policies[code] = with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
             if not may_compile(code, reason):
                 return None
             if len(known) >= self.limit:

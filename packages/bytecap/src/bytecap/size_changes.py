@@ -34,6 +34,16 @@ def with_changes(
     )
 
 
+def with_sizes_of_before(policy: SizePolicy, programs: list[GuardProgram | None], view: FrameView) -> SizePolicy:
+    """And the sizes that differ from those of earlier captures: the last one may have been of another case, which these
+    tensors took no part in (the first token of a text, when the second of another one comes)."""
+    if not policy.enabled:
+        return policy
+    found = [item for program in programs if program is not None for item in _checked(program, view)]
+    dims = [place for guard, value, _ in found if isinstance(guard, TensorIs) for place in _changed_dims(guard, value)]
+    return policy.with_changes(dims, ())
+
+
 def _checked(program: GuardProgram, view: FrameView) -> Iterator[tuple[Any, Any, Any]]:
     """(guard, the value it looks at now, what that was read from)."""
     nodes = program.spec[0]

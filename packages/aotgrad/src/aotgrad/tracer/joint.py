@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from absint import from_wire, to_wire
+from absint.forms import SYMBOLIC_FORMS
 from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
@@ -107,7 +108,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes)
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
-        known = {DATA: mode.data, TARGET: _kept_gradients, ATTENTION: attention_call}
+        known = {**SYMBOLIC_FORMS, DATA: mode.data, TARGET: _kept_gradients, ATTENTION: attention_call}
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}

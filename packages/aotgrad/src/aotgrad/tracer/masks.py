@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from absint.forms import set_item as write_item
+
 __all__ = ["index_put", "index_put_", "set_item"]
 
 
@@ -17,7 +19,7 @@ def set_item(target: torch.Tensor, index: Any, value: Any) -> None:
     """`target[index] = value`; as a selection where a mask alone chooses, and one value with a gradient is for all."""
     chosen = _selected(target, index, value)
     if chosen is None:
-        torch.Tensor.__setitem__(target, index, value)
+        write_item(target, index, value)
     else:
         target.copy_(chosen)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from absint.forms import get_item
 from absint.functions import Functions
 from aotgrad.errors import NoGraphForm, NoInverse, UnsupportedOutput
 from aotgrad.tracer.masks import set_item
@@ -69,7 +70,7 @@ def _set_data(mode: TraceMode, rows: list[Row], x: Any, value: Any) -> None:
 def _read(rows: list[Row], x: Any, index: Any) -> Any:
     found = _selection(x, index)
     if found is None:
-        return torch.Tensor.__getitem__(x, index)
+        return get_item(x, index)
     selected, rest = found
     result = selected.read()[rest]
     rows.append(Row(result.memory, x.memory, x.memory.generation))
