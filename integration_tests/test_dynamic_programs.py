@@ -1,0 +1,167 @@
+"""The default backend at many sizes: one program serves them, forward and backward, and gives what eager gives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import bytecap
+import stagefold
+from primops import Primops
+from stagefold.backend import StagefoldBackend
+from stagefold.backends import resolve_backend
+from stagefold.options import parse_options
+
+functional = torch.nn.functional
+
+
+def compiled(function: Any, **options: Any) -> tuple[Callable[..., Any], StagefoldBackend]:
+    """The function behind the default backend, and the backend, which counts."""
+    backend, _ = resolve_backend("stagefold", None, {"cache": False}, None)
+    assert isinstance(backend, StagefoldBackend)
+    return bytecap.optimize(function, backend, **options), backend
+
+
+def last_rows(x: torch.Tensor) -> torch.Tensor:
+    return x[x.shape[0] - 1] * x.shape[1] + x[-1, x.shape[1] // 2 :].sum()
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros(x.shape[0] + 1, x.shape[1])
+    y[1:] = x
+    y[0, : x.shape[1] - 1] = x.mean(0)[1:]
+    return y.relu_()
+
+
+def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.t(), x[1:], x.reshape(-1, 1), (x * 2).view(-1)[: x.shape[0]]
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "softmax": lambda x: torch.softmax(x @ x.mT, -1) @ x,
+    "mean": lambda x: x.sum(1) / x.shape[1] + x.mean(),
+    "norm": lambda x: functional.layer_norm(x, (x.shape[1],)),
+    "positions": lambda x: x + torch.arange(x.shape[1]) * torch.ones(x.shape[0], 1),
+    "triangle": lambda x: torch.tril(x) + x.new_full((x.shape[0], 1), x.shape[0]),
+    "joined": lambda x: torch.cat([x, x.flip(0), x[:, :1].expand(-1, 2).mT.repeat(1, 1).mT], 1),
+    "attention": lambda x: functional.scaled_dot_product_attention(*[x[None, None, :, :3]] * 3, is_causal=True),
+    "images": lambda x: functional.interpolate(x[None, None], scale_factor=2.0, mode="bilinear"),
+    "last_rows": last_rows,
+    "written": written,
+    "views": views,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_for_all_sizes_with_gradients(name: str) -> None:
+    program = PROGRAMS[name]
+    call, backend = compiled(program, dynamic=True, fullgraph=True)
+    torch.manual_seed(0)
+    for size in ((5, 4), (3, 7), (64, 9), (6, 17)):
+        x = torch.randn(size)
+        given, plain = x.clone().requires_grad_(), x.clone().requires_grad_()
+        found, expected = call(given), program(plain)
+        torch.testing.assert_close(found, expected)
+        for values in (found, expected):
+            parts = values if isinstance(values, tuple) else (values,)
+            sum(part.square().sum() for part in parts).backward()
+        torch.testing.assert_close(given.grad, plain.grad, rtol=1e-3, atol=1e-4)
+    assert len(backend.reports) == 1
+    assert backend.refused_sizes == 0
+
+
+def test_decoding_200_tokens() -> None:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=50, n_positions=256)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    call, backend = compiled(model)
+
+    def decode(step: Callable[..., Any]) -> torch.Tensor:
+        ids, cache, seen = torch.arange(10).view(2, 5), transformers.DynamicCache(), []
+        with torch.no_grad():
+            for _ in range(200):
+                logits = step(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1:]
+                ids = logits.argmax(-1)
+                seen.append(logits)
+        return torch.cat(seen, 1)
+
+    torch.testing.assert_close(decode(call), decode(model))
+    assert len(backend.reports) == 3  # the prompt, the first token, all others
+
+
+def test_generating_from_texts_of_several_lengths() -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    other = copy.deepcopy(model)
+    other.forward, backend = compiled(other.forward)
+    for size in ((2, 7), (3, 9), (2, 12), (5, 4)):
+        ids = torch.randint(1, 50, size)
+        expected = model.generate(ids, max_new_tokens=8, do_sample=False)
+        assert torch.equal(other.generate(ids, max_new_tokens=8, do_sample=False), expected)
+    assert len(backend.reports) == 6  # torch.compile makes as many
+
+
+def test_gradients_of_gradients_at_other_sizes() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * x.shape[0]).sum(0)
+
+    call, _ = compiled(program, dynamic=True)
+    for size in ((5, 4), (3, 7)):
+        x = torch.randn(size, requires_grad=True)
+        found = []
+        for function in (call, program):
+            (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+            found.append(torch.autograd.grad(gradient.square().sum(), x)[0])
+        torch.testing.assert_close(*found)
+
+
+def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size() -> None:
+    def compares(document: Any) -> Any:
+        if document.binding.symbols:
+            raise TypeError("'<' not supported between instances of 'int' and 'Expr'")
+        return Primops().run(document)
+
+    compares.takes_symbols = True  # type: ignore[attr-defined]
+    backend = StagefoldBackend(parse_options(None, {"cache": False}), {"primops": compares})
+    call = bytecap.optimize(lambda x: x * 2, backend, dynamic=True)
+    for size in (3, 4, 5):
+        assert torch.equal(call(torch.ones(size)), torch.full((size,), 2.0))
+    assert len(backend.reports) == 3
+    assert backend.refused_sizes == 1
+
+
+def test_a_condition_that_the_gradient_needs_is_guarded() -> None:
+    """Strides of a gradient depend on whether a derived size is 1: the capture need not know, the backward does."""
+    model = torch.nn.Conv2d(2, 3, 3, padding=1, stride=2)
+    call, _ = compiled(model, dynamic=True)
+    for size in (8, 12, 2, 9, 3):
+        x = torch.randn(4, 2, size, size + 1, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        call(x).square().sum().backward()
+        model(y).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize(("dynamic", "programs"), [(True, 1), (None, 2), (False, 3)])
+def test_the_options_of_compile(dynamic: bool | None, programs: int) -> None:
+    call, backend = compiled(lambda x: x * x.shape[0], dynamic=dynamic)
+    for size in (3, 4, 5):
+        assert torch.equal(call(torch.ones(size)), torch.full((size,), float(size)))
+    assert len(backend.reports) == programs
+
+
+def test_one_size_that_is_marked() -> None:
+    call, backend = compiled(lambda x: x.relu() + 1)
+    for size in (3, 4, 5):
+        x = torch.ones(size, 2)
+        stagefold.mark_dynamic(x, 0)
+        assert torch.equal(call(x), x + 1)
+    assert len(backend.reports) == 1
