@@ -206,8 +206,23 @@ def test_functions_that_take_no_symbols_are_captured_for_each_size() -> None:
     )
     assert len(backend.captures) == 3
     assert [symbol.hint for symbol in backend.captures[-1].symbols] == [9]
+    spaced = run(lambda x: x + torch.linspace(0, 1, x.shape[0])[:, None], batches(4, 5, 6))
+    assert len(spaced.captures) == 3
+
+
+def test_images_of_open_sizes_are_resized() -> None:
     resized = run(lambda x: F.interpolate(x[None], size=x.shape[0] * 2), batches(4, 5, 6))
-    assert len(resized.captures) == 3
+    assert len(resized.captures) == 2
+
+
+def test_sizes_are_compared_with_those_of_all_earlier_captures() -> None:
+    """A tensor that the last capture took no part in has another size than in the one before."""
+
+    def program(x: torch.Tensor, state: torch.Tensor | None) -> torch.Tensor:
+        return x * 2 if state is None else x + state
+
+    calls = [(torch.ones(n, 3), state) for n in (4, 5, 6) for state in (None, torch.ones(n, 3))]
+    assert len(run(program, calls).captures) == 4  # both cases with fixed sizes, and with open ones
 
 
 def test_custom_functions_are_compiled_for_each_size() -> None:
