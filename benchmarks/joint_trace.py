@@ -2,8 +2,9 @@
 
     python benchmarks/joint_trace.py [--layers 12] [--width 256] [--repeat 5]
 
-Prints milliseconds for the joint trace, the passes, the partition and the whole stage, microseconds per node, and the
-ratio to torch's ahead-of-time tracing of the same module (its joint trace and min-cut partition; first and later runs).
+Prints milliseconds for the joint trace, the passes, the partition and the whole stage (as it is by itself, and as
+stagefold.compile runs it, which decomposes the joint graph before the cut), microseconds per node, and the ratio to
+torch's ahead-of-time tracing of the same module (its joint trace and min-cut partition; first and later runs).
 Times are of this process's CPU, so that other load on the machine counts little.
 """
 
@@ -18,10 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aotgrad import AotGrad, MinCut, split
+from aotgrad import AotGrad, MinCut, Options, split
 from aotgrad.passes import DEFAULT_PASSES
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.tracer.joint import trace
+from primops import Primops
 
 
 class Block(nn.Module):
@@ -107,12 +109,15 @@ def main() -> None:
     cut, partition = best(lambda: MinCut()(clean), given.repeat)
     halved, grad = best(lambda: split(clean, partition), given.repeat)
     whole, _ = best(lambda: AotGrad().run(capture), given.repeat)
+    choices = Options(decompose=Primops().decomposition())
+    among_prims, _ = best(lambda: AotGrad().run(capture, choices), given.repeat)
     peers = [torch_tracing(model, tokens) for _ in range(2)]
     sizes = [len(graph.nodes) for graph in (capture.graph, joint.graph, clean.graph, grad.forward, grad.backward)]
     print(f"{given.layers} layers; calls, ATen nodes traced, kept, forward, backward: {sizes}")
     print(f"  joint trace {traced:8.1f} ms   {traced / nodes * 1e3:6.1f} us a node")
     print(f"  passes      {passed:8.1f} ms\n  minimum cut {cut:8.1f} ms\n  two halves  {halved:8.1f} ms")
     print(f"  stage       {whole:8.1f} ms   ({first:.1f} ms the first time)")
+    print(f"  with decomposition, cut among prims {among_prims:8.1f} ms   ratio {among_prims / peers[1]:.3f}")
     print(f"  torch's     {peers[1]:8.1f} ms   ({peers[0]:.1f} ms the first time)")
     print(f"  ratio       {whole / peers[1]:8.3f}      {first / peers[0]:.3f} the first time")
 

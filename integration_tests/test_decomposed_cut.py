@@ -9,7 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+import bytecap
 import stagefold
 from aotgrad import AotGrad, Options
 from aotgrad.ops import DRAWING_PRIMS
@@ -46,6 +48,35 @@ def test_less_is_saved_where_an_op_keeps_statistics() -> None:
     assert whole is not None
     assert through is not None
     assert through.saved_bytes < whole.saved_bytes
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.dropout(self.down(F.gelu(self.up(self.norm(x)))), 0.1)
+
+
+def test_what_is_inside_of_a_checkpoint_is_not_saved() -> None:
+    blocks = torch.nn.ModuleList(Block() for _ in range(3))
+    saved: list[Any] = []
+
+    def program(x: Tensor) -> Tensor:
+        for block in blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x.square().mean()
+
+    def backend(capture: Any, inputs: Any) -> Any:
+        for how in (None, lower_graph):
+            partition = AotGrad().run(capture, Options(decompose=how)).partition
+            assert partition is not None
+            saved.append(partition.saved_bytes)
+        return bytecap.executor(capture)
+
+    bytecap.optimize(program, backend, fullgraph=True)(torch.randn(16, 8))
+    assert saved[1] == saved[0]
 
 
 def test_the_prims_that_draw_are_known() -> None:

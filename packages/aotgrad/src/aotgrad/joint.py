@@ -74,13 +74,14 @@ def _spread(checkpoints: Mapping[str, int], graph: Graph) -> Mapping[str, int]:
     leaving = {name for arg in graph.outputs for name in references(arg)}
     uses: dict[str, set[int | None]] = {}
     for node in reversed(forward):
-        mine = {homes.get(value.name) for value in node.results if value.name in homes}
-        for value in node.results:
-            mine |= uses.get(value.name, set()) | ({None} if value.name in leaving else set())
-        if len(mine) == 1:
-            homes.update((value.name, next(iter(mine))) for value in node.results)
-        for name in node_references(node):
-            uses.setdefault(name, set()).update(mine)
+        mine = {homes[value.name] for value in node.results if value.name in homes}
+        if not mine:  # a value on the way: it belongs where all of those belong that use it
+            for value in node.results:
+                mine |= uses.get(value.name, set()) | ({None} if value.name in leaving else set())
+            if len(mine) == 1:
+                homes.update((value.name, next(iter(mine))) for value in node.results)
+        for name in node_references(node) if mine else ():
+            uses.setdefault(name, set()).update(mine if len(mine) == 1 else {None})
     for node in forward:
         mine = {homes[name] for name in node_references(node) if name in homes}
         for value in node.results:
