@@ -248,7 +248,7 @@ class _Writer:
             scope.axes |= {axis: f"{text}c" for axis, text in texts.items()}
             start = f"{scope.parameter(load.buffer)} + {scope.index(load.index)}"
             scope.axes |= texts
-            step = coefficient(load.index, lane.name)
+            step = scope.dim(coefficient(load.index, lane.name) or 0)
             self.line(f"{kind} {name}[{self.plan.tile} * {self.plan.tile}] __attribute__((aligned(64)));")
             self.line(f"sf_tile<{kind}>({start}, {step}, {r}e - {r}c, {c}e - {c}c, {name}, {self.plan.tile});")
             scope.tiles[load.buffer, load.index] = f"{name}[({c} - {c}c) * {self.plan.tile} + {r} - {r}c]"

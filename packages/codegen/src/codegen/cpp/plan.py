@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from codegen.cpp.indexing import coefficient, has_value, mentions
-from stagewire.expr import Dim, evaluate, symbols_of
+from stagewire.expr import Dim, evaluate, polynomial_of, symbols_of
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.polynomial import divide
 from stagewire.types import numel
 
 TYPICAL = 64
@@ -135,14 +136,23 @@ def _is_exclusive(kernel: Kernel, axis: Axis) -> bool:
             if not isinstance(store, Store):
                 continue
             step = coefficient(store.index, axis.name)
-            if not isinstance(step, int) or step == 0 or not isinstance(axis.size, int) or section.axes:
+            if step is None or step == 0 or section.axes:
                 return False
-            span = abs(step) * axis.size
+            span = (abs(step) if isinstance(step, int) else step) * axis.size
             for term in store.index.terms:
                 own = getattr(term.atom, "name", None) == axis.name
-                if not own and (not isinstance(term.coefficient, int) or term.coefficient % span):
+                if not own and not is_multiple(term.coefficient, span):
                     return False
     return True
+
+
+def is_multiple(number: Dim, factor: Dim) -> bool:
+    """Whether a coefficient is a multiple of a size, whatever their symbols are."""
+    if isinstance(number, int) and isinstance(factor, int):
+        return factor != 0 and number % factor == 0
+    a, b = polynomial_of(number), polynomial_of(factor)
+    found = None if a is None or b is None else divide(a, b)
+    return found is not None and not found[1]
 
 
 def _accesses(section: Section) -> list[Index]:
@@ -222,7 +232,7 @@ def is_turned(load: Load, crossed: Axis, lane: Axis) -> bool:
     """Whether a load without conditions is contiguous along the crossed axis, and in fixed steps along the lane."""
     step = coefficient(load.index, lane.name)
     plain = load.mask is None and not has_value(load.index)
-    return plain and coefficient(load.index, crossed.name) == 1 and isinstance(step, int) and step not in (0, 1)
+    return plain and coefficient(load.index, crossed.name) == 1 and step not in (None, 0, 1)
 
 
 def total_work(kernel: Kernel) -> Dim:
