@@ -41,6 +41,17 @@ def handles_exceptions(x):
     return y, z, m, m2
 
 
+@PROGRAMS.add(matrix)
+def without_a_dict(x):
+    complaints = []
+    for value in (5, None, (), [], "text"):
+        try:
+            vars(value)
+        except TypeError as error:
+            complaints.append(str(error))
+    return x + 1, complaints
+
+
 @PROGRAMS.add(matrix, refusal="BC005")
 def raises(x):
     x * 2

@@ -274,7 +274,12 @@ def _super(tracer: Tracer, *args: Value) -> Value:
 
 
 def _vars(tracer: Tracer, value: Value) -> Value:
-    return value.get_attribute(tracer, "__dict__")
+    try:
+        return value.get_attribute(tracer, "__dict__")
+    except PythonRaise as error:
+        if not issubclass(error.value.python_type(), AttributeError):
+            raise
+    raise tracer.raises(TypeError, "vars() argument must have __dict__ attribute")
 
 
 def _globals(tracer: Tracer) -> Value:

@@ -327,6 +327,9 @@ class DictIterator(IteratorValue):
             return
         if self.dictionary.mutated:
             raise CannotRebuild("an iterator over an outside dict that the code changes")
+        keys = list(self.dictionary.new)
+        if (keys[::-1] if self.backwards else keys) != self.order:
+            raise CannotRebuild("an iterator over a dict whose keys have changed")
         emitter.load(DictView(self.dictionary, self.what))
         emitter.call_function(reversed if self.backwards else iter, arguments=1)
         emitter.call_helper("advance", self.index, arguments=1)

@@ -126,7 +126,8 @@ class OpaqueValue(Value):
         return self.real
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
-        found = vars(self.real).get(name, _MISSING) if hasattr(self.real, "__dict__") else _MISSING
+        names = getattr(self.real, "__dict__", None)
+        found = names.get(name, _MISSING) if isinstance(names, (dict, types.MappingProxyType)) else _MISSING
         if found is not _MISSING:
             return tracer.wrap(found, tracer.attribute_source(self.source, name))
         is_known = static_lookup(type(self.real).__mro__, name)[1] is not None
