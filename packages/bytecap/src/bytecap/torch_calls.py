@@ -63,7 +63,11 @@ def to_host(tracer: Tracer, value: Value) -> Any:
         return value.base.value
     if isinstance(value, TupleValue):
         items = [to_host(tracer, item) for item in value.values(tracer)]
-        return torch.Size(items) if value.cls is torch.Size else tuple(items)
+        if value.cls is not torch.Size:
+            return tuple(items)
+        if any(isinstance(item, AbstractTensor) for item in items):
+            raise DataDependent("a tensor in a torch.Size")
+        return torch.Size(items)
     if isinstance(value, ListValue):
         return [to_host(tracer, item) for item in value.values(tracer)]
     if isinstance(value, DictValue):

@@ -241,3 +241,8 @@ def numbers_of_a_tensor_that_was_written(x):
     made = torch.zeros(3)
     made[0] = x.sum()
     return x * made.sum().item()
+
+
+@PROGRAMS.add(lambda: torch.ones(2, 3), lambda: torch.tensor(2), refusal="BC004")
+def sizes_that_a_tensor_gives(x, count):
+    return x * 2, torch.zeros(torch.Size([count, 3]))
