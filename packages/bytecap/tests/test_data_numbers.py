@@ -119,7 +119,19 @@ def expands(x):
     return x[:1, :1].expand(count, 3).sum(0), x[:1].expand(count, -1), x.new_ones(1).expand(count) * 2
 
 
+def compares_with_a_float(x):
+    largest = x.max().item()
+    return (
+        x >= largest,
+        x.clamp(max=largest / 2),
+        torch.full((2,), largest),
+        x.masked_fill(x > 0, largest),
+        x == largest,
+    )
+
+
 PROGRAMS = [
+    compares_with_a_float,
     expands,
     fills_a_queue,
     clips, views_what_is_left, counts_groups,

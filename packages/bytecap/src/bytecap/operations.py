@@ -87,7 +87,7 @@ def _user_method(tracer: Tracer, value: Value, name: str) -> Value | None:
 
 
 def _is_not_implemented(value: Value) -> bool:
-    return isinstance(value, Constant) and not is_size(value) and value.value is NotImplemented
+    return value.python_type() is type(NotImplemented)
 
 
 def _user_binary(
@@ -328,7 +328,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
 
 def _never_tensor(value: Value) -> bool:
-    return isinstance(value, Constant) and not is_size(value) and isinstance(value.value, (str, bytes, type(None)))
+    return isinstance(value, Constant) and issubclass(value.python_type(), (str, bytes, type(None)))
 
 
 def _type_error(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:

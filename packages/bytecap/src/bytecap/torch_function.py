@@ -14,7 +14,6 @@ from bytecap.values.classes import ClassValue
 from bytecap.values.constant import Constant
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import Sequence, TupleValue
-from bytecap.values.sizes import is_size
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -34,7 +33,7 @@ def overridden_call(tracer: Tracer, function: Any, args: list[Value], kwargs: di
     given = (tracer.wrap(function, None), TupleValue([ClassValue(cls) for cls in classes]), TupleValue(list(args)))
     method = overriding[0].get_attribute(tracer, _NAME)
     result = method.call(tracer, [*given, tracer.new_dict(kwargs)], {})
-    if isinstance(result, Constant) and not is_size(result) and result.value is NotImplemented:
+    if isinstance(result, Constant) and result.python_type() is type(NotImplemented):
         raise UnsupportedCall(f"{_NAME} of {first.__qualname__} that returns NotImplemented")
     return result
 
