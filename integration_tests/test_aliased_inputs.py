@@ -14,9 +14,7 @@ from bytecap import optimize
 from bytecap.options import Options
 
 
-@settings(
-    max_examples=int(__import__("os").environ.get("N", 60)), deadline=None, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(aliased_programs())
 def test_inputs_that_share_memory_are_left_as_eager_leaves_them(drawn: Effect) -> None:
     program, make = drawn
