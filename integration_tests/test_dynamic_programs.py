@@ -109,18 +109,23 @@ def test_generating_from_texts_of_several_lengths() -> None:
     assert len(backend.reports) == 6  # torch.compile makes as many
 
 
-def test_gradients_of_gradients_at_other_sizes() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return (x.sin() * x.shape[0]).sum(0)
-
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x.sin() * x.shape[-1]).sum(0),
+        lambda x: functional.conv2d(x, torch.ones(1, 1, 3, 3), stride=2, padding=1).square(),
+    ],
+)
+def test_gradients_of_gradients_at_other_sizes(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Their programs are made in the first backward: what they assume of the sizes nobody has guarded."""
     call, _ = compiled(program, dynamic=True)
-    for size in ((5, 4), (3, 7)):
-        x = torch.randn(size, requires_grad=True)
+    for size in (6, 9, 2, 3):
+        x = torch.randn(4, 1, size, size + 1, requires_grad=True)
         found = []
         for function in (call, program):
             (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
             found.append(torch.autograd.grad(gradient.square().sum(), x)[0])
-        torch.testing.assert_close(*found)
+        torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
 
 
 def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size() -> None:

@@ -22,6 +22,7 @@ from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
 from codegen import Replay
 from codegen import load as load_unit
+from stagefold.by_sizes import BySizes, with_sizes
 from stagefold.cache import Cache, program_key
 from stagefold.errors import RunsPlain, SizesRefused
 from stagefold.fingerprint import fingerprint
@@ -148,7 +149,17 @@ class StagefoldBackend:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
         backend = self._of_next_order
         program, _, _ = backend._program(capture, lambda event: None, traced=False)
-        return backend.load(program, capture), tuple(given.used for given in program.binding.inputs)
+        call = backend.load(program, capture)
+        if program.binding.assumptions:
+
+            def fixed(sizes: dict[str, int]) -> Callee:
+                capture_of_these = with_sizes(capture, sizes)
+                return backend.load(
+                    backend._program(capture_of_these, lambda event: None, traced=False)[0], capture_of_these
+                )
+
+            call = BySizes(call, program.binding.inputs, program.binding.assumptions, fixed)
+        return call, tuple(given.used for given in program.binding.inputs)
 
     @functools.cached_property
     def _of_next_order(self) -> StagefoldBackend:
