@@ -40,6 +40,6 @@ def test_a_capture_with_sizes_has_no_symbols() -> None:
         symbols=(Symbol("n", None, 4, 2),),
     )
     fixed = with_sizes(capture, {"n": 6})
-    assert not fixed.guards and not fixed.symbols
+    assert fixed.guards == fixed.symbols == ()
     assert fixed.graph.nodes[0].args == (Ref("x"), 3, 2)
     assert fixed.inputs[0].value.type == contiguous("float32", (6,))
