@@ -27,6 +27,7 @@ from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
 from stagewire.tensors import Constant
+from stagewire.types import TensorType
 
 __all__ = ["Executor", "bind", "call_lines", "read_constant"]
 
@@ -65,7 +66,7 @@ def bind(
             binding, forward, backward, gradient and _once(gradient), constants, takes_list=takes_list, partial=partial
         )
     if binding.mutations and len(binding.inputs) > 1:
-        names["check"] = _overlap_check(tuple(mutation.input for mutation in binding.mutations))
+        names["check"] = _overlap_check(binding)
     names["plain"] = plain
     lines = call_lines(binding, names, differentiable=backward is not None)
     exec(compile("\n".join(lines), "<aotgrad.bind>", "exec"), names)
@@ -248,18 +249,26 @@ def _copy_lines(mutations: list[Mutation]) -> list[str]:
     return [f"    copy_all(({targets}), ({values}))"]
 
 
-def _overlap_check(mutated: tuple[int, ...]) -> Callable[[tuple[torch.Tensor, ...]], tuple[int, int] | None]:
+def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, int] | None]:
     """Finds two inputs that share memory, of which one is mutated: the graph took them as separate.
 
-    The addresses of the last call that passed are remembered, so that a steady state pays for reading them only.
+    The addresses of the last call that passed (and its sizes, where they may change) are remembered, so that a steady
+    state pays for reading them only.
     """
-    passed: list[tuple[int, ...]] = [()]
+    passed: list[list[Any]] = [[]]
+    written = frozenset(mutation.input for mutation in binding.mutations)
+    places = tuple(i for i, given in enumerate(binding.inputs) if isinstance(given.type, TensorType))
+    has_sizes = bool(binding.symbols)
 
-    def check(inputs: tuple[torch.Tensor, ...]) -> tuple[int, int] | None:
-        addresses = tuple([tensor.data_ptr() for tensor in inputs])
-        if addresses == passed[0]:
+    def check(inputs: tuple[Any, ...]) -> tuple[int, int] | None:
+        seen: list[Any] = [inputs[i].data_ptr() for i in places]
+        starts = seen
+        if has_sizes:
+            seen = [*starts, *[inputs[i].shape for i in places]]
+        if seen == passed[0]:
             return None
-        spans = sorted((start, start + _span(t), i) for i, (start, t) in enumerate(zip(addresses, inputs, strict=True)))
+        pairs = zip(starts, places, strict=True)
+        spans = sorted((start, start + _span(inputs[i]), i) for start, i in pairs)
         reach, owner = -1, -1
         for start, end, index in spans:
             if start == end:
@@ -268,10 +277,9 @@ def _overlap_check(mutated: tuple[int, ...]) -> Callable[[tuple[torch.Tensor, ..
                 return owner, index
             if end > reach or index in written:
                 reach, owner = max(end, reach), index
-        passed[0] = addresses
+        passed[0] = seen
         return None
 
-    written = frozenset(mutated)
     return check
 
 
