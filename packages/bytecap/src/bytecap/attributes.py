@@ -209,7 +209,7 @@ def value_fallback(tracer: Tracer, value: ObjectValue, fallback: Any, owner: typ
 def find_attribute(tracer: Tracer, value: ObjectValue, name: str) -> Value | None:
     """object.__getattribute__ without its AttributeError."""
     if name == "__dict__":
-        return value.attributes
+        return value.attributes if value.cls.__dictoffset__ else None
     if name == "__class__":
         return tracer.wrap(value.cls, None)
     written = written_attribute(tracer.class_writes, value.cls.__mro__, name)

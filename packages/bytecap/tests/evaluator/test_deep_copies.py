@@ -107,6 +107,28 @@ def methods_of_pickling(x, value):
     return x + copy.deepcopy(value).x
 
 
+class Slotted:
+    __slots__ = ("count", "rows")
+
+
+def slotted() -> Slotted:
+    made = Slotted()
+    made.count, made.rows = 2, [1]
+    return made
+
+
+@PROGRAMS.add(tensor, slotted, refusal="BC002")
+def a_shallow_copy_of_slots(x, value):
+    value.count += 1
+    made = copy.copy(value)
+    return x + made.count, made.rows is value.rows, hasattr(value, "__dict__")
+
+
+@PROGRAMS.add(tensor, Pickled, refusal="BC002")
+def a_shallow_copy_by_methods_of_pickling(x, value):
+    return x + copy.copy(value).x
+
+
 @PROGRAMS.add(tensor)
 def a_tensor(x):
     return copy.deepcopy([x + 1])

@@ -42,6 +42,14 @@ def handles_exceptions(x):
 
 
 @PROGRAMS.add(matrix)
+def a_slice_of_no_dimensions(x):
+    try:
+        return x.sum()[:1]
+    except IndexError:
+        return x + 1
+
+
+@PROGRAMS.add(matrix)
 def without_a_dict(x):
     complaints = []
     for value in (5, None, (), [], "text"):

@@ -167,7 +167,7 @@ def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int
 @TABLE.rule("slice.Tensor")
 def sliced(self: Meta, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Meta:
     if not self.shape:
-        raise TypeRuleError("slice() cannot be applied to a 0-dim tensor.")
+        raise DimensionError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
         raise TypeRuleError("slice step must be positive")
     dim = wrap_dim(dim, self.ndim)

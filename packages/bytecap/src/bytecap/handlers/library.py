@@ -11,11 +11,15 @@ import logging
 import os
 import sys
 import threading
+import types
 import typing
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from bytecap.attributes import static_lookup
 from bytecap.environment_variables import get_variable
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold_call
@@ -56,7 +60,16 @@ def _copy(tracer: Tracer, value: Value) -> Value:
     return value
 
 
+_RULES_OF_COPIES = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__",
+                    "__getnewargs_ex__")  # fmt: skip
+
+
 def _copy_object(tracer: Tracer, value: ObjectValue) -> Value:
+    found = [static_lookup(value.cls.__mro__, name) for name in _RULES_OF_COPIES]
+    own = any(isinstance(raw, types.FunctionType) and owner is not torch.nn.Module for raw, owner in found)
+    slots = value.real is not None and any("__slots__" in vars(base) for base in value.cls.__mro__)
+    if own or slots:
+        raise UnsupportedCall(f"copy.copy of a {value.cls.__qualname__}, which has rules of its own or outside slots")
     made = tracer.new_object(value.cls)
     made.base = None if value.base is None else _copy(tracer, value.base)
     for key, item in value.attributes.pairs(tracer):
