@@ -58,7 +58,7 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     print("\n".join(summary(rows)))
     if given.page:
         command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}" + (" --quick" if given.quick else "")
-        setting = f"torch {torch.__version__}, {given.threads} thread{'s' * (given.threads > 1)}, {_processor()}"
+        setting = f"torch {torch.__version__}, {given.threads} thread{'s' * (given.threads > 1)}, {processor()}"
         setting += ", a case at a time" * bool(given.rows)
         note = f"{given.note}\n\n" * bool(given.note)
         write_section(ROOT / "docs" / "performance.md", name, f"{command} --page", setting, note + table(rows))
@@ -136,7 +136,8 @@ def _process(
     return json.loads(lines[-1])
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor, and how many cores."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

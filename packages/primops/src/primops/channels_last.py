@@ -39,10 +39,10 @@ def may_turn(graph: Graph) -> bool:
 
 
 def suits(graph: Graph) -> bool:
-    """Whether the layout is the faster one with weights as they are: a third of the convolutions is depthwise."""
+    """Whether the layout is the faster one with weights as they are: a quarter of the convolutions is depthwise."""
     types = {v.name: v.type for v in (*graph.inputs, *(v for node in graph.nodes for v in node.results))}
     found = [_is_depthwise(node, types) for node in graph.nodes if node.target == CONVOLUTION]
-    return bool(found) and 3 * sum(found) >= len(found) and may_turn(graph)
+    return bool(found) and 4 * sum(found) >= len(found) and may_turn(graph)
 
 
 def _is_depthwise(node: Node, types: dict[str, object]) -> bool:
