@@ -1,42 +1,57 @@
-"""Sizes that are symbols: one lowering holds for every size."""
+"""Decompositions of calls with symbolic sizes: right where they can be written, declined where a size decides."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from primops.interpret import interpret
-from primops.stage import lower_graph
-from primops.verify import verify_graph
-from stagewire.parser import parse_graph
+from primops import interpret, lower_graph
+from stagewire.expr import symbol
+from stagewire.graph import Graph, List, Node, Ref, Value
+from stagewire.types import ScalarType, TensorType, contiguous
 
-GRAPH = parse_graph("""
-input %x: f32[s0, 4, 8]
-input %w: f32[8]
-%m: f32[] = aten.mean.default(%x)
-%a: f32[s0, 8] = aten.mean.dim(%x, [1])
-%b: f32[4, 8] = aten.mean.dim(%x, [0])
-%s: f32[s0, 4, 8] = aten._softmax.default(%x, -1, False)
-%l: f32[s0, 4, 8], %mu: f32[s0, 4, 1], %rs: f32[s0, 4, 1] = aten.native_layer_norm.default(%x, [8], %w, %w, 1e-05)
-%v: f32[4*s0, 8] = aten.view.default(%l, [4*s0, 8])
-%g: f32[s0, 4, 8] = aten.gelu.default(%s)
-%n: f32[s0, 4, 8], %sm: f32[4], %si: f32[4] = aten._native_batch_norm_legit.no_stats(%x, None, None, True, 0.1, 1e-05)
-%loss: f32[] = aten.mse_loss.default(%x, %s)
-%back: f32[s0, 4, 8] = aten.mse_loss_backward.default(%loss, %x, %s, 1)
-%r: i64[s0] = aten.arange.default(s0)
-%e: f32[s0, 8] = aten.select.int(%x, 1, -1)
-%f: f32[2*s0, 4, 8] = aten.cat.default([%x, %x])
-%t: f32[s0, 4, 8] = aten.slice.Tensor(%f, 0, s0, 9223372036854775807)
-%u: f32[s0, 4, 8] = aten.expand.default(%w, [s0, 4, 8])
-return %m, %a, %b, %s, %v, %g, %n, %back, %r, %e, %t, %u
-""")
+N = symbol("n")
 
 
-@pytest.mark.parametrize("size", [2, 3, 7])
-def test_a_graph_with_a_symbolic_batch(size: int) -> None:
-    lowered = lower_graph(GRAPH)
-    verify_graph(lowered)
-    assert all(node.target.startswith("prims.") for node in lowered.nodes)
-    inputs = [torch.randn(size, 4, 8), torch.randn(8)]
-    for a, b in zip(interpret(lowered, inputs), interpret(GRAPH, inputs), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+def lowered(target: str, args: tuple[object, ...], result: TensorType, *inputs: Value) -> Graph:
+    node = Node(target, args, {}, (Value("out", result),))  # type: ignore[arg-type]
+    return lower_graph(Graph(inputs, (node,), (Ref("out"),)), strict=False)
+
+
+def test_a_size_is_an_operand() -> None:
+    x = Value("x", contiguous("float32", (N, 3)))
+    graph = lowered("aten.mul.Tensor", (Ref("x"), N), x.type, x)
+    assert [node.target for node in graph.nodes] == ["prims.mul"]
+    for size in (2, 5):
+        given = torch.randn(size, 3)
+        assert torch.equal(interpret(graph, (given,))[0], given * size)
+
+
+def test_a_symbol_that_is_given_as_a_number() -> None:
+    n, x = Value("n", ScalarType("int")), Value("x", contiguous("float32", (3,)))
+    graph = lowered("aten.new_full.default", (Ref("x"), List((N,)), N), contiguous("float32", (N,)), n, x)
+    assert torch.equal(interpret(graph, (4, torch.ones(3)))[0], torch.full((4,), 4.0))
+
+
+def test_halves_of_an_even_size() -> None:
+    x = Value("x", contiguous("float32", (N, 3)))
+    graph = lowered("aten.glu.default", (Ref("x"), 0), contiguous("float32", (N // 2, 3)), x)
+    assert "prims.sigmoid" in [node.target for node in graph.nodes]
+    for size in (2, 6):
+        given = torch.randn(size, 3)
+        torch.testing.assert_close(interpret(graph, (given,))[0], torch.nn.functional.glu(given, 0))
+
+
+def test_a_width_that_may_be_negative_stays_with_aten() -> None:
+    x = Value("x", contiguous("float32", (3, N)))
+    graph = lowered("aten.constant_pad_nd.default", (Ref("x"), List((0, 5 - N))), contiguous("float32", (3, 5)), x)
+    assert [node.target for node in graph.nodes] == ["aten.constant_pad_nd.default"]
+    for size in (3, 5, 8):
+        given = torch.randn(3, size)
+        expected = torch.nn.functional.pad(given, (0, 5 - size))
+        assert torch.equal(interpret(graph, (given,))[0], expected)
+
+
+def test_sizes_that_may_differ_are_not_broadcast() -> None:
+    x, y = Value("x", contiguous("float32", (N,))), Value("y", contiguous("float32", (symbol("m"),)))
+    graph = lowered("aten.add.Tensor", (Ref("x"), Ref("y")), x.type, x, y)
+    assert [node.target for node in graph.nodes] == ["aten.add.Tensor"]

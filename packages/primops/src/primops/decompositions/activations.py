@@ -240,7 +240,7 @@ def halves(p: Builder, x: Value, dim: int) -> tuple[Value, Value]:
     stop = list(x.shape)
     stop[dim] = middle
     left = p.slice(x, tuple(start), tuple(stop), step)
-    start[dim], stop[dim] = middle, x.shape[dim]
+    start[dim], stop[dim] = middle, middle + middle  # the size, which is even, in a form that shows it
     return left, p.slice(x, tuple(start), tuple(stop), step)
 
 

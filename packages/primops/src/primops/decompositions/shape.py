@@ -9,7 +9,7 @@ from primops.builder import Builder, Device, Value
 from primops.decompositions.operands import Function, Table, broadcast, convert, filled, permute, reshape, wrap
 from primops.errors import Decline
 from primops.prims.layouts import is_dense, row_major, same_layout
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 
 
 def to_shape(p: Builder, x: Value, *_: Any) -> Value:
@@ -313,6 +313,8 @@ def select_backward(p: Builder, grad: Value, input_sizes: Any, dim: int, index: 
 
 def constant_pad_nd(p: Builder, x: Value, pad: Sequence[Dim], value: Any = 0) -> Value:
     """Negative widths cut."""
+    if any(isinstance(width, Expr) and "-" in width.text for width in pad):
+        raise Decline("a symbolic width that may be negative")
     low, high = [0] * x.rank, [0] * x.rank
     for i in range(len(pad) // 2):
         low[x.rank - 1 - i], high[x.rank - 1 - i] = pad[2 * i], pad[2 * i + 1]  # type: ignore[call-overload]

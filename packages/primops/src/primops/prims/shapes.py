@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from primops.errors import Decline
 from primops.prims.layouts import dense_stride, is_dense, row_major, tensor
 from primops.prims.record import Constraint, Record, parameters
 from stagewire.expr import Dim
@@ -37,6 +38,8 @@ def _broadcast(x: TensorType, shape: Sizes, broadcast_dimensions: Dims) -> tuple
     for i, dim in enumerate(broadcast_dimensions):
         if x.shape[i] == shape[dim]:
             stride[dim] = x.stride[i]
+        elif x.shape[i] != 1 and not (_known(x.shape[i]) and _known(shape[dim])):
+            raise Decline(f"whether {x.shape[i]} is {shape[dim]} is not known of the sizes")
     return _view(x, shape, tuple(stride))
 
 
