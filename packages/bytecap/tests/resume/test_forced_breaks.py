@@ -15,8 +15,8 @@ from bytecap.testing.programs import programs_below
 from bytecap.testing.strategies import arguments, define, sources
 
 # A rebuilt set is iterated in the same order, but where a later member goes depends on what was taken out before.
-# What a segment is given lives until it returns.
-NOT_KEPT = {"the_order_of_sets", "an_object_with_an_end"}
+# What a segment is given lives until it returns. What a graph itself raises has the line of the segment.
+NOT_KEPT = {"the_order_of_sets", "an_object_with_an_end", "effects_come_before"}
 CORPUS = [program for program in programs_below(Path(__file__).parent.parent) if str(program) not in NOT_KEPT]
 RULES = st.one_of(st.integers(0, 80).map(once), st.integers(0, 20).map(each))
 
