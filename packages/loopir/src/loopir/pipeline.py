@@ -21,6 +21,7 @@ from loopir.passes.channels_last import ChannelsLast
 from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.fuse_nests import FuseNests
 from loopir.passes.inline_pointwise import InlinePointwise
+from loopir.passes.keep_float32 import KeepFloat32
 from loopir.passes.merge_axes import MergeAxes
 from loopir.passes.merge_scratch import MergeScratch
 from loopir.passes.order_axes import OrderAxes
@@ -66,6 +67,7 @@ PASSES: tuple[SchedulePass, ...] = (
     RemoveDead(),
 )
 KERNEL_PASSES: tuple[KernelPass, ...] = (
+    KeepFloat32(),
     OrderAxes(),
     MergeAxes(),
     MergeScratch(),

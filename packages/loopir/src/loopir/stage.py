@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
+from loopir.passes.keep_float32 import KeepFloat32
 from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass, schedule_graph
 from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
 from stagewire.graph import Graph, Ref
@@ -17,10 +18,14 @@ from stagewire.types import TensorType
 
 @dataclass(frozen=True)
 class Options:
-    """The passes, in order; see `loopir.pipeline`. `passes=UNFUSED` fuses nothing."""
+    """The passes, in order; see `loopir.pipeline`. `passes=UNFUSED` fuses nothing.
+
+    numerics: "eager" rounds to half precision wherever eager stores (no `KeepFloat32`).
+    """
 
     passes: tuple[SchedulePass, ...] = PASSES
     kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES
+    numerics: Literal["default", "eager"] = "default"
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class LoopIR:
         """The loops of both graphs, under the same binding."""
         options = options or Options()
         passes, kernel_passes = options.passes, options.kernel_passes
+        if options.numerics == "eager":
+            kernel_passes = tuple(one for one in kernel_passes if not isinstance(one, KeepFloat32))
         binding = document.binding
         updates = possible_updates(document)
         forward = schedule_graph(document.forward, private_results(binding), passes, kernel_passes, updates)

@@ -49,8 +49,8 @@ class Options:
     rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
     through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
     numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
-    stay with ATen. "default" compiles those too, which rounds differently in the last bits; half precision is rounded
-    where eager stores it in both.
+    stay with ATen, and half precision is rounded wherever eager stores it. "default" compiles those too, which rounds
+    differently in the last bits, and goes on in float32 inside of a kernel.
     cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
     launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
     overwritten: where results of earlier calls are, the program is launched as by default.
@@ -123,7 +123,8 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
         else:
             raise _unknown(key)
     if own.get("numerics") == "eager":
-        stage.setdefault("primops", {}).setdefault("numerics", "eager")
+        for slot in ("primops", "loopir"):
+            stage.setdefault(slot, {}).setdefault("numerics", "eager")
     packed = tuple((slot, tuple(fields.items())) for slot, fields in stage.items())
     return Options(stage=packed, **own)
 

@@ -1,0 +1,61 @@
+"""keep_float32: what a kernel computes in float32 stays so until it is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loopir import LoopIR, Options
+from loopir.interpret import interpret
+from loopir.testing.graphs import document, kernels
+from stagewire.loop import Compute, LoopGraph
+
+CHAIN = """\
+input %x: f16[64]
+%a: f32[64] = prims.convert_element_type(%x, dtype(float32))
+%b: f32[64] = prims.mul(%a, 3.0)
+%c: f16[64] = prims.convert_element_type(%b, dtype(float16))
+%d: f32[64] = prims.convert_element_type(%c, dtype(float32))
+%e: f32[64] = prims.sub(%d, %a)
+%f: f16[64] = prims.convert_element_type(%e, dtype(float16))
+"""
+
+
+def lowered(text: str, numerics: str = "default") -> LoopGraph:
+    return LoopIR().run(document(text), Options(numerics=numerics)).forward  # type: ignore[arg-type]
+
+
+def conversions(graph: LoopGraph) -> int:
+    statements = [s for kernel in kernels(graph) for section in kernel.sections for s in section.statements]
+    return sum(isinstance(s, Compute) and s.op == "convert" for s in statements)
+
+
+def test_rounding_between_operations_is_left_out() -> None:
+    x = np.linspace(-3, 3, 64).astype(np.float16)
+    wide = x.astype(np.float32)
+    graph = lowered(CHAIN + "return %f\n")
+    assert conversions(graph) == 2
+    np.testing.assert_array_equal(interpret(graph, [x])[0], (wide * 3 - wide).astype(np.float16))  # type: ignore[call-overload]
+    graph = lowered(CHAIN + "return %f\n", "eager")
+    assert conversions(graph) == 4
+    rounded = (wide * 3).astype(np.float16).astype(np.float32) - wide
+    np.testing.assert_array_equal(interpret(graph, [x])[0], rounded.astype(np.float16))  # type: ignore[call-overload]
+
+
+def test_what_is_stored_is_rounded() -> None:
+    x = np.linspace(-3, 3, 64).astype(np.float16)
+    wide = x.astype(np.float32)
+    graph = lowered(CHAIN + "return %f, %c\n")
+    assert conversions(graph) == 3
+    _, stored = interpret(graph, [x])
+    np.testing.assert_array_equal(stored, (wide * 3).astype(np.float16))  # type: ignore[call-overload]
+
+
+def test_a_rounding_from_float64_stays() -> None:
+    text = """\
+input %x: f64[8]
+%a: f16[8] = prims.convert_element_type(%x, dtype(float16))
+%b: f32[8] = prims.convert_element_type(%a, dtype(float32))
+%c: f32[8] = prims.exp(%b)
+return %c
+"""
+    assert conversions(lowered(text)) == 2
