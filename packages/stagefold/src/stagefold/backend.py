@@ -32,6 +32,7 @@ from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
+from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput
 from stagewire.program import CallExtern, Program
 
@@ -135,7 +136,17 @@ class StagefoldBackend:
         return call
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
-        """The backward for those tangents, compiled; None where it cannot be had for what `program` saves."""
+        """The backward for those tangents, compiled; None where it cannot be had for what `program` saves, or where a
+        stage cannot take the sizes as symbols: the whole backward runs then, with zeros for the others."""
+        try:
+            return self._partial(capture, program, arrived)
+        except StageError:
+            if not capture.symbols:
+                raise
+            self.refused_sizes += 1
+            return None
+
+    def _partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
         _, stage, options = self.pipeline.stages[0]
         grad = stage.run(capture, options)
         if not isinstance(grad, Grad) or grad.binding.saved != program.binding.saved:
