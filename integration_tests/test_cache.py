@@ -41,6 +41,18 @@ def test_a_second_process_needs_no_compiler(tmp_path: Path) -> None:
     assert second.returncode == 0, second.stderr
 
 
+def test_what_only_guards_refer_to_is_no_part_of_the_key(tmp_path: Path) -> None:
+    """Code that reads an environment variable, as transformers does in attention, is cached."""
+    script = SCRIPT.replace(
+        "torch.softmax(x * 2, -1) + 1, f", "torch.softmax(x * 2, -1) + len(os.getenv('NO') or '1'), f"
+    )
+    script = script.replace("import sys", "import os, sys")
+    assert run(tmp_path, script=script).returncode == 0
+    assert entries(tmp_path, "*.program")
+    second = run(tmp_path, compiler=False, script=script)
+    assert second.returncode == 0, second.stderr
+
+
 def test_no_compiler_is_one_clear_error(tmp_path: Path) -> None:
     done = run(tmp_path, compiler=False)
     assert done.returncode != 0

@@ -23,7 +23,7 @@ def is_environment(real: Any) -> bool:
 
 def guard_variable(tracer: Tracer, name: Any) -> None:
     """The variable of this (encoded) name has the value that it has now, or none as now."""
-    place = tracer.reading(_GET, tracer.places.handle(name))
+    place = tracer.reading(_GET, tracer.places.guarded(name))
     tracer.guards.identity(place, _DATA.get(name), tracer.line())
 
 
@@ -31,7 +31,7 @@ def guard_all(tracer: Tracer) -> None:
     """All variables are as they are now."""
     for name in _DATA:
         guard_variable(tracer, name)
-    tracer.guards.length(tracer.places.handle(_DATA), len(_DATA), tracer.line())
+    tracer.guards.length(tracer.places.guarded(_DATA), len(_DATA), tracer.line())
 
 
 def get_variable(tracer: Tracer, key: Value, default: Value = Constant(None)) -> Value:  # noqa: B008

@@ -33,6 +33,10 @@ class Places:
     def handle(self, real: Any) -> HandleSource:
         """A source for an object that the process holds."""
         self.held = True
+        return self.guarded(real)
+
+    def guarded(self, real: Any) -> HandleSource:
+        """The same for an object that a guard alone refers to: what is compiled does not depend on it."""
         return HandleSource(self.names.of(real))
 
 
