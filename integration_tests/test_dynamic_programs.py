@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,9 @@ import stagefold
 from primops import Primops
 from stagefold.backend import StagefoldBackend
 from stagefold.backends import resolve_backend
+from stagefold.errors import FixedSizes
 from stagefold.options import parse_options
+from stagewire.errors import StageError
 
 functional = torch.nn.functional
 
@@ -128,19 +131,45 @@ def test_gradients_of_gradients_at_other_sizes(program: Callable[[torch.Tensor],
         torch.testing.assert_close(*found, rtol=1e-3, atol=1e-3)
 
 
-def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size() -> None:
-    def compares(document: Any) -> Any:
+class Unprepared(StageError):
+    code = "XX001"
+    needs_fixed_sizes = True
+
+
+def failing(error: Exception, **options: Any) -> tuple[Callable[..., Any], StagefoldBackend]:
+    """x * 2 behind a back end one of whose stages raises on symbols."""
+
+    def stage(document: Any) -> Any:
         if document.binding.symbols:
-            raise TypeError("'<' not supported between instances of 'int' and 'Expr'")
+            raise error
         return Primops().run(document)
 
-    compares.takes_symbols = True  # type: ignore[attr-defined]
-    backend = StagefoldBackend(parse_options(None, {"cache": False}), {"primops": compares})
-    call = bytecap.optimize(lambda x: x * 2, backend, dynamic=True)
-    for size in (3, 4, 5):
-        assert torch.equal(call(torch.ones(size)), torch.full((size,), 2.0))
+    stage.takes_symbols = True  # type: ignore[attr-defined]
+    backend = StagefoldBackend(parse_options(None, {"cache": False, **options}), {"primops": stage})
+    return bytecap.optimize(lambda x: x * 2, backend, dynamic=True), backend
+
+
+@pytest.mark.parametrize("is_fault", [False, True])
+def test_what_a_stage_cannot_do_with_symbols_is_compiled_for_each_size(is_fault: bool) -> None:
+    """Silently where the stage says so; else with a warning that names the fault."""
+    call, backend = failing(TypeError("'<' between 'int' and 'Expr'") if is_fault else Unprepared("no symbols"))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for size in (3, 4, 5):
+            assert torch.equal(call(torch.ones(size)), torch.full((size,), 2.0))
     assert len(backend.reports) == 3
     assert backend.refused_sizes == 1
+    found = [str(one.message) for one in told if one.category is FixedSizes]
+    assert len(found) == is_fault
+    assert all("TypeError: '<' between 'int' and 'Expr'" in message for message in found)
+
+
+def test_a_fault_of_a_stage_is_raised_under_verify() -> None:
+    call, _ = failing(TypeError("'<' between 'int' and 'Expr'"), verify=True)
+    with pytest.raises(TypeError, match="between 'int' and 'Expr'"):
+        call(torch.ones(3))
+    call, _ = failing(Unprepared("no symbols"), verify=True)
+    assert torch.equal(call(torch.ones(3)), torch.full((3,), 2.0))
 
 
 def test_a_condition_that_the_gradient_needs_is_guarded() -> None:

@@ -24,7 +24,7 @@ from codegen import Replay
 from codegen import load as load_unit
 from stagefold.by_sizes import BySizes, with_sizes
 from stagefold.cache import Cache, program_key
-from stagefold.errors import RunsPlain, SizesRefused
+from stagefold.errors import FixedSizes, RunsPlain, SizesRefused
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
@@ -97,16 +97,27 @@ class StagefoldBackend:
 
     @contextlib.contextmanager
     def _fixed_if_need_be(self, capture: Capture) -> Iterator[None]:
-        """Whatever goes wrong with symbolic sizes is tried with fixed ones: a fault of the program shows again."""
+        """What cannot be compiled with symbolic sizes is tried with fixed ones: a fault of the program shows again."""
         try:
             yield
         except Exception as error:
             if not capture.symbols:
                 raise
-            self.refused_sizes += 1
-            if getattr(error, "needs_fixed_sizes", False):
+            self._count_refusal(capture, error)
+            if isinstance(error, StageError) and error.needs_fixed_sizes:
                 raise
             raise SizesRefused(f"{capture.code.name} with symbolic sizes: {error}") from error
+
+    def _count_refusal(self, capture: Capture, error: Exception) -> None:
+        """Stages say what they cannot do with symbolic sizes (`needs_fixed_sizes`), and refuse what torch's C++ does
+        not do with them (`refuses_program`). Anything else is a fault: raised under `verify`, else told."""
+        if not isinstance(error, StageError) or not (error.needs_fixed_sizes or error.refuses_program):
+            if self.options.verify:
+                raise error
+            what = str(error).partition("\n")[0]
+            message = f"{capture.code.name} is compiled for each size, after a fault with symbolic ones: "
+            warnings.warn(f"{message}{type(error).__name__}: {what}", FixedSizes, stacklevel=2)
+        self.refused_sizes += 1
 
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
         if programs.prepare is None:
@@ -140,10 +151,10 @@ class StagefoldBackend:
         stage cannot take the sizes as symbols: the whole backward runs then, with zeros for the others."""
         try:
             return self._partial(capture, program, arrived)
-        except StageError:
+        except StageError as error:
             if not capture.symbols:
                 raise
-            self.refused_sizes += 1
+            self._count_refusal(capture, error)
             return None
 
     def _partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:

@@ -55,12 +55,16 @@ class BadBackend(StageError):
 
 
 class SizesRefused(StageError):
-    """A stage failed on a program with symbolic sizes; it is compiled for each size instead."""
+    """A stage refused or failed on a program with symbolic sizes; it is compiled for each size instead."""
 
     code = "SF009"
     refuses_program = True
     needs_fixed_sizes = True
     fix = "Nothing needs to be done; compile(dynamic=False) or mark_static spare the attempt."
+
+
+class FixedSizes(UserWarning):
+    """A stage has a fault in what it does with symbolic sizes; the program is compiled for each size instead."""
 
 
 class CacheWarning(UserWarning):
