@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from loopir.effects import is_call, is_ordered
 from loopir.errors import UnsupportedPrim
-from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape
+from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.lowering.symbols import with_symbols
@@ -29,6 +29,7 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
     **indexing.TABLE,
     **scan.TABLE,
     **prim_call.TABLE,
+    **windows.TABLE,
 }
 PREFIX = "prims."
 

@@ -1,0 +1,122 @@
+"""Max pooling: the elements of a window are compared one after the other, so that vectors run along the windows."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from loopir import index as ix
+from loopir.builder import Recorder
+from loopir.emitter import Typed
+from loopir.fold import FLOATS
+from loopir.lowering.call import Call
+from loopir.lowering.context import Lowering
+from loopir.lowering.prim_call import TABLE as CALLS
+from loopir.lowering.prim_call import lower_prim_call
+from stagewire.loop import Index
+from stagewire.types import TensorType
+
+MOST_TAPS = 25
+"""Windows of more elements stay with ATen: the comparisons are written out."""
+
+DTYPES = FLOATS | {"int32", "int64"}
+"""ATen counts positions in the dtype of the image, and refuses an image that is too large for that of a narrow one."""
+
+
+class Side(NamedTuple):
+    """One dimension of a window: `size` of what is pooled, and the window's own sizes."""
+
+    size: int
+    window: int
+    step: int
+    pad: int
+    dilation: int
+
+
+def lower_max_pool(lowering: Lowering, call: Call) -> None:
+    """The greatest element of each window and its position in the plane; the last nan, else the first of equals.
+
+    A place in the padding stands for the element of the window next to it, which changes neither of the two.
+    """
+    buffer, type = call.tensor("x")
+    sides = _sides(call, type)
+    if sides is None:
+        lower_prim_call(lowering, call)
+        return
+    lead = len(type.shape) - len(sides)
+
+    def best(ops: Recorder, indices: tuple[Index, ...]) -> tuple[Typed, Typed]:
+        return _best(ops, buffer, indices[:lead], _taps(ops, indices[lead:], sides), sides)
+
+    for number, value in enumerate(call.node.results):
+        assert isinstance(value.type, TensorType)
+        lowering.declare(value.name, value.type)
+
+        def body(ops: Recorder, *indices: Index, number: int = number, name: str = value.name) -> None:
+            ops.store(name, indices, best(ops, indices)[number])
+
+        lowering.nest(call, value.type.shape, body)
+
+
+def _sides(call: Call, type: TensorType) -> list[Side] | None:
+    """The window, or None where ATen computes it: on a GPU, and where padding may lie between a window's elements."""
+    if type.device != "cpu" or type.dtype not in DTYPES:
+        return None
+    window, dilation = call.dims("kernel"), call.dims("dilation")
+    sizes = type.shape[len(type.shape) - len(window) :]
+    sides = [
+        Side(*side) for side in zip(sizes, window, call.dims("stride"), call.dims("padding"), dilation, strict=True)
+    ]  # type: ignore[arg-type]
+    known = all(isinstance(n, int) for side in sides for n in side)
+    if not known or prod(side.window for side in sides) > MOST_TAPS or 0 in sizes:
+        return None
+    overhangs = call.arguments.get("ceil_mode") or any(side.pad for side in sides)
+    return None if overhangs and any(side.dilation > 1 for side in sides) else sides
+
+
+def _taps(ops: Recorder, indices: tuple[Index, ...], sides: list[Side]) -> list[list[Index]]:
+    """For each dimension, where the window at `indices` has its elements, moved out of the padding."""
+    return [
+        [
+            _inside(ops, ix.shift(ix.scale(i, side.step), k * side.dilation - side.pad), side.size)
+            for k in range(side.window)
+        ]
+        for i, side in zip(indices, sides, strict=True)
+    ]
+
+
+def _inside(ops: Recorder, place: Index, size: int) -> Index:
+    """`place`, or the end of 0 <= place < size that is nearest to it."""
+    bounds = ix.range_of(place, ops.emitter.sizes)
+    assert bounds is not None, "the sizes are numbers"
+    low, high = bounds
+    if low >= 0 and high < size:
+        return place
+    value = ops.index(place)
+    value = ops.maximum(value, 0) if low < 0 else value
+    return ops.emitter.place(ops.minimum(value, size - 1) if high >= size else value)
+
+
+def _best(
+    ops: Recorder, buffer: str, lead: tuple[Index, ...], taps: list[list[Index]], sides: list[Side]
+) -> tuple[Typed, Typed]:
+    first, *rest = product(*taps)
+    value, at = ops.load(buffer, *lead, *first), ops.index(_position(first, sides))
+    for place in rest:
+        one = ops.load(buffer, *lead, *place)
+        better = ops.gt(one, value)
+        if one.dtype in FLOATS:
+            better = ops.logical_or(better, ops.isnan(one))
+        value = ops.where(better, one, value)
+        at = ops.where(better, ops.index(_position(place, sides)), at)
+    return value, at
+
+
+def _position(place: tuple[Index, ...], sides: list[Side]) -> Index:
+    """The row-major position in a plane."""
+    steps = [prod(side.size for side in sides[number + 1 :]) for number in range(len(sides))]
+    return ix.linear(place, steps)
+
+
+TABLE = {name: (CALLS[name][0], lower_max_pool) for name in ("max_pool2d", "max_pool3d")}

@@ -1,0 +1,86 @@
+"""Max pooling in loops, held against numpy: padding, steps, overhang, equals, nan; what stays a call of ATen."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from loopir.interpret import interpret
+from loopir.stage import LoopIR
+from loopir.testing.graphs import document
+from stagewire.loop import Extern
+from stagewire.parser import parse_graph
+from stagewire.verify import verify
+
+TEXT = """input %x: {dtype}{shape}
+%y: {dtype}{out}, %i: i64{out} = prims.max_pool2d(%x, {window}, {ceil})
+return %y, %i
+"""
+CASES = [
+    ((2, 3, 6, 8), [[2, 2], [2, 2], [0, 0], [1, 1]], False),
+    ((2, 3, 7, 9), [[3, 3], [2, 2], [1, 1], [1, 1]], False),
+    ((2, 3, 7, 8), [[3, 2], [2, 3], [1, 1], [1, 1]], True),
+    ((1, 2, 9, 9), [[3, 3], [1, 2], [0, 0], [2, 3]], False),
+    ((3, 5, 5), [[5, 5], [1, 1], [2, 2], [1, 1]], False),
+]
+
+
+def windows(x: np.ndarray, sizes: list[list[int]], out: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """By definition: a greater element or a nan replaces the best so far."""
+    (height, width), (a, b), (top, left), (down, right) = x.shape[-2:], *sizes[1:]
+    values, places = np.empty(out, x.dtype), np.empty(out, np.int64)
+    for at in np.ndindex(*out):
+        best, place = None, 0
+        for i, j in product(range(sizes[0][0]), range(sizes[0][1])):
+            row, column = at[-2] * a - top + i * down, at[-1] * b - left + j * right
+            if 0 <= row < height and 0 <= column < width:
+                one = x[(*at[:-2], row, column)]
+                if best is None or one > best or one != one:
+                    best, place = one, row * width + column
+        values[at], places[at] = best, place
+    return values, places
+
+
+def pooled(shape: tuple[int, ...], sizes: list[list[int]], ceil: bool) -> tuple[int, ...]:
+    """The shape of the result."""
+    found = []
+    for n, window, step, pad, spread in zip(shape[-2:], *sizes, strict=True):
+        last = n + 2 * pad - spread * (window - 1) - 1
+        count = -(-last // step) + 1 if ceil else last // step + 1
+        found.append(count - (ceil and (count - 1) * step >= n + pad))
+    return (*shape[:-2], *found)
+
+
+def graph(shape: tuple[int, ...], sizes: list[list[int]], ceil: bool, dtype: str = "f32"):
+    out = list(pooled(shape, sizes, ceil))
+    window = str(sizes)[1:-1]
+    return parse_graph(TEXT.format(dtype=dtype, shape=list(shape), out=out, window=window, ceil=ceil))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize(("shape", "sizes", "ceil"), CASES)
+def test_windows_by_definition(shape: tuple[int, ...], sizes: list[list[int]], ceil: bool, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 3, shape).astype("int32" if dtype == "i32" else "float32")  # many are equal
+    if dtype == "f32":
+        x[rng.random(shape) < 0.1] = np.nan
+        x[rng.random(shape) < 0.5] = -np.inf
+    loop = LoopIR().run(document(graph(shape, sizes, ceil, dtype)))
+    verify(loop)
+    assert not any(isinstance(step, Extern) for step in loop.forward.steps)
+    values, places = interpret(loop.forward, [x], {})
+    expected = windows(x, sizes, pooled(shape, sizes, ceil))
+    np.testing.assert_array_equal(values, expected[0])
+    np.testing.assert_array_equal(places, expected[1])
+
+
+@pytest.mark.parametrize(
+    "sizes", [[[6, 6], [2, 2], [0, 0], [1, 1]], [[3, 3], [2, 2], [1, 1], [2, 2]]], ids=["large", "padded and spread"]
+)
+def test_what_stays_a_call(sizes: list[list[int]]) -> None:
+    loop = LoopIR().run(document(graph((1, 2, 12, 12), sizes, False)))
+    assert [step.target for step in loop.forward.steps if isinstance(step, Extern)] == [
+        "aten.max_pool2d_with_indices.default"
+    ]
