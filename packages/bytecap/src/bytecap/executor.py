@@ -3,14 +3,14 @@
     def run(*inputs):
         sizes = {}
         v0, v1, = inputs
-        enabled = grad_enabled()
+        before = modes()
         try:
             v2 = f0(v0, v1)
             if v2.__class__ is not Tensor: v2, = tensors(v2, 0)
             del v0
             ...
             return (v2,)
-        finally: set_grad_enabled(enabled)
+        finally: set_modes(before)      # of gradients, and of autocast where the graph changes that
 
 Values are let go of after their last use, so that no more memory is held than in eager.
 """
@@ -26,6 +26,7 @@ import torch
 from absint.functions import custom_functions, function_of
 from absint.symbolic import size_reader
 from absint.wire import from_arg
+from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.interpret import flatten
 from stagewire.capture import Capture
@@ -58,12 +59,14 @@ class _Writer:
         self._read_sizes = size_reader(self.graph.inputs)
         self.names: dict[str, Any] = {
             "Tensor": torch.Tensor,
-            "grad_enabled": torch.is_grad_enabled,
-            "set_grad_enabled": torch._C._set_grad_enabled,
+            "modes": torch.is_grad_enabled,
+            "set_modes": torch._C._set_grad_enabled,
             "read_sizes": self._read_sizes,
             "refuse": partial(_refuse, len(self.graph.inputs)),
             "tensors": partial(_tensors, self.graph.nodes),
         }
+        if any("autocast" in node.target for node in self.graph.nodes):
+            self.names |= {"modes": torch_modes, "set_modes": set_torch_modes}
 
     def source(self) -> str:
         """The text of `run`."""
@@ -72,13 +75,13 @@ class _Writer:
         lines.append(f"    sizes = {'{}' if self._read_sizes is None else 'read_sizes(inputs)'}")
         if count:
             lines.append(f"    {' '.join(f'{self._variables[value.name]},' for value in self.graph.inputs)} = inputs")
-        lines += ["    del inputs", "    enabled = grad_enabled()", "    try:"]
+        lines += ["    del inputs", "    before = modes()", "    try:"]
         for index, (node, dead) in enumerate(zip(self.graph.nodes, drops, strict=True)):
             lines += [f"        {line}" for line in self._step(index, node)]
             if dead:
                 lines.append(f"        del {', '.join(self._variables[name] for name in dead)}")
         outputs = "".join(f"{self._text(output)}," for output in self.graph.outputs)
-        return "\n".join([*lines, f"        return ({outputs})", "    finally: set_grad_enabled(enabled)"])
+        return "\n".join([*lines, f"        return ({outputs})", "    finally: set_modes(before)"])
 
     def _step(self, index: int, node: Node) -> Iterator[str]:
         try:

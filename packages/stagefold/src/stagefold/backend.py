@@ -28,6 +28,7 @@ from stagefold.errors import FixedSizes, RunsPlain, SizesRefused
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
+from stagefold.parts import PartsCall, is_decided_by_data
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
@@ -57,6 +58,7 @@ class StagefoldBackend:
 
     One object serves one `compile()` call; `reports` lists its compilations in order. takes_symbols: sizes of inputs
     may be symbolic in a capture; refused_sizes: how many captures had to be made again with fixed ones.
+    takes_data_sizes: data may decide sizes (`stagefold.parts`); each part that is compiled has a report.
     """
 
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
@@ -64,11 +66,17 @@ class StagefoldBackend:
         self.pipeline = Pipeline.build(options, stages)
         # A recorded CUDA graph holds the sizes that it was recorded with.
         self.takes_symbols = self.pipeline.takes_symbols and not options.cuda_graphs
+        self.takes_data_sizes = self.takes_symbols
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
         self._cache = Cache(options.cache_directory)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
+        if is_decided_by_data(capture):
+            return PartsCall(capture, self._compiled).__call__
+        return self._compiled(capture)
+
+    def _compiled(self, capture: Capture) -> Callee:
         seconds: list[tuple[str, float]] = []
         trace = _trace_directory(self.options.trace_dir, capture)
         with Progress(capture.code.name, self.options.progress) as progress:

@@ -1,0 +1,128 @@
+"""`PartsCall`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import bytecap
+from absint.symbolic import size_reader
+from stagefold.by_sizes import with_sizes
+from stagefold.errors import RunsPlain
+from stagefold.parts.cut import Part, cut
+from stagefold.parts.modes import changes_modes, enter
+from stagefold.parts.variant import LEAST, capture_for, fits
+from stagewire.capture import Capture, Relation
+from stagewire.expr import symbol
+
+__all__ = ["PartCall", "PartsCall", "last_uses"]
+
+Callee = Callable[..., tuple[Any, ...]]
+_MOST_VARIANTS = 4
+_log = logging.getLogger("stagefold")
+
+
+class PartCall:
+    """`call(*inputs)`: the program of a part that is right for their sizes, made by `make` when it first runs.
+
+    make: a callable of a capture's inputs, with `assumes` for what it takes for granted of sizes. What it cannot make
+    with symbols it makes for the sizes of a call; what it cannot make at all is run by eager torch, where a fault of
+    the program shows again.
+    """
+
+    def __init__(self, part: Part, make: Callable[[Capture], Callee]) -> None:
+        self.part, self.make = part, make
+        self.plain = bytecap.executor(part.capture)
+        self.variants: list[tuple[Callable[..., bool], Callee]] = []
+        self.failures = 0
+        self._unknown = tuple([part.inputs.index(name) for name in part.unknown])
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        for is_right, call in self.variants:
+            if is_right(*inputs):
+                return call(*inputs)
+        if self._is_closed or any(inputs[place] < LEAST for place in self._unknown):
+            return self.plain(*inputs)
+        with self._lock:
+            made = self._new_variant(inputs)
+        return made(*inputs)
+
+    @property
+    def _is_closed(self) -> bool:
+        return len(self.variants) + self.failures >= _MOST_VARIANTS
+
+    def _new_variant(self, inputs: Sequence[Any]) -> Callee:
+        capture = capture_for(self.part, inputs)
+        sizes = {known.name: known.hint for known in capture.symbols if known.hint is not None}
+        fixed = tuple([Relation(symbol(name), "==", number) for name, number in sizes.items()])
+        attempts = [(capture, ())] if not sizes else [(capture, ()), (with_sizes(capture, sizes), fixed)]
+        for attempt, conditions in attempts:
+            try:
+                call = self.make(attempt)
+            except Exception as error:
+                _log.info("%s: a part is not compiled: %s", capture.code.name, error)
+                continue
+            is_right = fits(attempt, (*conditions, *getattr(call, "assumes", ())))
+            if is_right(*inputs):
+                self.variants.append((is_right, call))
+                return call
+        self.failures += 1
+        if self._is_closed:
+            warnings.warn(f"{capture.code.name} runs plain in a part that no stage compiles", RunsPlain, stacklevel=4)
+        return self.plain
+
+
+class PartsCall:
+    """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run."""
+
+    def __init__(self, capture: Capture, make: Callable[[Capture], Callee]) -> None:
+        parts = cut(capture)
+        names = [value.name for value in capture.graph.inputs]
+        names += [name for part in parts for name in (*part.inputs, *part.outputs)]
+        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        self.calls = [PartCall(part, make) if part.compiled else bytecap.executor(part.capture) for part in parts]
+        self._count, self._width = len(places), len(capture.inputs)
+        self._read_sizes = size_reader(capture.graph.inputs)
+        self._sizes = tuple([(known.name, places[known.name]) for known in capture.symbols if known.name in places])
+        self._state = capture.state if changes_modes(capture.graph.nodes) else None
+        self._steps = [
+            (call, part.capture.state, [places[name] for name in part.inputs], [places[name] for name in part.outputs])
+            for call, part in zip(self.calls, parts, strict=True)
+        ]
+        self._dead = last_uses(self._steps)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        values: list[Any] = [*inputs, *([None] * (self._count - self._width))]
+        if self._sizes:
+            sizes = self._read_sizes(inputs)  # type: ignore[misc]
+            for name, place in self._sizes:
+                values[place] = sizes[name]
+        del inputs
+        try:
+            for (call, state, sources, targets), dead in zip(self._steps, self._dead, strict=True):
+                if self._state is not None:
+                    enter(state)
+                made = call(*[values[place] for place in sources])
+                for place, value in zip(targets, made, strict=False):  # (the last part's go to the caller)
+                    values[place] = value
+                for place in dead:
+                    values[place] = None
+        finally:
+            if self._state is not None:
+                enter(self._state)
+        return made
+
+
+def last_uses(steps: Sequence[tuple[Any, Any, list[int], list[int]]]) -> list[tuple[int, ...]]:
+    """After each step, the places of the values that no later step takes."""
+    wanted: set[int] = set()
+    dead: list[tuple[int, ...]] = []
+    for _, _, sources, targets in reversed(steps):
+        last = tuple([place for place in dict.fromkeys((*sources, *targets)) if place not in wanted])
+        dead.append(last)
+        wanted.update(sources)
+    return dead[::-1]

@@ -1,0 +1,252 @@
+"""`cut(capture)`: the parts of a capture, each a capture of its own whose sizes are known when it starts.
+
+    plain part    ::= node+     nodes that give numbers (`.item()`, `.size()`), that take a float which data decides, or
+                                whose results have sizes that no earlier value has; few nodes between such ones
+    compiled part ::= node+     all others
+
+Values go from part to part by name. A part gets every symbol that it mentions as an int among its inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from stagefold.parts.modes import state_behind, turns_gradients_on
+from stagewire.capture import Capture, Checkpoint, GlobalState, Guard, Input, Local, Relation, Symbol
+from stagewire.expr import Expr, symbols_of
+from stagewire.graph import Arg, Graph, Node, Ref, Value, leaves, node_references
+from stagewire.substitution import map_sizes
+from stagewire.types import ScalarType, TensorType
+
+__all__ = ["Part", "cut", "is_decided_by_data"]
+
+# A kernel of one call is no faster than the call.
+_FEWEST_CALLS = 2
+_VIEWS = frozenset(
+    f"torch.Tensor.{name}"
+    for name in ("view", "reshape", "t", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "expand", "detach",
+                 "view_as", "unbind", "chunk", "split")
+)  # fmt: skip
+_SELECTIONS = frozenset({"torch.Tensor.__getitem__", "operator.getitem", "torch.Tensor.masked_select"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive nodes as a program of their own; `capture.state` has the modes that they start in.
+
+    compiled: worth it. inputs, outputs: names of values of the whole program; the name of a symbol is its value.
+    symbols: the program's own that are among the inputs. unknown: those that data decides.
+    """
+
+    capture: Capture
+    compiled: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    symbols: tuple[Symbol, ...]
+    unknown: tuple[str, ...]
+
+
+def is_decided_by_data(capture: Capture) -> bool:
+    """Whether some node gives a number; each size that data decides is read by a node behind the one that makes it."""
+    return any(isinstance(value.type, ScalarType) for node in capture.graph.nodes for value in node.results)
+
+
+def cut(capture: Capture) -> tuple[Part, ...]:
+    """The parts in the order of the program; the last one, without nodes, gives the program's outputs."""
+    scope = _Scope.of(capture)
+    stretches = list(_stretches(capture))
+    parts, state, first = [], capture.state, 0
+    for (nodes, compiled), later in zip(stretches, _used_behind(capture.graph, stretches), strict=True):
+        outputs = tuple([value.name for node in nodes for value in node.results if value.name in later])
+        parts.append(scope.part(nodes, outputs, first, state, compiled))
+        state, first = state_behind(state, nodes), first + len(nodes)
+    return (*parts, scope.last_part(first))
+
+
+# -- which nodes go together
+
+
+def _stretches(capture: Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
+    """The nodes of each part, and whether it is compiled."""
+    keys = zip(_needs_data(capture.graph), _recording(capture), strict=True)
+    runs = itertools.groupby(zip(capture.graph.nodes, keys, strict=True), key=lambda pair: pair[1])
+    plain: tuple[Node, ...] = ()
+    for (needs_data, _), pairs in runs:
+        nodes = tuple([node for node, _ in pairs])
+        if needs_data or not _is_worth_it(nodes):
+            plain += nodes
+            continue
+        if plain:
+            yield plain, False
+        plain = ()
+        yield nodes, True
+    if plain:
+        yield plain, False
+
+
+def _recording(capture: Capture) -> Iterator[int]:
+    """For each node, how often gradients were switched on before it: what starts without them ends without them."""
+    count = 0
+    for node in capture.graph.nodes:
+        yield count
+        count += turns_gradients_on(node)
+
+
+def _is_worth_it(nodes: tuple[Node, ...]) -> bool:
+    return sum(bool(node.results) and node.target not in _VIEWS for node in nodes) >= _FEWEST_CALLS
+
+
+def _needs_data(graph: Graph) -> Iterator[bool]:
+    """For each node: does it give or take a number of data, or have a result whose size only data knows?
+
+    Such a size is none of its arguments' own: what a mask selects twice has the same symbol, and is to be found twice.
+    """
+    values = {value.name: value for value in graph.inputs}
+    for node in graph.nodes:
+        given = [values[name] for name in node_references(node)]
+        known = {name for arg in (*node.args, *node.kwargs.values()) for name in _names(arg)}
+        known.update(name for value in given for name in _symbols(value))
+        is_number = any(isinstance(value.type, ScalarType) for value in (*given, *node.results))
+        yield is_number or _selects(node, given) or any(set(_symbols(value)) - known for value in node.results)
+        values.update({value.name: value for value in node.results})
+
+
+def _selects(node: Node, given: list[Value]) -> bool:
+    """Whether a node takes those elements for which a mask is true."""
+    masks = [value for value in given if isinstance(value.type, TensorType) and value.type.dtype in ("bool", "uint8")]
+    return node.target in _SELECTIONS and bool(masks)
+
+
+def _symbols(value: Value) -> Iterator[str]:
+    """The symbols that a value gives a meaning to."""
+    if isinstance(value.type, TensorType):
+        for size in (*value.type.shape, *value.type.stride):
+            yield from symbols_of(size)
+    elif isinstance(value.type, ScalarType):
+        yield value.name
+
+
+def _used_behind(graph: Graph, stretches: list[tuple[tuple[Node, ...], bool]]) -> list[set[str]]:
+    """For each part: the names that something behind it uses, a symbol being used where it is in a type."""
+    types = {value.name: value for node in graph.nodes for value in node.results}
+    used = {name for output in graph.outputs for name in _names(output)}
+    behind: list[set[str]] = []
+    for nodes, _ in reversed(stretches):
+        behind.append(set(used))
+        for node in nodes:
+            names = set(node_references(node))
+            used |= names
+            used.update(name for arg in (*node.args, *node.kwargs.values()) for name in _names(arg))
+            values = (*node.results, *(types[name] for name in names if name in types))
+            used.update(name for value in values for name in _symbols(value))
+    return behind[::-1]
+
+
+def _names(arg: Arg) -> Iterator[str]:
+    for leaf in leaves(arg):
+        if isinstance(leaf, Ref):
+            yield leaf.name
+        elif isinstance(leaf, Expr):
+            yield from symbols_of(leaf)
+
+
+# -- what a part takes
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """What all parts share. decided: the ints that nodes give."""
+
+    whole: Capture
+    values: dict[str, Value]
+    given: dict[str, Input]
+    symbols: frozenset[str]
+    decided: frozenset[str]
+
+    @staticmethod
+    def of(capture: Capture) -> _Scope:
+        graph = capture.graph
+        results = [value for node in graph.nodes for value in node.results]
+        return _Scope(
+            capture,
+            {value.name: value for value in (*graph.inputs, *results)},
+            {item.value.name: item for item in capture.inputs},
+            frozenset(symbol.name for symbol in capture.symbols),
+            frozenset(value.name for value in results if value.type == ScalarType("int")),
+        )
+
+    def part(
+        self, nodes: tuple[Node, ...], outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool
+    ) -> Part:
+        """The part of `nodes`, the first of which is number `first`, that hands over the values `outputs`."""
+        made = {value.name for node in nodes for value in node.results}
+        used = dict.fromkeys(name for node in nodes for name in node_references(node) if name not in made)
+        graph = Graph(tuple([self.values[name] for name in used]), nodes, tuple([Ref(name) for name in outputs]))
+        return self._part(graph, outputs, first, state, compiled)
+
+    def last_part(self, first: int) -> Part:
+        """The outputs of the program."""
+        outputs = self.whole.graph.outputs
+        used = dict.fromkeys(leaf.name for output in outputs for leaf in leaves(output) if isinstance(leaf, Ref))
+        graph = Graph(tuple([self.values[name] for name in used]), (), outputs)
+        return self._part(graph, (), first, self.whole.state, False)
+
+    def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Part:
+        mentioned = _mentioned(graph)
+        made = {value.name for node in graph.nodes for value in node.results}
+        taken = {value.name for value in graph.inputs}
+        numbers = sorted((mentioned & (self.symbols | self.decided)) - made - taken)
+        # The place of a slice in its storage may be of no interest to the program, so that no node computes it.
+        unread = mentioned - self.symbols - self.decided
+        if unread:
+            graph = map_sizes(graph, lambda size: 0 if symbols_of(size) & unread else size)
+        inputs = (*graph.inputs, *(Value(name, ScalarType("int")) for name in numbers))
+        items = tuple([self._input(value) for value in inputs])
+        names = tuple([value.name for value in inputs])
+        capture = replace(
+            self.whole,
+            graph=replace(graph, inputs=inputs),
+            inputs=items,
+            state=state,
+            guards=tuple([guard for guard in self.whole.guards if _is_about(guard, names)]),
+            symbols=(),
+            checks=(),
+            checkpoints=_within(self.whole.checkpoints, first, first + len(graph.nodes)),
+        )
+        symbols = tuple([symbol for symbol in self.whole.symbols if symbol.name in names])
+        unknown = tuple([name for name in names if name in self.decided])
+        return Part(capture, compiled, names, outputs, symbols, unknown)
+
+    def _input(self, value: Value) -> Input:
+        known = self.given.get(value.name)
+        if known is not None:
+            return replace(known, value=value)
+        source = Local(f"%{value.name}")  # no variable of the frame, and no guard, has such a name
+        return Input(value, source, "symbol" if isinstance(value.type, ScalarType) else "tensor")
+
+
+def _is_about(guard: Guard, names: tuple[str, ...]) -> bool:
+    """Whether a guard concerns a part with these inputs: a relation does where it knows the symbols."""
+    return not isinstance(guard, Relation) or (symbols_of(guard.left) | symbols_of(guard.right)) <= set(names)
+
+
+def _mentioned(graph: Graph) -> set[str]:
+    """The symbols in the types and arguments of a graph."""
+    found: set[str] = set()
+
+    def see(size: Expr) -> Expr:
+        found.update(symbols_of(size))
+        return size
+
+    map_sizes(graph, see)
+    return found
+
+
+def _within(checkpoints: tuple[Checkpoint, ...], start: int, stop: int) -> tuple[Checkpoint, ...]:
+    """What of the checkpoints lies in the nodes from `start` to `stop`, counted from `start`."""
+    cropped = [(max(part.first, start), min(part.last, stop)) for part in checkpoints]
+    return tuple([Checkpoint(first - start, last - start) for first, last in cropped if first < last])

@@ -1,0 +1,178 @@
+"""A program in which data decides sizes is cut where the data has to be there, and is right for all data."""
+
+import warnings
+
+import pytest
+import torch
+
+import stagefold
+from bytecap import optimize
+from stagefold.backend import StagefoldBackend
+from stagefold.errors import RunsPlain
+from stagefold.options import parse_options
+from stagefold.parts import cut
+from stagefold.parts.call import last_uses
+
+
+class Counting:
+    """The default back end, with what it was given and what it gave."""
+
+    takes_symbols = takes_data_sizes = True
+
+    def __init__(self):
+        self.backend = StagefoldBackend(parse_options(None, None))
+        self.captures, self.calls = [], []
+
+    def __call__(self, capture, inputs):
+        self.captures.append(capture)
+        self.calls.append(self.backend(capture, inputs))
+        return self.calls[-1]
+
+    @property
+    def parts(self):
+        """The calls of the parts of the first program."""
+        return self.calls[0].__self__.calls
+
+
+def selected(x):
+    y = x.sin() * 2
+    kept = y[y > 0.5]
+    return kept.exp().sum() + 1, kept * kept + 1
+
+
+def given(count):
+    """Eight numbers, `count` of which are selected."""
+    return torch.where(torch.arange(8) < count, 0.7, -0.7).requires_grad_()
+
+
+def same(compiled, program, x):
+    twin = x.detach().clone().requires_grad_(x.requires_grad)
+    found, expected = compiled(x), program(twin)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    if x.requires_grad:
+        for results in (found, expected):
+            sum(result.sum() for result in results).backward()
+        torch.testing.assert_close(x.grad, twin.grad, equal_nan=True)
+
+
+def test_a_part_is_compiled_once_for_all_counts_but_none_and_one():
+    backend = Counting()
+    compiled = optimize(selected, backend, fullgraph=True)
+    for count in (0, 1):
+        same(compiled, selected, given(count))
+    first, _, second, _ = backend.parts
+    assert (len(first.variants), len(second.variants)) == (1, 0)
+    for count in (5, 2, 8, 1, 0, 3):
+        same(compiled, selected, given(count))
+    assert (len(backend.captures), len(backend.backend.reports)) == (1, 2)
+    assert (len(first.variants), len(second.variants), second.failures) == (1, 1, 0)
+
+
+def test_the_cut():
+    backend = Counting()
+    optimize(selected, backend, fullgraph=True)(given(3))
+    parts = cut(backend.captures[0])
+    assert [part.compiled for part in parts] == [True, False, True, False]
+    assert [[node.target.rpartition(".")[2] for node in part.capture.graph.nodes] for part in parts] == [
+        ["sin", "mul", "gt"],
+        ["__getitem__", "size"],
+        ["exp", "sum", "add", "mul", "add"],
+        [],
+    ]
+    assert parts[2].unknown == ("count",)
+    assert set(parts[2].inputs) == {"getitem", "count"}
+
+
+def test_few_calls_between_two_that_need_data_are_not_compiled():
+    def program(x):
+        kept = x[x > 0]
+        return kept[kept > 1.0] + 1
+
+    backend = Counting()
+    optimize(program, backend, fullgraph=True)(given(3))
+    assert [part.compiled for part in cut(backend.captures[0])] == [False, False]
+
+
+def test_an_input_that_only_a_type_names_has_its_symbol():
+    def program(x):
+        return x[x > 0].narrow(0, 0, 2).exp() * 2
+
+    compiled = optimize(program, Counting(), fullgraph=True)
+    for count in (2, 5):
+        torch.testing.assert_close(compiled(given(count)), program(given(count)))
+
+
+def test_what_a_part_assumes_is_asked_of_each_call():
+    def program(x, weight):
+        kept = x[x > 0]
+        return (kept * weight + 1).exp(), (kept.sin() * weight).sum()
+
+    compiled = optimize(program, Counting(), fullgraph=True)
+    weight = torch.arange(4.0)
+    torch.testing.assert_close(compiled(given(4), weight), program(given(4), weight))
+    torch.testing.assert_close(compiled(given(1), weight), program(given(1), weight))
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(given(3), weight)
+
+
+def test_modes_follow_the_program():
+    def program(x):
+        with torch.no_grad():
+            scale = (x[x > 0] * 2).exp().sum()
+        with torch.autocast("cpu", torch.bfloat16):
+            kept = x[x > 0]
+            product = kept[:, None] @ kept[None]
+            other = (product * 2).exp() @ product
+        return (x * scale).sin(), product, other, other.float() @ product.float()
+
+    compiled = optimize(program, Counting(), fullgraph=True)
+    for count in (3, 0, 5):
+        found, expected = compiled(given(count)), program(given(count))
+        assert [each.dtype for each in found] == [each.dtype for each in expected]
+        assert [each.requires_grad for each in found] == [each.requires_grad for each in expected]
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_modes_are_put_back_when_a_part_raises():
+    def program(x, y):
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            return x[x > 0] + y[y > 0].reshape(-1, 1)[:4, 0].expand(4)
+
+    compiled = optimize(program, Counting(), fullgraph=True)
+    with pytest.raises(Exception):  # noqa: B017  (whichever call of the program refuses the sizes first)
+        compiled(given(3), given(2))
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_what_no_stage_compiles_runs_plain_and_says_so_once():
+    def refuse(document):
+        raise RuntimeError("this stage takes nothing")
+
+    refuse.takes_symbols = True
+    compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": refuse})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for count in (2, 3, 4, 5, 6, 7):
+            same(compiled, selected, given(count))
+    assert len([each for each in caught if issubclass(each.category, RunsPlain)]) == 2  # one for each part
+
+
+def test_a_stage_that_takes_no_symbols_gets_sizes():
+    def fixed(document):
+        from loopir import LoopIR
+
+        if document.binding.symbols:
+            raise RuntimeError("this stage takes no symbols")
+        return LoopIR().run(document)
+
+    fixed.takes_symbols = True
+    compiled = stagefold.compile(selected, fullgraph=True, stages={"loopir": fixed})
+    for count in (2, 3, 2, 4, 5, 6, 7):
+        same(compiled, selected, given(count))
+
+
+def test_values_go_after_their_last_use():
+    steps = [(None, None, [0], [1, 2]), (None, None, [1], [3]), (None, None, [0, 3], [])]
+    assert last_uses(steps) == [(2,), (1,), (0, 3)]
