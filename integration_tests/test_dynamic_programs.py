@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,10 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "last_rows": last_rows,
     "written": written,
     "views": views,
+    "deviations": lambda x: (x.std(1), x.var(), torch.var_mean(x, 0)[0]),
+    "quotients": lambda x: x / math.sqrt(x.shape[1]) + x.sum(1, True) * (1 / x.shape[0]) - x**2 * x.shape[1] ** -0.5,
+    "halves": lambda x: x[:, : int(x.shape[1] / 2)] * 0.5 + x[:, : math.ceil(x.shape[1] * 0.5)].sum(),
+    "filled": lambda x: x.clamp(max=1 / x.shape[1]) + torch.full_like(x, x.shape[0] / 3) * x.lt(x.shape[1] / 64),
 }
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import is_symbolic
+from absint.symbolic import is_symbolic, make_float
+from absint.symbolic.floats import FUNCTIONS, as_float
 from absint.targets import resolve
 
 __all__ = ["SYMBOLIC_FORMS", "get_item", "interpolate", "set_item", "symbolic_form"]
@@ -100,7 +101,20 @@ _UPSAMPLING = {
     **{("nearest-exact", rank): f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)},
 }
 
+
+def _of_sizes(name: str) -> Callable[[Any], Any]:
+    """A function of the module `math` that keeps what is computed of sizes open."""
+    host = FUNCTIONS[name]
+
+    def apply(number: Any) -> Any:
+        return make_float(number.node.env, name, number) if isinstance(number, torch.SymFloat) else host(number)
+
+    return apply
+
+
 SYMBOLIC_FORMS: dict[str, Callable[..., Any]] = {
+    "torch.sym_float": as_float,
+    **{f"math.{name}": _of_sizes(name) for name in FUNCTIONS},
     "torch.Tensor.__getitem__": get_item,
     "torch.Tensor.__setitem__": set_item,
     "torch.nn.functional.interpolate": interpolate,

@@ -16,14 +16,25 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from absint.errors import SymbolicSize, UnknownTarget
+from absint.forms import symbolic_form
 from absint.targets import resolve
 from absint.transforms import apply_transform
 from absint.wire import from_arg
 from stagewire.capture import CUSTOM, CustomFunction, Transform
 from stagewire.expr import Expr
 from stagewire.graph import Graph, Node
+from stagewire.types import ScalarType
 
-__all__ = ["SizeOf", "custom_functions", "function_of", "no_symbols", "run_graph", "tensor_leaves"]
+__all__ = [
+    "SizeOf",
+    "custom_functions",
+    "function_of",
+    "gives_number",
+    "no_symbols",
+    "results_of",
+    "run_graph",
+    "tensor_leaves",
+]
 
 Functions = Mapping[str, Callable[..., Any]]
 SizeOf = Callable[[Expr], Any]
@@ -106,18 +117,30 @@ def run_graph(
         function = function_of(node, functions)
         args = [from_arg(arg, value_of) for arg in node.args]
         kwargs = {key: from_arg(arg, value_of) for key, arg in node.kwargs.items()}
-        leaves = list(tensor_leaves(function(*args, **kwargs)))
+        leaves = results_of(node, function(*args, **kwargs))
         values.update({value.name: leaf for value, leaf in zip(node.results, leaves, strict=True)})
     return tuple([from_arg(output, value_of) for output in graph.outputs])
 
 
 def function_of(node: Node, functions: Functions) -> Callable[..., Any]:
     """What a node calls. Raises `UnknownTarget`."""
+    if gives_number(node):
+        return symbolic_form(resolve(node.target))
     if not node.target.startswith(CUSTOM):
         return resolve(node.target)
     if node.target not in functions:
         raise UnknownTarget(f"{node.target} is no function of the document; it has {', '.join(functions) or 'none'}")
     return functions[node.target]
+
+
+def gives_number(node: Node) -> bool:
+    """Whether the node's result is a Python number."""
+    return bool(node.results) and isinstance(node.results[0].type, ScalarType)
+
+
+def results_of(node: Node, made: Any) -> list[Any]:
+    """What the call of a node gave, in the order of its results."""
+    return [made] if gives_number(node) else list(tensor_leaves(made))
 
 
 def tensor_leaves(value: Any) -> Iterator[torch.Tensor]:

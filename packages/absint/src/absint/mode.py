@@ -26,11 +26,13 @@ from absint.errors import (
     UnsupportedTensor,
 )
 from absint.fallback import Fallback
+from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
-from absint.meta import Meta, from_tensor, numel
+from absint.meta import Meta, contiguous, from_tensor, numel
 from absint.promote import can_cast
 from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
+from absint.symbolic.floats import FloatNode
 from absint.tensor import AbstractTensor, Storage
 
 __all__ = ["AbstractMode", "abstract_call"]
@@ -102,7 +104,12 @@ class AbstractMode(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        return self.on_op(func, args, {} if kwargs is None else kwargs)
+        named = {} if kwargs is None else kwargs
+        return with_floats(self, func, args, named) if has_floats(args, named) else self.on_op(func, args, named)
+
+    def number(self, node: FloatNode, device: torch.device) -> AbstractTensor:
+        """A float that is computed of sizes, as a double in a tensor without dimensions; a tracer computes it."""
+        return self.tensor_class(contiguous((), torch.float64, device))
 
     # The hook point.
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from absint.errors import UnknownTarget, UnwirableArgument
-from absint.symbolic.size import dim_of
+from absint.symbolic.size import dim_of, unwrap
 from absint.targets import resolve, target_name
 from stagewire import graph
 from stagewire.graph import Arg
@@ -36,8 +36,8 @@ def to_arg(value: object, encode: Callable[[object], Arg] | None = None) -> Arg:
     match value:
         case torch.SymInt():
             return dim_of(value)
-        case torch.SymFloat():
-            return _float(value.node.guard_float("", 0))
+        case torch.SymFloat() if encode is None:
+            return _float(float(unwrap(value)))
         case torch.Size() | tuple():
             return graph.Tuple(tuple([to_arg(item, encode) for item in value]))
         case list():

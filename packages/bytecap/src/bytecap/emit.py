@@ -28,6 +28,7 @@ from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, TupleValue
 from bytecap.values.sets import SetValue
+from bytecap.values.size_floats import SymbolicFloat
 from bytecap.values.sizes import SymbolicInt
 from bytecap.values.tensor_hooks import HookHandle
 from bytecap.values.tensors import TensorValue
@@ -97,7 +98,7 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, (SymbolicInt, DataFloat)):
+        if isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat)):
             value.reconstruct(self)
         elif isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
@@ -149,7 +150,7 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        is_computed = isinstance(value, (SymbolicInt, DataFloat))
+        is_computed = isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat))
         is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
         if not is_fixed and id(value) not in self._locals:
             self.load(value)

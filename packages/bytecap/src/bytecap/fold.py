@@ -35,10 +35,15 @@ def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], k
     """Call a known-pure function on values that all have real objects."""
     from bytecap.handlers.pure import looks_at_classes_alone
     from bytecap.values.data_numbers import apply
+    from bytecap.values.size_floats import compute_of_sizes
+    from bytecap.values.sizes import as_value
 
     of_data = apply(tracer, function, args)
     if of_data is not None:
         return of_data
+    of_sizes = run(tracer, compute_of_sizes, (function, args)) if not kwargs else None
+    if of_sizes is not None:
+        return as_value(of_sizes)
     if not looks_at_classes_alone(function):
         for value in (*args, *kwargs.values()):
             settle(tracer, value)

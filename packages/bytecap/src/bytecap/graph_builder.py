@@ -25,7 +25,7 @@ class GraphBuilder:
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use. is_closed: nothing more may be computed. made: inputs that the replacement makes; they stand behind the others.
     is_transformed: the body is that of a function under a transform of torch.func. numbers: Python numbers that nodes
-    give.
+    give, of data. floats: those of them that are computed of sizes, by what they compute.
     """
 
     def __init__(self, outer: GraphBuilder | None = None, *, is_transformed: bool = False) -> None:
@@ -39,6 +39,7 @@ class GraphBuilder:
         self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made
+        self.floats: dict[Any, str] = {}
         self.numbers: set[str] = set() if outer is None else outer.numbers
         self._taken: dict[str, int] = {} if outer is None else outer._taken
 

@@ -121,7 +121,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
 
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
-        by_sizes = (is_size(left) or is_size(right)) and left.python_type() is right.python_type() is int
+        by_sizes = (is_size(left) or is_size(right)) and {left.python_type(), right.python_type()} <= {int, float}
         of_data = compute(tracer, row.function, (left, right))
         if of_data is not None:
             return of_data
@@ -152,7 +152,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     return done
 
 
-_NUMBERS = (int, float, complex, torch.SymInt)
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
 def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
@@ -169,7 +169,7 @@ def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
     sides = tuple(host_number(side) for side in (left, right))
     if all(isinstance(side, _NUMBERS) for side in sides):
         return sides  # type: ignore[return-value]
-    return tuple(0 if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
+    return tuple(value.stand_in() if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
 
 
 def _is_own_kind(tracer: Tracer, value: Value, row: BinaryOperator) -> bool:

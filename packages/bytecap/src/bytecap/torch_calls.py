@@ -10,6 +10,7 @@ import torch
 
 from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.errors import SpecializedSize, TypeRuleError
+from absint.symbolic import SizeFloat
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import (
@@ -219,6 +220,8 @@ def refuse_sizes(tracer: Tracer, name: str, given: Any, *, everything: bool = Fa
 def _open_symbols(given: Any) -> Iterator[str]:
     if isinstance(given, torch.SymInt):
         yield from given.node.value.symbols
+    elif isinstance(given, SizeFloat):
+        yield from given.node.term.symbols
     elif isinstance(given, AbstractTensor):
         yield from _open_symbols((given.meta.shape, given.meta.stride))
     elif isinstance(given, (tuple, list)):

@@ -16,6 +16,7 @@ import torch
 from absint import AbstractMode, AbstractTensor, DataDependentError, Meta
 from absint.data_sizes import DataSizedMode
 from absint.errors import UnsupportedTensor
+from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
 from bytecap.builtin_parts import stored_items
@@ -49,6 +50,7 @@ from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
+from bytecap.values.size_floats import write_float
 from bytecap.values.sizes import SymbolicInt, is_size
 from bytecap.values.tensor_classes import is_plain_class
 from bytecap.values.tensors import TensorValue
@@ -78,7 +80,17 @@ _C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wra
 # Numbers and texts with a class of their own (members of an IntEnum), as the numbers and texts that they are.
 _PLAIN = ((int, int.__pos__), (float, float.__pos__), (str, str.__str__))
 # Values that are the same object wherever they are read: immutable, or cheap to make again.
-_NOT_SHARED = (*LITERALS, tuple, torch.Size, slice, range, types.MethodType, types.BuiltinFunctionType, torch.SymInt)
+_NOT_SHARED = (
+    *LITERALS,
+    tuple,
+    torch.Size,
+    slice,
+    range,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    torch.SymInt,
+    torch.SymFloat,
+)
 
 # Kinds of constants of which there may be several equal objects.
 _COPIED = frozenset({int, float, complex, str, bytes, range})
@@ -475,6 +487,8 @@ class Tracer:
             return to_arg(list(host))
         if isinstance(host, HostFloat):
             return Ref(host.name)
+        if isinstance(host, SizeFloat):
+            return write_float(self, host)
         for kind, plain in _PLAIN:
             if isinstance(host, kind):
                 return to_arg(plain(host))

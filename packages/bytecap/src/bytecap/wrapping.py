@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.symbolic import Size, unwrap
+from absint.symbolic import Size, SizeFloat, unwrap
 from bytecap.attributes import is_python_class, static_lookup
 from bytecap.calls import is_torch_function
 from bytecap.changing import refuse_changing
@@ -100,7 +100,7 @@ def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     return Constant(real, source)
 
 
-def _symbolic(tracer: Tracer, real: torch.SymInt, source: Source | None) -> Value:
+def _symbolic(tracer: Tracer, real: torch.SymInt | torch.SymFloat, source: Source | None) -> Value:
     return as_value(unwrap(real))
 
 
@@ -535,6 +535,8 @@ _BY_TYPE: dict[type, Wrapper] = {
     torch.nn.Parameter: _tensor,
     torch.SymInt: _symbolic,
     Size: _symbolic,
+    torch.SymFloat: _symbolic,
+    SizeFloat: _symbolic,
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
     **dict.fromkeys((bytearray, memoryview, array), _buffer),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,7 +91,28 @@ def kinds(x: torch.Tensor) -> Any:
     return x + 1, isinstance(n, int), type(n) is int, isinstance(n, (float, str)), int(n), is_large, n == None  # noqa: E711
 
 
-@pytest.mark.parametrize("program", [views, arithmetic, slices, creations, attends, writes, kinds])
+def quotients(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    half, root = n / 2, math.sqrt(n)
+    scaled = x * (1 / n) + x / root - n**-0.5 * x.mean(0) ** half
+    return (
+        scaled,
+        half,
+        [root * 1.5, -half],
+        {"n": float(n)},
+        isinstance(half, float),
+        type(root),
+        abs(half),
+        half > 0.5,
+    )
+
+
+def rounded(x: torch.Tensor) -> Any:
+    n = x.shape[0]
+    return x[: int(n / 2)], x[: math.ceil(n / 8) * 2], n * 0.5 // 1 if n < 0 else math.floor(n * 1.5), int(n / 3 + 0.0)
+
+
+@pytest.mark.parametrize("program", [views, arithmetic, slices, creations, attends, writes, kinds, quotients, rounded])
 def test_one_capture_for_all_sizes(program: Callable[..., Any]) -> None:
     backend = run(program, batches(4, 5, 3, 17, 64, 4))
     assert len(backend.captures) == 2  # the first call, and all that differ from it
@@ -98,7 +120,21 @@ def test_one_capture_for_all_sizes(program: Callable[..., Any]) -> None:
     assert len(run(program, batches(4, 5, 3), dynamic=False).captures) == 3
 
 
-@pytest.mark.parametrize("program", [views, arithmetic, slices, creations])
+def test_floats_that_need_their_number_fix_the_size() -> None:
+    backend = run(lambda x: (x * round(x.shape[0] / 4), f"{x.shape[0] / 2}"), batches(4, 6, 8), dynamic=True)
+    assert len(backend.captures) == 3
+    reciprocal = run(lambda x: x * (1 / (x.shape[0] - 5)), batches(4, 8, 3), dynamic=True)
+    assert reciprocal.relations() == ["x.shape[0] != 5"]
+
+
+def test_what_raises_at_one_size_raises_there() -> None:
+    compiled = bytecap.optimize(lambda x: x * (1 / (x.shape[0] - 5)), Eager(), dynamic=True)
+    compiled(torch.ones(4))
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.ones(5))
+
+
+@pytest.mark.parametrize("program", [views, arithmetic, slices, creations, quotients, rounded])
 def test_breaks_anywhere_keep_the_sizes(program: Callable[..., Any]) -> None:
     for place in (3, 9, 17):
         with forced_breaks(each(place)):

@@ -6,8 +6,6 @@ C++ calls these methods by name (`torch/csrc/utils/python_symnode.h`). A questio
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,13 @@ from absint.symbolic import polynomial
 from absint.symbolic.polynomial import Polynomial, constant
 
 if TYPE_CHECKING:
+    from absint.symbolic.floats import FloatNode
     from absint.symbolic.shape_env import ShapeEnv
 
-__all__ = ["FixedNode", "SizeNode", "TruthNode"]
+__all__ = ["Node", "SizeNode", "TruthNode"]
 
 
-class _Node:
+class Node:
     """What nodes of all kinds answer alike."""
 
     __slots__ = ("env",)
@@ -47,8 +46,10 @@ class _Node:
     def wrap_int(self, number: int) -> SizeNode:
         return SizeNode(self.env, constant(number))
 
-    def wrap_float(self, number: float) -> FixedNode:
-        return FixedNode(self.env, number)
+    def wrap_float(self, number: float) -> FloatNode:
+        from absint.symbolic.floats import FloatNode, Term
+
+        return FloatNode(self.env, Term("number", (number,)))
 
     def wrap_bool(self, truth: bool) -> TruthNode:
         return TruthNode(self.env, lambda: truth, lambda: truth)
@@ -63,7 +64,7 @@ class _Node:
         return str(self)
 
 
-class SizeNode(_Node):
+class SizeNode(Node):
     """An integer expression of one `ShapeEnv`."""
 
     __slots__ = ("_value",)
@@ -116,8 +117,10 @@ class SizeNode(_Node):
 
     bool_ = int_
 
-    def sym_float(self) -> FixedNode:
-        return FixedNode(self.env, float(self.int_()))
+    def sym_float(self) -> FloatNode:
+        from absint.symbolic.floats import FloatNode, Term
+
+        return FloatNode(self.env, Term("size", (self.value,)))
 
     def sym_int(self) -> SizeNode:
         return self
@@ -152,8 +155,8 @@ class SizeNode(_Node):
 
     pow = pow_by_natural
 
-    def truediv(self, other: SizeNode) -> FixedNode:
-        return FixedNode(self.env, self.int_() / other.int_())
+    def truediv(self, other: SizeNode) -> FloatNode:
+        return self.sym_float().truediv(other)  # type: ignore[attr-defined,no-any-return]
 
     int_truediv = truediv
 
@@ -221,7 +224,7 @@ class SizeNode(_Node):
         return TruthNode(self.env, lambda: bool(getattr(rules, predicate)(shape, steps)), lambda: None)
 
 
-class TruthNode(_Node):
+class TruthNode(Node):
     """A condition on sizes.
 
     decide: its truth, perhaps assumed. known: its truth where it follows from what is known, else None.
@@ -288,64 +291,3 @@ def _all_known(first: bool | None, second: bool | None) -> bool | None:
     if first is False or second is False:
         return False
     return True if first and second else None
-
-
-class FixedNode(_Node):
-    """A float that sizes were fixed for; what is computed with it is one too."""
-
-    __slots__ = ("number",)
-
-    def __init__(self, env: ShapeEnv, number: float) -> None:
-        self.env = env
-        self.number = number
-
-    def is_float(self) -> bool:
-        return True
-
-    def is_constant(self) -> bool:
-        return True
-
-    def guard_float(self, file: str, line: int) -> float:
-        return self.number
-
-    def maybe_as_float(self) -> float:
-        return self.number
-
-    def sym_float(self) -> FixedNode:
-        return self
-
-    def neg(self) -> FixedNode:
-        return FixedNode(self.env, -self.number)
-
-    def floor(self) -> SizeNode:
-        return self.wrap_int(math.floor(self.number))
-
-    def ceil(self) -> SizeNode:
-        return self.wrap_int(math.ceil(self.number))
-
-    def __str__(self) -> str:
-        return str(self.number)
-
-
-def _number_of(node: _Node) -> float:
-    return node.number if isinstance(node, FixedNode) else float(node.int_())  # type: ignore[attr-defined]
-
-
-def _computed(host: Callable[[float, float], float]) -> Callable[[FixedNode, _Node], FixedNode]:
-    return lambda self, other: FixedNode(self.env, host(self.number, _number_of(other)))
-
-
-def _compared(host: Callable[[float, float], bool]) -> Callable[[FixedNode, _Node], TruthNode]:
-    return lambda self, other: self.wrap_bool(host(self.number, _number_of(other)))
-
-
-_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-    "float_truediv": operator.truediv, "pow": operator.pow, "float_pow": operator.pow, "mod": operator.mod,
-    "sym_min": min, "sym_max": max,
-}  # fmt: skip
-for _name, _host in _ARITHMETIC.items():
-    setattr(FixedNode, _name, _computed(_host))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(FixedNode, _name, _compared(getattr(operator, _name)))
-FixedNode.str = FixedNode.__str__  # type: ignore[attr-defined]

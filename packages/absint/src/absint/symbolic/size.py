@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from absint.symbolic import polynomial
+from absint.symbolic.floats import OPERATORS, FloatNode, SizeFloat, Term, make_float, term_of
 from absint.symbolic.nodes import SizeNode
 from absint.symbolic.polynomial import Polynomial, constant
 from absint.symbolic.shape_env import ShapeEnv
@@ -76,82 +77,85 @@ class Size(torch.SymInt):
         return format(int(self), spec)
 
     def __add__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__add__, operator.add)
+        return _combine(self, other, Polynomial.__add__, "add")
 
     def __radd__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__add__, operator.add)
+        return _combine(self, other, Polynomial.__add__, "add")
 
     def __sub__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__sub__, operator.sub)
+        return _combine(self, other, Polynomial.__sub__, "sub")
 
     def __rsub__(self, other: Any) -> Any:
-        return _combine(self, other, lambda a, b: b - a, _swapped(operator.sub))
+        return _combine(self, other, lambda a, b: b - a, "sub", swapped=True)
 
     def __mul__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__mul__, operator.mul)
+        return _combine(self, other, Polynomial.__mul__, "mul")
 
     def __rmul__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__mul__, operator.mul)
+        return _combine(self, other, Polynomial.__mul__, "mul")
 
     def __floordiv__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.divide, operator.floordiv)
+        return _combine(self, other, self.node.env.divide, "floordiv")
 
     def __rfloordiv__(self, other: Any) -> Any:
         env = self.node.env
-        return _combine(self, other, lambda a, b: env.divide(b, a), _swapped(operator.floordiv))
+        return _combine(self, other, lambda a, b: env.divide(b, a), "floordiv", swapped=True)
 
     def __mod__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.remainder, operator.mod)
+        return _combine(self, other, self.node.env.remainder, "mod")
 
     def __rmod__(self, other: Any) -> Any:
         env = self.node.env
-        return _combine(self, other, lambda a, b: env.remainder(b, a), _swapped(operator.mod))
+        return _combine(self, other, lambda a, b: env.remainder(b, a), "mod", swapped=True)
 
     def __pow__(self, other: Any) -> Any:
         if type(other) is int and other >= 0:
             return make_size(self.node.env, polynomial.power(self.node.value, other))
-        return int(self) ** unwrap_number(other)
+        return _in_floats(self, "pow", self, other)
 
     def __rpow__(self, other: Any) -> Any:
         return unwrap_number(other) ** int(self)
 
     def __truediv__(self, other: Any) -> Any:
-        return NotImplemented if not _is_number(other) else int(self) / unwrap_number(other)
+        return _in_floats(self, "truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return NotImplemented if not _is_number(other) else unwrap_number(other) / int(self)
+        return _in_floats(self, "truediv", other, self)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, float) and other.is_integer():
-            other = int(other)
+    def __eq__(self, other: object) -> Any:
         gap = _gap(self, other)
-        return False if gap is None else self.node.env.is_zero(gap)
+        if gap is None:
+            return _beside_float(self, "eq", other)
+        return self.node.env.is_zero(gap)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Any) -> Any:
         gap = _gap(self, other)
-        return int(self) >= other if gap is None else self.node.env.is_nonnegative(gap)
+        return _beside_float(self, "ge", other) if gap is None else self.node.env.is_nonnegative(gap)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Any) -> Any:
         gap = _gap(self, other)
-        return int(self) <= other if gap is None else self.node.env.is_nonnegative(-gap)
+        return _beside_float(self, "le", other) if gap is None else self.node.env.is_nonnegative(-gap)
 
-    def __lt__(self, other: Any) -> bool:
-        return not self >= other
+    def __lt__(self, other: Any) -> Any:
+        gap = _gap(self, other)
+        return _beside_float(self, "lt", other) if gap is None else not self.node.env.is_nonnegative(gap)
 
-    def __gt__(self, other: Any) -> bool:
-        return not self <= other
+    def __gt__(self, other: Any) -> Any:
+        gap = _gap(self, other)
+        return _beside_float(self, "gt", other) if gap is None else not self.node.env.is_nonnegative(-gap)
 
     def __sym_max__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.largest, max)
+        return _combine(self, other, self.node.env.largest, "max")
 
     def __sym_min__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.smallest, min)
+        return _combine(self, other, self.node.env.smallest, "min")
 
 
 for _name in ("and_", "or_", "xor", "lshift", "rshift"):
@@ -161,17 +165,15 @@ for _name in ("and_", "or_", "xor", "lshift", "rshift"):
     setattr(Size, f"__r{_stem}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
 
 
-def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda left, right: function(right, left)
-
-
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, complex, torch.SymInt))
+    return isinstance(value, (int, float, complex, torch.SymInt, torch.SymFloat))
 
 
 def unwrap_number(value: Any) -> Any:
     """A plain Python number."""
-    return int(value) if isinstance(value, torch.SymInt) else value
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    return float(value) if isinstance(value, torch.SymFloat) else value
 
 
 def _polynomial(value: object) -> Polynomial | None:
@@ -187,12 +189,43 @@ def _combine(
     size: Size,
     other: Any,
     symbolic: Callable[[Polynomial, Polynomial], Polynomial],
-    host: Callable[[Any, Any], Any],
+    name: str,
+    *,
+    swapped: bool = False,
 ) -> Any:
     second = _polynomial(other)
-    if second is None:
-        return host(int(size), other) if _is_number(other) else NotImplemented
-    return make_size(size.node.env, symbolic(size.node.value, second))
+    if second is not None:
+        return make_size(size.node.env, symbolic(size.node.value, second))
+    return _in_floats(size, name, *((other, size) if swapped else (size, other)))
+
+
+def _in_floats(size: Size, name: str, left: Any, right: Any) -> Any:
+    """An operation that leaves the integers, or one with another kind of number."""
+    if not _is_number(left) or not _is_number(right):
+        return NotImplemented
+    if name in OPERATORS:
+        made = make_float(size.node.env, name, left, right)
+        if made is not NotImplemented:
+            return made
+    return _HOSTS[name](unwrap_number(left), unwrap_number(right))
+
+
+_HOSTS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")},
+    "min": min, "max": max,
+}  # fmt: skip
+
+
+def _beside_float(size: Size, name: str, other: object) -> Any:
+    """A comparison with what is no int."""
+    term = term_of(other)
+    if term is None:
+        return NotImplemented
+    return (
+        FloatNode(size.node.env, Term("size", (size.node.value,)))
+        .compare(name, FloatNode(size.node.env, term))
+        .decide()
+    )
 
 
 def _gap(size: Size, other: object) -> Polynomial | None:
@@ -213,9 +246,9 @@ def size_of(node: SizeNode) -> Any:
 
 
 def unwrap(value: Any) -> Any:
-    """What C++ hands out for a size, as an int or a `Size`; a float that was computed of sizes is fixed."""
+    """What C++ hands out for a size, or for a float that was computed of sizes, as Python computes with it."""
     if isinstance(value, torch.SymFloat):
-        return value.node.guard_float("", 0)
+        return value.node.term.operands[0] if value.node.is_constant() else SizeFloat(value.node)
     return size_of(value.node) if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode) else value
 
 

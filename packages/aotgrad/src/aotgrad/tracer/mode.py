@@ -19,10 +19,12 @@ from absint.meta import CPU, contiguous, contiguous_stride
 from absint.mode import asks_layout, fixed_layout
 from absint.schema import OpRecord
 from absint.strides import is_dense
+from absint.symbolic import FloatNode, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.fused_attention import Fused
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
+from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
@@ -60,6 +62,7 @@ class TraceMode(AbstractMode):
         self.counts_writes = True
         self.home: torch.device | None = None
         self.attentions: dict[str, Fused] = {}
+        self._numbers: dict[tuple[Term, torch.device], Traced] = {}
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
 
@@ -186,6 +189,14 @@ class TraceMode(AbstractMode):
 
     def _abstract_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple([self._abstract_tree(a) for a in args]), {k: self._abstract_tree(v) for k, v in kwargs.items()}
+
+    def number(self, node: FloatNode, device: torch.device) -> Traced:
+        """A float that is computed of sizes, once for each device."""
+        known = self._numbers.get((node.term, device))
+        if known is None:
+            value = record_number(self.emit, node, device)
+            known = self._numbers[node.term, device] = self.fresh(value, self.recorder.metas[value.name])
+        return known
 
     def refs(self, value: Any) -> Any:
         """`value` with every tensor replaced by the name of its current content."""
@@ -421,6 +432,7 @@ class TraceMode(AbstractMode):
             memory.base = None
         self._lifted.clear()
         self._handlers.clear()
+        self._numbers.clear()
 
 
 def is_plain_number(meta: Meta) -> bool:

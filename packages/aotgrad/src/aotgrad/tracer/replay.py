@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, tensor_leaves
+from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, results_of, tensor_leaves
 from absint.symbolic import bind_sizes
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
@@ -60,10 +60,10 @@ def replay(
 
     for node in graph.nodes:
         on_node(node)
-        leaves = list(tensor_leaves(_call(node, value_of, functions, instead)))
+        leaves = results_of(node, _call(node, value_of, functions, instead))
         if len(leaves) != len(node.results):
             raise BadCapture(
-                f"{node.target} returned {len(leaves)} tensors, the Capture names {len(node.results)}",
+                f"{node.target} returned {len(leaves)} results, the Capture names {len(node.results)}",
                 where=_place(node),
             )
         for value, leaf in zip(node.results, leaves, strict=True):

@@ -47,7 +47,7 @@ from bytecap.values.objects import ObjectValue
 from bytecap.values.open_constants import open_format
 from bytecap.values.protocols import CallIterator, ItemIterator
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
-from bytecap.values.sizes import is_size
+from bytecap.values.sizes import SymbolicInt, is_size
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
             _guard_marks(tracer, value)
         return run(tracer, isinstance, (value.real if value.real is not None else _likeness(value), cls))
     try:
-        found = run(tracer, isinstance, (0 if is_size(value) else value.concrete(), cls))
+        found = run(tracer, isinstance, (value.stand_in() if is_size(value) else value.concrete(), cls))
     except NotConcrete:
         found = run(tracer, issubclass, (value.python_type(), cls))
     if not isinstance(cls, type) or cls not in value.python_type().__mro__[:1]:
@@ -199,7 +199,8 @@ def _all(tracer: Tracer, values: Value) -> Value:
 def _sum(tracer: Tracer, iterable: Value, /, start: Value = Constant(0)) -> Value:  # noqa: B008
     values = collect(tracer, iterable)
     adds_plainly = sys.version_info < (3, 12) and any(is_of_data(value) for value in values)
-    is_known = all(isinstance(value, Constant) and not is_size(value) for value in (start, *values))
+    fixes = sys.version_info >= (3, 12) and any(is_size(value) and value.python_type() is float for value in values)
+    is_known = all(isinstance(value, Constant) and (fixes or not is_size(value)) for value in (start, *values))
     if is_known and not adds_plainly:
         # CPython 3.12 adds floats with compensation: only its own sum() is exact.
         return fold(tracer, sum, ([value.concrete() for value in values], start.concrete()))
@@ -407,5 +408,5 @@ BUILTIN |= {
     operator.truth: lambda tracer, value: Constant(truth(tracer, value)),
     operator.is_: lambda tracer, left, right: Constant(is_same(tracer, left, right)),
     operator.is_not: lambda tracer, left, right: Constant(not is_same(tracer, left, right)),
-    operator.index: lambda tracer, value: value if is_size(value) else Constant(as_int(tracer, value)),
+    operator.index: lambda tracer, value: value if isinstance(value, SymbolicInt) else Constant(as_int(tracer, value)),
 }

@@ -25,7 +25,7 @@ from bytecap.values.open_constants import open_format
 from bytecap.values.proxies import MappingProxyValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue, field_names
 from bytecap.values.sets import SetValue, keys_of
-from bytecap.values.sizes import is_size
+from bytecap.values.sizes import SymbolicInt
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _number(cls: type, method: str) -> Callable[..., Value]:
             found = args[0]._special(tracer, method)
             if found is not None:
                 return found.call(tracer, [], {})
-        if cls is int and len(args) == 1 and is_size(args[0]):
+        if cls is int and len(args) == 1 and isinstance(args[0], SymbolicInt):
             return args[0]
         return fold_call(tracer, cls, list(args), kwargs)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from absint.symbolic import hint_of
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.size_floats import SymbolicFloat
 from bytecap.values.sizes import SymbolicInt, is_size
 from stagewire.capture import Attribute, Cell, Global, HandleSource, Item, Local, Source
 from stagewire.capture import DictValue as ValueAt
@@ -162,4 +163,6 @@ def _peek(value: Constant) -> Any:
     """The number or text of this call, which fixes nothing."""
     if isinstance(value, SymbolicInt):
         return hint_of(value.size)
+    if isinstance(value, SymbolicFloat):
+        return value.number.node.hint
     return value._real if isinstance(value, OpenConstant) else value.value

@@ -10,9 +10,10 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import Size, is_symbolic
+from absint.symbolic import Size, SizeFloat, is_symbolic
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.size_floats import SymbolicFloat
 from stagewire.capture import Source
 from stagewire.expr import Dim
 
@@ -61,17 +62,21 @@ def host_number(value: Constant) -> Any:
     """What arithmetic computes with: the size, or the constant."""
     if isinstance(value, SymbolicInt):
         return value.size
+    if isinstance(value, SymbolicFloat):
+        return value.number
     host = getattr(value, "host", None)  # a float that data decides
     return value.value if host is None else host()
 
 
 def is_size(value: Value) -> bool:
-    """Whether the value is an int that differs from call to call."""
-    return isinstance(value, SymbolicInt)
+    """Whether the value is an int that differs from call to call, or a float computed of such ones."""
+    return isinstance(value, (SymbolicInt, SymbolicFloat))
 
 
 def as_value(number: Any) -> Constant:
     """A number that arithmetic on sizes gave."""
+    if isinstance(number, SizeFloat):
+        return SymbolicFloat(number)
     return SymbolicInt(number) if is_symbolic(number) else Constant(number)
 
 
