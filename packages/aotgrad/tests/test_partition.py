@@ -23,6 +23,7 @@ from aotgrad.partition.schedule import backward_nodes
 from aotgrad.partition.split import Partitioner
 from aotgrad.testing import capture_by_torch_function, check_against_eager, eager_refuses_backward
 from aotgrad.testing.strategies import captures, programs
+from stagewire import decode, encode
 from stagewire.capture import Capture
 from stagewire.grad import Grad, SavedResult
 
@@ -238,6 +239,37 @@ def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:
 
     inputs = [t.detach().bfloat16().requires_grad_() for t in (leaf(16, 16), leaf(16, 16))]
     assert grad_of(program, *inputs).partition.saved_bytes == 16 * 16 * 2
+
+
+def test_a_wider_copy_is_never_saved() -> None:
+    def program(x, *weights):  # the copies are used early and late in the backward
+        for gate, up, down in zip(*[iter(weights)] * 3, strict=True):
+            wide = (x @ gate).float()
+            x = x + ((wide * wide.sigmoid()).bfloat16() * (x @ up)) @ down
+        return x.sum()
+
+    inputs = [t.detach().bfloat16().requires_grad_() for t in [leaf(16, 16) for _ in range(10)]]
+    for partitioner in ("min_cut", MinCut(longest_life=0)):
+        grad = grad_of(program, *inputs, partitioner=partitioner)
+        copies = {node.results[0].name for node in grad.forward.nodes if node.target == "aten._to_copy.default"}
+        wide = {value.name for value in grad.backward.inputs if value.type.dtype == "float32"}
+        assert len(copies) == 6
+        assert not copies & wide
+
+
+def test_on_a_gpu_a_transcendental_is_cheaper_than_any_saved_value() -> None:
+    def program(x, w):
+        return ((x @ w).tanh() * 3).square().sum()
+
+    inputs = [t.detach().bfloat16().requires_grad_() for t in (leaf(16, 16), leaf(16, 16))]
+    capture = capture_by_torch_function(program, inputs)[0]
+    moved = decode(encode(capture).replace(b'"cpu"', b'"cuda:0"'), "capture")
+    needs = {name: needs_of(AotGrad().joint(one)) for name, one in (("cpu", capture), ("cuda", moved))}
+    costs = {
+        name: [Policy().element_cost(node) for node in found.producers.values() if node.target == "aten.tanh.default"]
+        for name, found in needs.items()
+    }
+    assert costs == {"cpu": [17], "cuda": [6]}
 
 
 def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:

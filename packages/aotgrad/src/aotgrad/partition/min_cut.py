@@ -3,8 +3,8 @@
 Each forward value is an edge "in -> out" of its size in bytes; whoever cuts it saves the value. From the source flows
 what cannot be computed again, or what it costs to compute it again; the sink is what the backward uses. A value on the
 sink side that is not cut is computed again there, so its operands stand on the sink side too (uncuttable edges). Views
-cost nothing and are never saved, their bases are. Inputs are at hand for nothing, except those that the program
-overwrites.
+cost nothing and are never saved, their bases are; nor is a value saved in a wider dtype than it was computed in. Inputs
+are at hand for nothing, except those that the program overwrites.
 
 Under a memory budget every op may be computed again, but for random ones, at what it costs; and a saved byte is made
 dearer until the cut keeps to the budget. Where values are few and far between (a residual stream) they are then what is
@@ -164,7 +164,7 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
             edges += (at, at + 1, sizes.bytes(inputs[name]) * _SAVED_BYTE), (SOURCE, at, INFINITE)
             continue
         kind = next(value.type for value in node.results if value.name == name)
-        free = policy.is_free(node)
+        free = policy.is_free(node) or name in needs.widened
         is_inner = name in inner
         cost = _cost(node, kind, policy, sizes, true_costs if is_inner else costs) if name not in kept else None
         price = _WRITTEN_BYTE if name in results or not is_fused(node, policy) else _SAVED_BYTE

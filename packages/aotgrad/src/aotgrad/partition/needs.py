@@ -21,6 +21,7 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
     consumers: for each of them, the positions in `backward` of the nodes that use it.
     backward: the backward nodes, in order.
     mutated: names of inputs that the program writes.
+    widened: forward values that are another one in a dtype of larger items: that other one is saved, never they.
     """
 
     producers: dict[str, Node]
@@ -28,6 +29,7 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
     consumers: dict[str, tuple[int, ...]]
     backward: tuple[Node, ...]
     mutated: frozenset[str]
+    widened: frozenset[str] = frozenset()
 
 
 def needs_of(joint: Joint) -> Needs:
@@ -36,10 +38,14 @@ def needs_of(joint: Joint) -> Needs:
     own: set[str] = {value.name for value in joint.tangent_values}
     consumers: dict[str, list[int]] = {}
     backward: list[Node] = []
+    types = {value.name: value.type for value in joint.primal_values}
+    widened: set[str] = set()
     for node in joint.graph.nodes:
         if node.phase == "forward":
             for value in node.results:
-                producers[value.name] = node
+                producers[value.name], types[value.name] = node, value.type
+            if node.target in _CONVERSIONS and _is_wider(node.results[0].type, types.get(operands(node)[0])):
+                widened.add(node.results[0].name)
             continue
         for name in operands(node):
             if name not in own:
@@ -51,7 +57,16 @@ def needs_of(joint: Joint) -> Needs:
             consumers.setdefault(arg.name, [])
     mutated = frozenset(given.name for given in joint.binding.inputs if given.mutated)
     used = {name: tuple(positions) for name, positions in consumers.items()}
-    return Needs(producers, tuple(used), used, tuple(backward), mutated)
+    return Needs(producers, tuple(used), used, tuple(backward), mutated, frozenset(widened))
+
+
+_CONVERSIONS = frozenset({"prims.convert_element_type", "aten._to_copy.default"})
+
+
+def _is_wider(result: ValueType, operand: ValueType | None) -> bool:
+    if not isinstance(result, TensorType) or not isinstance(operand, TensorType):
+        return False
+    return result.device == operand.device and ITEM_SIZE[result.dtype] > ITEM_SIZE[operand.dtype]
 
 
 def byte_size(kind: ValueType) -> Dim:

@@ -6,6 +6,7 @@ import msgspec
 
 from aotgrad.ops import is_random, is_view, packet_of
 from stagewire.graph import Node
+from stagewire.types import TensorType
 
 __all__ = ["RECOMPUTABLE", "TRANSCENDENTAL", "Policy"]
 
@@ -52,12 +53,14 @@ class Policy(msgspec.Struct, frozen=True):
 
     recomputable: packets ("aten.add") that may be computed again; None for `RECOMPUTABLE`.
     pointwise, transcendental: cost for each element of the result. Saving a float32 costs 32: it is written once and
-    read once. So a transcendental is cheaper than one saved float32, and dearer than one saved bfloat16.
+    read once. So a transcendental is cheaper than one saved float32, and dearer than one saved bfloat16 (on a CUDA
+    device, which computes while it waits for memory, it is cheaper than that too: transcendental_on_cuda).
     """
 
     recomputable: frozenset[str] | None = None
     pointwise: int = 1
     transcendental: int = 17
+    transcendental_on_cuda: int = 6
 
     def is_free(self, node: Node) -> bool:
         """Costs nothing to compute again and gains nothing to save: a view."""
@@ -73,4 +76,8 @@ class Policy(msgspec.Struct, frozen=True):
             return 0 if self.is_free(node) else None
         if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:
             return self.pointwise
-        return self.transcendental if packet in TRANSCENDENTAL else self.pointwise
+        if packet not in TRANSCENDENTAL:
+            return self.pointwise
+        kind = node.results[0].type
+        on_cuda = isinstance(kind, TensorType) and kind.device.startswith("cuda")
+        return self.transcendental_on_cuda if on_cuda else self.transcendental

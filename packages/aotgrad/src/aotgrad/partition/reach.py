@@ -40,9 +40,9 @@ def is_fused(node: Node, policy: Policy) -> bool:
 
 
 def _memory(name: str, needs: Needs, policy: Policy) -> tuple[str, ...]:
-    """The value whose memory `name` shows, unless it is an input or a constant filling."""
+    """The value whose memory `name` shows, or whose numbers; none for an input or a constant filling."""
     node = needs.producers.get(name)
-    while node is not None and policy.is_free(node):
+    while node is not None and (policy.is_free(node) or name in needs.widened):
         name = operands(node)[0]
         node = needs.producers.get(name)
     return () if node is None or not operands(node) else (name,)
@@ -63,10 +63,11 @@ def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int) ->
         start = first.get(name)
         if start is None or (cost := policy.element_cost(node)) is None:
             continue
-        if cost and last[name] - start > longest:
+        free = policy.is_free(node) or name in needs.widened
+        if cost and not free and last[name] - start > longest:
             found.append(name)
             continue
-        end = last[name] if policy.is_free(node) else start
+        end = last[name] if free else start
         for operand in operands(node):
             if operand in needs.producers:
                 first[operand] = min(first.get(operand, start), start)
