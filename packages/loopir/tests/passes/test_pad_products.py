@@ -12,7 +12,7 @@ from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document, externs, kernels, lowered
 from loopir.testing.prim_meaning import prim_meaning
 from stagewire.graph import Ref
-from stagewire.loop import LoopGraph
+from stagewire.loop import Free, LoopGraph
 from stagewire.parser import parse_graph
 from stagewire.verify import verify
 
@@ -49,6 +49,20 @@ def test_a_result_that_is_returned_is_copied_where_that_pays() -> None:
     small = "input %x: bf16[8, 64]@cuda:0\ninput %w: bf16[64, 11]@cuda:0\n"
     graph = lowered(small + "%y: bf16[8, 11]@cuda:0 = aten.mm.default(%x, %w)\nreturn %y\n")
     assert products(graph) == [[(8, 64), (64, 11), (8, 11)]]
+
+
+def test_a_large_weight_is_not_copied_for_few_rows() -> None:
+    graph = lowered((HEAD + "%z: bf16[4096, 50257]@cuda:0 = prims.neg(%y)\nreturn %z\n").replace("4096", "64"))
+    assert products(graph) == [[(64, 768), (768, 50257), (64, 50257)]]
+
+
+def test_a_copy_is_made_just_before_its_product() -> None:
+    first = "input %a: bf16[4096, 4096]@cuda:0\n%b: bf16[4096, 4096]@cuda:0 = aten.mm.default(%a, %a)\n"
+    inputs, calls = HEAD[: HEAD.index("%t:")], HEAD[HEAD.index("%t:") :]
+    end = "%z: bf16[4096, 50257]@cuda:0 = prims.neg(%y)\nreturn %b, %z\n"
+    graph = lowered(inputs + first + calls + end)
+    kinds = [type(step).__name__ for step in graph.steps if not isinstance(step, Free)]
+    assert kinds == ["Extern", "Kernel", "Kernel", "Extern", "Kernel"]
 
 
 @pytest.mark.parametrize("change", [("@cuda:0", ""), ("bf16", "f32")])

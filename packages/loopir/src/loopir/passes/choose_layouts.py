@@ -9,6 +9,7 @@ import msgspec
 from loopir import index as ix
 from loopir.layout import densified, repeated_dims
 from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
+from loopir.passes.alias_views import window_of
 from loopir.rewrite import substitute_axes
 from stagewire.loop import Buffer, Extern
 from stagewire.types import TensorType
@@ -18,22 +19,26 @@ from stagewire.types import TensorType
 class ChooseLayouts:
     """Before: kernel buffers have the strides that eager would give them. After: outputs and operands of externs have
     exactly those; every other buffer is dense, its dimensions in the same order. An expanded tensor (stride 0) is
-    computed once and repeated by a view."""
+    computed once and repeated by a view. What was a window on something larger is dense where a kernel writes it for
+    ATen alone: it would be allocated with its gaps."""
 
     name = "choose_layouts"
 
     def run(self, schedule: Schedule) -> Schedule:
-        exact = set(output_names(schedule))
+        outputs, strict, exact = set(output_names(schedule)), set[str](), set(output_names(schedule))
         for item in schedule.items:
             if isinstance(item, Extern):
                 exact.update(reads_of(item))
-        writers = {}
+                if not item.target.startswith("aten.") or "as_strided" in item.target:
+                    strict.update(reads_of(item))
+        writers: dict[str, list[int]] = {}
         for number, item in enumerate(schedule.items):
             if isinstance(item, Nest):
                 for statement in statements_of(item):
                     if isinstance(statement, Write):
                         writers.setdefault(statement.buffer, []).append(number)
         buffers: dict[str, Buffer] = {}
+        gaps: list[str] = []
         items = list(schedule.items)
         for name, buffer in schedule.buffers.items():
             if buffer.role != "kernel":
@@ -43,6 +48,12 @@ class ChooseLayouts:
             elif not repeated_dims(buffer.type) or not _shrink(items, writers.get(name, []), buffer, buffers):
                 type = msgspec.structs.replace(buffer.type, storage_offset=0)
                 buffers[name] = Buffer(name, type, "kernel")
+                if name not in outputs and name not in strict and not repeated_dims(type):
+                    gaps.append(name)
+        for name in gaps:
+            written = [item for number in writers.get(name, []) if isinstance(item := items[number], Nest)]
+            if not any(window_of(nest, buffers) for nest in written):
+                buffers[name] = Buffer(name, densified(buffers[name].type), "kernel")
         return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items))
 
 

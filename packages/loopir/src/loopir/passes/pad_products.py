@@ -7,7 +7,7 @@ the result takes three to seven times as long. A vocabulary of 50,257 words in b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -74,11 +74,12 @@ class PadResults:
     def run(self, schedule: Schedule) -> Schedule:
         buffers, names = dict(schedule.buffers), Names(schedule.fresh)
         kept = output_names(schedule).union(*(reads_of(item) for item in schedule.items if isinstance(item, Extern)))
+        given = _windows_on_given(schedule)
         items: list[Item] = []
         for item in schedule.items:
             items.append(item)
             product = product_of(item, buffers)
-            if product is None or not _pays(product, buffers, product.result in kept, self.gain):
+            if product is None or not _pays(product, buffers, given, product.result in kept, self.gain):
                 continue
             (rows, _, columns), type = product.padded, buffers[product.result].type
             if (rows, columns) == type.shape[-2:]:
@@ -102,16 +103,19 @@ class PadOperands:
 
     def run(self, schedule: Schedule) -> Schedule:
         products = {}
+        given = _windows_on_given(schedule)
         for number, item in enumerate(schedule.items):
             product = product_of(item, schedule.buffers)
-            if product is not None and any(request for _, request in self._decided(product, schedule).requests):
-                products[number] = self._decided(product, schedule)
+            if product is not None:
+                decided = self._decided(product, schedule.buffers, given)
+                if any(request for _, request in decided.requests):
+                    products[number] = decided
         return _Operands(schedule, products).result() if products else schedule
 
-    def _decided(self, product: Product, schedule: Schedule) -> Product:
+    def _decided(self, product: Product, buffers: Mapping[str, Buffer], given: Set[str]) -> Product:
         """The product in the size of its result; the inner size is padded where that pays."""
-        rows, columns = schedule.buffers[product.result].type.shape[-2:]
-        inner = product.padded[1] if _pays(product, schedule.buffers, False, self.gain) else product.sizes[1]
+        rows, columns = buffers[product.result].type.shape[-2:]
+        inner = product.padded[1] if _pays(product, buffers, given, False, self.gain) else product.sizes[1]
         return product._replace(padded=(rows, inner, columns))  # type: ignore[arg-type]
 
 
@@ -119,7 +123,8 @@ class _Operands:
     """Buffers and items while operands are enlarged.
 
     before: nests to stand before an item, by its number; fixed: buffers whose sizes somebody else sees; asked: what
-    the products ask of each of their operands; copies: enlarged copies, by what they are of.
+    the products ask of each of their operands; copies: enlarged copies, by what they are of; first: the item before
+    which a copy is wanted first.
     """
 
     def __init__(self, schedule: Schedule, products: Mapping[int, Product]) -> None:
@@ -128,6 +133,7 @@ class _Operands:
         self.items = list(schedule.items)
         self.names = Names(schedule.fresh)
         self.before: dict[int, list[Item]] = {}
+        self.first: dict[str, int] = {}
         self.decisions: list[Decision] = []
         self.copies: dict[tuple[str, tuple[tuple[int, int], ...]], str] = {}
         self.fixed = set(output_names(schedule))
@@ -210,20 +216,26 @@ class _Operands:
         return tuple(steps.get(axis or "", old) for axis, old in zip(axes, type.stride, strict=True))  # type: ignore[misc]
 
     def _copy(self, name: str, request: Sizes, number: int) -> str:
-        """A larger copy, for item `number` and those after it that want the same."""
+        """A larger copy, for item `number` and others that want the same: made just before the first of them."""
         key = (name, tuple(sorted(request.items())))
         if key not in self.copies:
             copy = self.copies[key] = self.names(f"{name}_padded")
             type = self.buffers[name].type
-            place = max(self.writers.get(name, ()), default=-1) + 1
             self.buffers[copy] = Buffer(copy, enlarged(type, request), "kernel")
-            self.writers[copy] = [place]
-            self._fill(copy, type, place)
-            self.before.setdefault(place, []).append(copying(name, copy, self.buffers, self.names, type.shape))
             self.decisions.append(
                 Decision("materialised", (copy, name), "sizes of multiples of 16 bytes, for products")
             )
-        return self.copies[key]
+        copy = self.copies[key]
+        self.first[copy] = min(number, self.first.get(copy, number))
+        return copy
+
+    def _copying(self) -> None:
+        """Let the nests that make the copies stand where these are first wanted."""
+        for (name, _), copy in self.copies.items():
+            type = self.buffers[name].type
+            self._fill(copy, type, self.first[copy])
+            nest = copying(name, copy, self.buffers, self.names, type.shape)
+            self.before.setdefault(self.first[copy], []).append(nest)
 
     def _fill(self, name: str, old: TensorType, number: int) -> None:
         """Zeros in the elements that are new, before item `number`."""
@@ -235,6 +247,7 @@ class _Operands:
                 self.before.setdefault(number, []).append(nest)
 
     def result(self) -> Schedule:
+        self._copying()
         items = [one for number, item in enumerate(self.items) for one in (*self.before.get(number, ()), item)]
         return msgspec.structs.replace(
             self.schedule,
@@ -270,9 +283,20 @@ def product_of(item: Item, buffers: Mapping[str, Buffer]) -> Product | None:
     return Product(names[start], names[start + 1], bias, item.results[0], sizes, padded, work)  # type: ignore[arg-type]
 
 
-def _pays(product: Product, buffers: Mapping[str, Buffer], keeps_result: bool, gain: Gain) -> bool:
+def _windows_on_given(schedule: Schedule) -> Set[str]:
+    """Buffers that are copied from what kernels do not make, by nests that a view replaces later."""
+    found: set[str] = set()
+    for item in schedule.items:
+        if isinstance(item, Nest) and (window := window_of(item, schedule.buffers)) is not None:
+            base = window.base or ""
+            if base in found or schedule.buffers[base].role != "kernel":
+                found.add(window.name)
+    return found
+
+
+def _pays(product: Product, buffers: Mapping[str, Buffer], given: Set[str], keeps_result: bool, gain: Gain) -> bool:
     """Whether the time that is saved is more than that of copying what cannot be enlarged where it is."""
-    moved = [name for name, request in product.requests if request and buffers[name].role != "kernel"]
+    moved = [name for name, ask in product.requests if ask and (buffers[name].role != "kernel" or name in given)]
     moved += [product.result] if keeps_result else []
     count = sum(int(numel(buffers[name].type.shape)) for name in moved)  # type: ignore[arg-type]
     copying_takes = (2 * count * ITEM_SIZE[buffers[product.left].type.dtype]) / gain.bandwidth
