@@ -48,9 +48,8 @@ from bytecap.size_changes import with_changes, with_sizes_of_before
 from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
-from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol
+from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
 from stagewire.errors import StageError
-from stagewire.expr import Dim
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 _log = logging.getLogger("bytecap")
@@ -249,37 +248,25 @@ class Engine:
     ) -> Entry:
         seconds = time.perf_counter() - start
         with contextlib.closing(result):
-            return self._compiled_entry(view, result, conditions, guard, reason, seconds, whole)
-
-    def _compiled_entry(
-        self,
-        view: FrameView,
-        result: CaptureResult,
-        conditions: _Conditions,
-        guard: GuardProgram,
-        reason: str | None,
-        seconds: float,
-        whole: bool,
-    ) -> Entry:
-        compiled, assumes = self._compiled_before(view.code, result.capture)
-        if result.has_graph or whole:
-            self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
-        if compiled is None and result.has_graph:
-            try:
-                function = self.backend(result.capture, result.example_inputs)
-                assumes = getattr(function, "assumes", ())
-                compiled = plain(self._checked(view.code, result, function))
-            except StageError as error:
-                if result.capture.symbols and error.needs_fixed_sizes:
-                    raise _SizesRefused from error
-                if self.fullgraph or not error.refuses_program:
-                    raise
-                self.report(view.code, error, Refused(error))
-                return Entry(guard, view.code, error.with_traceback(None))
-        if assumes:
-            guard = conditions.compile(view, assumes)
-        payload = _Compiled(result.capture, compiled, result.counted, assumes)
-        return Entry(guard, result.replacement(compiled), payload, closed=whole)
+            compiled, assumes = self._compiled_before(view.code, result.capture)
+            if result.has_graph or whole:
+                self._tell(Captured(result.capture, reason, seconds, reused=compiled is not None))
+            if compiled is None and result.has_graph:
+                try:
+                    function = self.backend(result.capture, result.example_inputs)
+                    assumes = getattr(function, "assumes", ())
+                    compiled = plain(self._checked(view.code, result, function))
+                except StageError as error:
+                    if result.capture.symbols and error.needs_fixed_sizes:
+                        raise _SizesRefused from error
+                    if self.fullgraph or not error.refuses_program:
+                        raise
+                    self.report(view.code, error, Refused(error))
+                    return Entry(guard, view.code, error.with_traceback(None))
+            if assumes:
+                guard = conditions.compile(view, assumes)
+            payload = _Compiled(result.capture, compiled, result.counted, assumes)
+            return Entry(guard, result.replacement(compiled), payload, closed=whole)
 
     def _checked(self, code: CodeType, result: CaptureResult, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """The backend's callable, which looks at the checks of the capture if there are any."""
@@ -434,12 +421,7 @@ def _symbols_of(entry: Entry) -> tuple[Symbol, ...]:
 
 def _same_work(old: Capture, new: Capture) -> bool:
     parts = [
-        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints, _facts(one))
+        (one.graph, one.functions, one.inputs, one.state, one.symbols, len(one.checks), one.checkpoints, facts_of(one))
         for one in (old, new)
     ]
     return parts[0] == parts[1]
-
-
-def _facts(capture: Capture) -> list[tuple[Dim, str, Dim]]:
-    """What a backend may rely on of the symbols."""
-    return [(guard.left, guard.operator, guard.right) for guard in capture.guards if isinstance(guard, Relation)]

@@ -22,7 +22,7 @@ import msgspec
 import torch
 
 from stagefold.errors import CacheWarning
-from stagewire.capture import Capture, Input, Local, Relation
+from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
@@ -46,9 +46,8 @@ def program_key(capture: Capture, pipeline: str) -> str:
     Conditions on symbols count, and what the symbols are worth: a stage may rely on both.
     """
     inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
-    relations = tuple(guard for guard in capture.guards if isinstance(guard, Relation))
     symbols = tuple(msgspec.structs.replace(symbol, source=None) for symbol in capture.symbols)
-    bare = msgspec.structs.replace(capture, guards=relations, inputs=inputs, symbols=symbols)
+    bare = msgspec.structs.replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -320,3 +320,9 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, tag="capture", tag_fiel
     functions: tuple[CustomFunction, ...] = ()
     checks: tuple[Check, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
+
+
+def facts_of(capture: Capture) -> tuple[Relation, ...]:
+    """What the guards of a capture check of its symbols, without the lines: stages may rely on it."""
+    relations = (guard for guard in capture.guards if isinstance(guard, Relation))
+    return tuple(Relation(one.left, one.operator, one.right) for one in relations)

@@ -31,7 +31,7 @@ from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritt
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
-from aotgrad.tracer.sizes import SizesOf, facts_of
+from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.stand_ins import (
     Row,
     gradients_of_their_own,
@@ -41,7 +41,7 @@ from aotgrad.tracer.stand_ins import (
     row_calls,
 )
 from aotgrad.tracer.values import DATA, Memory, Traced
-from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs
+from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value

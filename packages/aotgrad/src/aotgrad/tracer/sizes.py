@@ -10,11 +10,11 @@ from absint.symbolic import ShapeEnv, dim_of, from_dim, make_size
 from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
-from stagewire.capture import Capture, Relation
+from stagewire.capture import Capture, Relation, facts_of
 from stagewire.expr import Expr
 from stagewire.substitution import map_sizes
 
-__all__ = ["SizesOf", "facts_of"]
+__all__ = ["SizesOf"]
 
 
 class SizesOf:
@@ -53,10 +53,3 @@ class SizesOf:
     def assumptions(self) -> tuple[Relation, ...]:
         """What the capture does not check, and the trace relies on."""
         return tuple(self.env.relations)
-
-
-def facts_of(capture: Capture) -> tuple[Relation, ...]:
-    """What the guards of the capture check of its symbols."""
-    return tuple(
-        Relation(guard.left, guard.operator, guard.right) for guard in capture.guards if isinstance(guard, Relation)
-    )
