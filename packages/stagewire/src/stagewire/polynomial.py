@@ -70,12 +70,13 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     found: dict[Monomial, int] = {}
     for left, c in a.items():
         for right, d in b.items():
-            product = _product(left, right)
-            found[product] = found.get(product, 0) + c * d
+            key = product(left, right)
+            found[key] = found.get(key, 0) + c * d
     return {monomial: c for monomial, c in found.items() if c}
 
 
-def _product(a: Monomial, b: Monomial) -> Monomial:
+def product(a: Monomial, b: Monomial) -> Monomial:
+    """The monomial a * b."""
     if not a or not b:
         return a or b
     powers = dict(a)
@@ -102,7 +103,7 @@ def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None
     while left:
         first = max(left, key=lambda one: _powers(one, names))
         coefficient = left[first]
-        factor = _quotient(first, lead)
+        factor = quotient_of(first, lead)
         if factor is None or coefficient % b[lead]:
             rest[first] = coefficient
             left = add(left, {first: coefficient}, -1)
@@ -113,7 +114,8 @@ def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial] | None
     return quotient, rest
 
 
-def _quotient(a: Monomial, b: Monomial) -> Monomial | None:
+def quotient_of(a: Monomial, b: Monomial) -> Monomial | None:
+    """The monomial a / b; None where `b` does not divide `a`."""
     powers = dict(a)
     for name, power in b:
         left = powers.get(name, 0) - power

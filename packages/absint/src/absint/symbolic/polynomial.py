@@ -4,8 +4,9 @@
     monomial   ::= (atom, exponent)*
     atom       ::= symbol | polynomial // polynomial | Min(polynomial, polynomial) | Max(polynomial, polynomial)
 
-`a % b` is `a - b * (a // b)`. sympy prints and checks these expressions at the border of the documents
-(`stagewire.expr`); inside a capture thousands of sums and products are made, which here cost about a microsecond each.
+`a % b` is `a - b * (a // b)`. Sums and products are `stagewire.polynomial`'s, over atoms in the place of names; inside
+a capture thousands of them are made, which cost some microseconds each. The border of the documents (`stagewire.expr`)
+checks and prints what has other operations in it by sympy.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from math import gcd
 
+from stagewire import polynomial
 from stagewire.errors import ExprError
-from stagewire.expr import Dim, Expr, parse_expr
+from stagewire.expr import Dim, dim_of, parse_expr
 
 __all__ = [
     "ONE", "ZERO", "Atom", "Polynomial", "constant", "divide", "from_dim", "largest", "power", "remainder", "smallest",
@@ -77,24 +79,16 @@ class Polynomial:
         return self.terms.get((), 0)
 
     def __add__(self, other: Polynomial | int) -> Polynomial:
-        terms = dict(self.terms)
-        for key, count in _terms(other):
-            terms[key] = terms.get(key, 0) + count
-        return Polynomial(terms)
+        return Polynomial(polynomial.add(self.terms, _terms(other)))
 
     def __neg__(self) -> Polynomial:
         return Polynomial({key: -count for key, count in self.terms.items()})
 
     def __sub__(self, other: Polynomial | int) -> Polynomial:
-        return self + -other
+        return Polynomial(polynomial.add(self.terms, _terms(other), -1))
 
     def __mul__(self, other: Polynomial | int) -> Polynomial:
-        terms: dict[Monomial, int] = {}
-        for left, first in self.terms.items():
-            for right, second in _terms(other):
-                key = _product(left, right)
-                terms[key] = terms.get(key, 0) + first * second
-        return Polynomial(terms)
+        return Polynomial(polynomial.multiply(self.terms, _terms(other)))
 
     def atoms(self) -> Iterator[Atom]:
         """The atoms of its monomials (not those inside of atoms)."""
@@ -150,17 +144,8 @@ class Polynomial:
         return _dim(self)
 
 
-def _terms(value: Polynomial | int) -> list[tuple[Monomial, int]]:
-    return [((), value)] if isinstance(value, int) else list(value.terms.items())
-
-
-def _product(left: Monomial, right: Monomial) -> Monomial:
-    if not left or not right:
-        return left or right
-    powers = dict(left)
-    for atom, power in right:
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items()))
+def _terms(value: Polynomial | int) -> Mapping[Monomial, int]:
+    return {(): value} if isinstance(value, int) else value.terms
 
 
 def _degree_then_name(key: Monomial) -> tuple[int, str]:
@@ -182,11 +167,7 @@ def _print_power(atom: Atom, power: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _dim(value: Polynomial) -> Dim:
-    if value.number is not None:
-        return value.number
-    if len(value.terms) == 1 and all(not atom.operands for atom in value.atoms()) and min(value.terms.values()) > 0:
-        return Expr(value.text)  # what sympy would print: one product of symbols, in their order
-    return parse_expr(value.text)
+    return parse_expr(value.text) if any(atom.operands for atom in value.atoms()) else dim_of(value.terms)
 
 
 def constant(number: int) -> Polynomial:
@@ -243,7 +224,7 @@ def _split_multiple(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Po
         whole: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
         for key, number in left.terms.items():
-            quotient = _without(key, divisor)
+            quotient = polynomial.quotient_of(key, divisor)
             if quotient is None:
                 rest[key] = number
             elif number % count == 0:
@@ -254,36 +235,8 @@ def _split_multiple(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Po
             else:
                 rest[key] = number
         return Polynomial(whole), Polynomial(rest)
-    return _exact_quotient(left, right)
-
-
-def _exact_quotient(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Long division by the leading monomial, kept only where nothing remains."""
-    lead = min(right.terms, key=_degree_then_name)
-    whole, rest = ZERO, left
-    while rest.terms:
-        top = min(rest.terms, key=_degree_then_name)
-        quotient = _without(top, lead)
-        if quotient is None or rest.terms[top] % right.terms[lead]:
-            return ZERO, left
-        step = Polynomial({quotient: rest.terms[top] // right.terms[lead]})
-        whole, rest = whole + step, rest - step * right
-        if len(whole.terms) > len(left.terms):
-            return ZERO, left
-    return whole, ZERO
-
-
-def _without(key: Monomial, divisor: Monomial) -> Monomial | None:
-    powers = dict(key)
-    for atom, power in divisor:
-        left = powers.get(atom, 0) - power
-        if left < 0:
-            return None
-        if left:
-            powers[atom] = left
-        else:
-            del powers[atom]
-    return tuple(sorted(powers.items()))
+    found = polynomial.divide(left.terms, right.terms)
+    return (ZERO, left) if found is None or found[1] else (Polynomial(found[0]), ZERO)  # kept where nothing remains
 
 
 def _atom(operator: str, operands: tuple[Polynomial, ...], text: str) -> Polynomial:
