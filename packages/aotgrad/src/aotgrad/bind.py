@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import size_reader
 from absint.targets import resolve
 from absint.wire import from_arg
 from aotgrad.errors import AliasedMutation, OtherOffset
@@ -26,6 +25,7 @@ from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
+from stagewire.symbols import size_reader
 from stagewire.tensors import Constant
 from stagewire.types import TensorType
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import torch
 
-from absint.symbolic import size_reader
 from absint.targets import resolve
 from absint.wire import from_arg
 from absint.workspaces import workspace_call
 from stagewire.expr import Expr, evaluator
-from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, leaves, references
+from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, last_uses, leaves
+from stagewire.symbols import size_reader
 
 __all__ = ["Executor", "executor"]
 
@@ -30,7 +30,7 @@ def executor(graph: Graph) -> Executor:
     """
     slots = {value.name: index for index, value in enumerate(_values(graph))}
     steps = [_step(node, slots) for node in graph.nodes]
-    drops = _last_uses(graph, slots)
+    drops = [tuple([slots[name] for name in dead]) for dead in last_uses(graph)]
     outputs = [_reader(arg, slots) for arg in graph.outputs]
     count, width = len(slots), len(graph.inputs)
     read_sizes = size_reader(graph.inputs)
@@ -114,15 +114,3 @@ def _leaves(result: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield result
-
-
-def _last_uses(graph: Graph, slots: dict[str, int]) -> list[tuple[int, ...]]:
-    kept = {name for arg in graph.outputs for name in references(arg)}
-    drops: list[tuple[int, ...]] = []
-    for node in reversed(graph.nodes):
-        names = [name for arg in (*node.args, *node.kwargs.values()) for name in references(arg)]
-        names += [value.name for value in node.results]
-        dead = [name for name in dict.fromkeys(names) if name not in kept]
-        kept.update(dead)
-        drops.append(tuple(slots[name] for name in dead))
-    return drops[::-1]

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import size_reader
 from aotgrad.executor import Executor
 from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, versions_of
 from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf
+from stagewire.symbols import size_reader
 from stagewire.types import TensorType, contiguous_stride
 
 __all__ = ["Partial", "make_function", "visible_results"]

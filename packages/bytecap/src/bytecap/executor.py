@@ -24,7 +24,6 @@ from typing import Any
 import torch
 
 from absint.functions import custom_functions, function_of
-from absint.symbolic import size_reader
 from absint.wire import from_arg
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import FixedSizesNeeded, InterpretError
@@ -32,7 +31,8 @@ from bytecap.interpret import flatten
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluator
-from stagewire.graph import Arg, Dict, Graph, List, Node, Ref, Slice, Tuple, leaves, references
+from stagewire.graph import Arg, Dict, List, Node, Ref, Slice, Tuple, last_uses, leaves
+from stagewire.symbols import size_reader
 from stagewire.types import ScalarType
 
 
@@ -70,7 +70,7 @@ class _Writer:
 
     def source(self) -> str:
         """The text of `run`."""
-        count, drops = len(self.graph.inputs), _last_uses(self.graph)
+        count, drops = len(self.graph.inputs), last_uses(self.graph)
         lines = ["def run(*inputs):", f"    if len(inputs) != {count}: refuse(inputs)"]
         lines.append(f"    sizes = {'{}' if self._read_sizes is None else 'read_sizes(inputs)'}")
         if count:
@@ -142,19 +142,6 @@ def _tensors(nodes: tuple[Node, ...], made: Any, index: int) -> list[torch.Tenso
             f"{node.target} gave {len(found)} tensors where the graph has {len(node.results)}", where=str(node.line)
         )
     return found
-
-
-def _last_uses(graph: Graph) -> list[tuple[str, ...]]:
-    """After each node, the values that nothing uses any more."""
-    kept = {name for arg in graph.outputs for name in references(arg)}
-    drops: list[tuple[str, ...]] = []
-    for node in reversed(graph.nodes):
-        names = [name for arg in (*node.args, *node.kwargs.values()) for name in references(arg)]
-        names += [value.name for value in node.results]
-        dead = tuple(name for name in dict.fromkeys(names) if name not in kept)
-        kept.update(dead)
-        drops.append(dead)
-    return drops[::-1]
 
 
 def _varies(arg: Arg) -> bool:

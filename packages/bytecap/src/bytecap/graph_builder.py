@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from absint import AbstractTensor
 from absint.meta import to_wire
-from absint.symbolic import bound_symbols
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from stagewire.capture import Checkpoint, CustomFunction, Input, InputRole, Source
-from stagewire.expr import Expr, symbols_of
-from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, leaves, node_references
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value, node_references
+from stagewire.symbols import bound_symbols, symbols_of_nodes
 from stagewire.types import ScalarType, TensorType
 
 # Nodes that only change the state in which later nodes run.
@@ -109,7 +108,7 @@ class GraphBuilder:
 
     def _kept(self, used: set[str]) -> list[Input]:
         """The inputs that are used, by themselves or for their sizes."""
-        wanted = _symbols_of(self.nodes) - self.numbers
+        wanted = symbols_of_nodes(self.nodes) - self.numbers
         for item in self.inputs:
             if item.value.name in used:
                 wanted.difference_update(name for name, _, _ in bound_symbols(item.value))
@@ -139,22 +138,3 @@ def tensor_type(tensor: Any) -> TensorType:
         str(tensor.device),
         bool(tensor.requires_grad),
     )
-
-
-def _symbols_in(arg: Arg) -> Iterator[str]:
-    for leaf in leaves(arg):
-        if isinstance(leaf, Expr):
-            yield from symbols_of(leaf)
-
-
-def _symbols_of(nodes: Iterable[Node]) -> set[str]:
-    """The size symbols that the calls of these nodes use, and the types of their results."""
-    found: set[str] = set()
-    for node in nodes:
-        for arg in (*node.args, *node.kwargs.values()):
-            found.update(_symbols_in(arg))
-        for value in node.results:
-            if isinstance(value.type, TensorType):
-                dims = (*value.type.shape, *value.type.stride, value.type.storage_offset)
-                found.update(*map(symbols_of, (dim for dim in dims if type(dim) is not int)))
-    return found

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 from absint.functions import Functions, custom_functions, function_of
-from absint.symbolic import bind_sizes
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Node, Ref
+from stagewire.symbols import bind_sizes
 from stagewire.types import ScalarType
 
 

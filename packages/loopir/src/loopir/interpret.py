@@ -19,7 +19,7 @@ from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
 from loopir.ops import OPS
 from stagewire.expr import Dim, Expr, evaluate
-from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple
+from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple, Value
 from stagewire.loop import (
     Atom,
     Axis,
@@ -40,6 +40,8 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.symbols import symbol_places
+from stagewire.types import ScalarType, ValueType
 
 Externs = Mapping[str, Callable[..., object]]
 
@@ -70,17 +72,15 @@ def interpret(
 
 
 def symbol_values(graph: LoopGraph, inputs: Sequence[Array]) -> dict[str, int]:
-    """What the inputs say of the symbols: integers are one, and so is a size that is a symbol by itself."""
-    buffers = {buffer.name: buffer for buffer in graph.buffers}
-    found: dict[str, int] = {}
-    for name, value in zip(graph.inputs, inputs, strict=True):
-        if name in graph.symbols:
-            found[name] = int(value)
-            continue
-        for size, number in zip(buffers[name].type.shape, np.shape(value), strict=True):
-            if isinstance(size, Expr) and size.text.isidentifier():
-                found.setdefault(size.text, number)
-    return found
+    """What the inputs say of the symbols (arrays are logical values: they have no strides)."""
+    types: dict[str, ValueType] = {buffer.name: buffer.type for buffer in graph.buffers}
+    types |= dict.fromkeys(graph.symbols, ScalarType("int"))
+    places = symbol_places([Value(name, types[name]) for name in graph.inputs])
+    return {
+        name: int(inputs[place.input]) if place.what == "number" else np.shape(inputs[place.input])[place.dimension]
+        for name, place in places.items()
+        if place.what != "stride"
+    }
 
 
 def _result(output: Arg, memory: Memory) -> object:

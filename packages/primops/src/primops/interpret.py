@@ -11,9 +11,10 @@ from primops.aten import conform, operator_of, real_argument, tensor_type
 from primops.errors import InterpretFault, UnknownPrim
 from primops.meanings import MEANINGS, NAMES
 from primops.prims import RECORDS
-from stagewire.expr import Dim, Expr, evaluate
-from stagewire.graph import Graph, Node, node_references, references
-from stagewire.types import ScalarType, TensorType
+from stagewire.expr import Dim, evaluate
+from stagewire.graph import Graph, Node, last_uses
+from stagewire.symbols import bind_sizes
+from stagewire.types import TensorType
 
 
 def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -29,7 +30,7 @@ class Interpreter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.dying = _last_uses(graph)
+        self.dying = last_uses(graph)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         graph = self.graph
@@ -47,21 +48,17 @@ class Interpreter:
 
 def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
     """The value of each size symbol, read off the inputs; raises where an input does not fit its type."""
-    symbols: dict[str, int] = {}
-    for value, x in zip(graph.inputs, inputs, strict=True):
-        if isinstance(value.type, ScalarType) and type(x) is int:
-            symbols[value.name] = x
-        if not isinstance(value.type, TensorType) or not isinstance(x, torch.Tensor):
-            continue
-        if x.dim() != len(value.type.shape) or NAMES[x.dtype] != value.type.dtype:
-            raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
-        for dim, size in zip((*value.type.shape, *value.type.stride), (*x.shape, *x.stride()), strict=True):
-            if isinstance(dim, Expr) and dim.text.isidentifier():
-                symbols.setdefault(dim.text, size)
-    for value, x in zip(graph.inputs, inputs, strict=True):
-        typed = isinstance(value.type, TensorType) and isinstance(x, torch.Tensor)
-        if typed and _sizes(value.type.shape, symbols) != tuple(x.shape):  # type: ignore[union-attr]
-            raise InterpretFault(f"input {value.name} is {tensor_type(x)}, not {value.type}")
+    rows = [(value.name, value.type, x) for value, x in zip(graph.inputs, inputs, strict=True)]
+    tensors = [
+        (name, kind, x) for name, kind, x in rows if isinstance(kind, TensorType) and isinstance(x, torch.Tensor)
+    ]
+    for name, kind, x in tensors:
+        if x.dim() != len(kind.shape) or NAMES[x.dtype] != kind.dtype:
+            raise InterpretFault(f"input {name} is {tensor_type(x)}, not {kind}")
+    symbols = bind_sizes(graph.inputs, inputs)
+    for name, kind, x in tensors:
+        if _sizes(kind.shape, symbols) != tuple(x.shape):
+            raise InterpretFault(f"input {name} is {tensor_type(x)}, not {kind}")
     return symbols
 
 
@@ -96,18 +93,3 @@ def _stated(x: Any, type: Any, symbols: dict[str, int], where: str) -> Any:
     if tuple(x.shape) != shape or NAMES[x.dtype] != type.dtype:
         raise InterpretFault(f"the result is {tensor_type(x)}, the graph states {type}", where=where)
     return conform(x, shape, _sizes(type.stride, symbols), type.device)
-
-
-def _last_uses(graph: Graph) -> list[list[str]]:
-    """For each node the values that no later node and no output uses."""
-    needed = {name for arg in graph.outputs for name in references(arg)}
-    dying: list[list[str]] = []
-    for node in reversed(graph.nodes):
-        here: list[str] = []
-        for name in (*node_references(node), *(value.name for value in node.results)):
-            if name not in needed:
-                needed.add(name)
-                here.append(name)
-        dying.append(here)
-    dying.reverse()
-    return dying

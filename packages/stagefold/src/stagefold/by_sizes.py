@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from absint.symbolic import size_reader
 from stagewire.capture import Capture, Relation
 from stagewire.expr import evaluate
 from stagewire.graph import Value
 from stagewire.substitution import map_sizes
+from stagewire.symbols import size_reader
 
 __all__ = ["BySizes", "with_sizes"]
 

@@ -200,6 +200,18 @@ def node_references(node: Node) -> Iterator[str]:
         yield from references(arg)
 
 
+def last_uses(graph: Graph) -> list[tuple[str, ...]]:
+    """For each node the values, its own results among them, that no later node and no output uses."""
+    needed = {name for arg in graph.outputs for name in references(arg)}
+    found: list[tuple[str, ...]] = []
+    for node in reversed(graph.nodes):
+        names = dict.fromkeys((*node_references(node), *(value.name for value in node.results)))
+        dead = tuple([name for name in names if name not in needed])
+        needed.update(dead)
+        found.append(dead)
+    return found[::-1]
+
+
 def map_arg(arg: Arg, visit: Callable[[Arg], Arg]) -> Arg:
     """Rebuild `arg` with every leaf (anything that is not a container) replaced by `visit(leaf)`."""
     match arg:

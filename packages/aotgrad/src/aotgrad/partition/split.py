@@ -53,7 +53,8 @@ def split(joint: Joint, partition: Partition) -> Grad:
     nodes = backward_nodes(joint, needs, frozenset(saved), recomputed)
     forward, slots = _forward(joint, needs, saved, values)
     ends = tuple(ref for ref in joint.gradient_refs if isinstance(ref, Ref))
-    sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, nodes)
+    is_symbolic = bool(joint.binding.symbols)
+    sizes = unbound_symbols(tuple(values[name] for name in saved), joint.tangent_values, nodes) if is_symbolic else ()
     slots += tuple(SavedSize(name) for name in sizes)
     numbers = tuple(Value(name, ScalarType("int")) for name in sizes)
     starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, results_of, tensor_leaves
-from absint.symbolic import bind_sizes
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
 from aotgrad.tracer.masks import index_put, index_put_, set_item
@@ -16,6 +15,7 @@ from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import Arg, Node, Ref
+from stagewire.symbols import bind_sizes
 
 __all__ = ["replay", "tensor_leaves"]
 

@@ -22,10 +22,11 @@ from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
 from codegen.runtime.size_program import SizeProgram
-from codegen.runtime.symbols import symbol_places
+from codegen.runtime.symbols import inputs_of
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple, references
 from stagewire.program import Allocate, CallExtern, Launch, MakeView, Unit
+from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
@@ -47,6 +48,9 @@ HOST = 256
 
 VALUES = 1 << 40
 """Where the numbers of values begin among outputs, as in vm.cpp."""
+
+WHAT = {"number": 0, "size": 1, "stride": 2}
+"""What of an input a symbol is, as `enum What` in sizes.h."""
 
 SHARES_STORAGE, ON_ADDRESS, ADDRESS_ONLY = 0, 1, 2
 """Modes of WINDOW."""
@@ -86,7 +90,7 @@ class _Encoder:
     def __init__(self, unit: Unit, homes: Homes, launch: Launcher) -> None:
         self.unit, self.homes, self.launch = unit, homes, launch
         self.slots = {name: number for number, name in enumerate(unit.inputs)}
-        self.symbols = symbol_places(unit)
+        self.symbols = symbol_places(inputs_of(unit))
         self.program = SizeProgram(tuple(self.symbols))
         self.code: list[Dim] = []
         self.types: list[Dim] = []
@@ -143,7 +147,7 @@ class _Encoder:
         words += [word for limit in limits for word in limit]
         patches = self._patches(words), self._patches(self.types)
         start = len(words)
-        words += [word for place in self.symbols.values() for word in place]
+        words += [word for place in self.symbols.values() for word in (place.input, WHAT[place.what], place.dimension)]
         words += [word for instruction in self.program.instructions for word in instruction]
         words += [word for patch in (*patches[0], *patches[1]) for word in patch]
         counts = len(self.symbols), len(self.program.instructions), len(patches[0]), len(patches[1]), len(roots)

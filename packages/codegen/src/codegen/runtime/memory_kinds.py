@@ -7,10 +7,11 @@ from typing import Literal, NamedTuple
 
 from codegen.runtime.arena import Lifetime, place
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
-from codegen.runtime.symbols import symbol_places
+from codegen.runtime.symbols import inputs_of
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
+from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType
 
 Kind = Literal["input", "arena", "fresh", "library"]
@@ -99,7 +100,7 @@ def plan_memory(unit: Unit) -> Homes:
         if home.kind == "arena" and home.root == name
     )
     is_known = all(isinstance(one.size, int) for one in lifetimes)
-    offsets, total = place(lifetimes) if is_known and not symbol_places(unit) else ({}, 0)
+    offsets, total = place(lifetimes) if is_known and not symbol_places(inputs_of(unit)) else ({}, 0)
     return Homes(
         device, of, types, _distances(unit, types), last, last_of_root, frozenset(handled), escaping, lifetimes,
         offsets, total,

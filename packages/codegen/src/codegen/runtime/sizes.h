@@ -16,7 +16,7 @@ void *calloc(unsigned long, unsigned long);
 void free(void *);
 }
 
-enum What { VALUE, SIZE, STRIDE };                                            // of a symbol, as in runtime/symbols.py
+enum What { VALUE, SIZE, STRIDE };                                            // of a symbol, as in runtime/encode.py
 enum SizeOp { CONSTANT, ADD, MULTIPLY, FLOOR_DIVIDE, REMAINDER, LEAST, GREATEST };  // as in runtime/size_program.py
 
 struct Sizes {
