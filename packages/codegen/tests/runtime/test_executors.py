@@ -9,6 +9,7 @@ import torch
 
 from codegen import Options, load
 from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, WrongInput, WrongResult
+from codegen.runtime import packed
 from codegen.stage import emit
 from stagewire.graph import DTypeArg, List, Ref
 from stagewire.loop import (
@@ -303,6 +304,26 @@ def test_no_memory_is_shared_between_calls_in_progress(directory):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no oneDNN in this torch")
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_call_site_packs_its_weight_once(directory, monkeypatch, executor):
+    """And again when the weight has changed."""
+    packs = []
+    pack = packed._pack
+    monkeypatch.setattr(packed, "_pack", lambda x, *rest: packs.append(x) or pack(x, *rest))
+    x, weight = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last), torch.randn(4, 3, 3, 3)
+    args = (Ref("x"), Ref("w"), None, List((1, 1)), List((1, 1)), List((1, 1)), 1, "relu", None)
+    result = x.new_empty(2, 4, 8, 8).contiguous(memory_format=torch.channels_last)
+    graph = call_graph("stagefold.convolution.default", args, {"x": x, "w": weight}, result)
+    run = load(emit(graph, Options()), directory, executor=executor)
+    for number in (1, 1, 2):
+        if number > len(packs):
+            weight.mul_(2)
+        (found,) = run(x, weight)
+        torch.testing.assert_close(found, torch.relu(torch.conv2d(x, weight, padding=1)), rtol=1e-4, atol=1e-5)
+        assert len(packs) == number
 
 
 def test_tensors_are_not_leaked(directory):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,16 @@ from stagewire.types import TensorType
 
 
 class PythonWrapper:
-    """Runs a unit's instructions on tensors, in order."""
+    """Runs a unit's instructions on tensors, in order. `functions`: of the kernels that `library` holds."""
 
     def __init__(self, unit: Unit, library: Library | None) -> None:
         self.unit = unit
         self.symbols_of = symbol_reader(unit)
         self.stated = stated_offsets(unit)
-        self.functions = {k.name: KERNEL(library.address(k.name)) for k in unit.kernels} if library else {}
+        kernels = unit.kernels if unit.target == "cpp" else unit.host_kernels
+        self.functions = {k.name: KERNEL(library.address(k.name)) for k in kernels} if library else {}
+        calls = [(n, one) for n, one in enumerate(unit.instructions) if isinstance(one, CallExtern)]
+        self.operators = {number: operator_of(one) for number, one in calls}
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         unit = self.unit
@@ -32,19 +35,23 @@ class PythonWrapper:
             return ()
         symbols = self.symbols_of(inputs)
         environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
-        for instruction in unit.instructions:
+        for number, instruction in enumerate(unit.instructions):
             match instruction:
                 case Allocate(buffer, type, reuse):
                     environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
                 case MakeView(buffer, base, type):
                     environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
                 case Launch(kernel, buffers, dims):
-                    launch(self.functions[kernel], [environment[b] for b in buffers], sizes(dims, symbols))
+                    self.launch(kernel, [environment[b] for b in buffers], sizes(dims, symbols), symbols)
                 case CallExtern():
-                    call(instruction, environment, symbols)
+                    call(instruction, self.operators[number], environment, symbols)
                 case Release(buffer):
                     environment.pop(buffer, None)
         return tuple(resolve(output, environment, symbols) for output in unit.outputs)
+
+    def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
+        """Run one kernel; `symbols` are the values of this run."""
+        launch(self.functions[kernel], buffers, dims)
 
 
 def taken(inputs: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
@@ -100,11 +107,11 @@ def launch(function: Any, buffers: Sequence[torch.Tensor], dims: Sequence[int]) 
     raise_status(status.value)
 
 
-def call(instruction: CallExtern, environment: Environment, symbols: Symbols) -> None:
+def call(instruction: CallExtern, operator: Callable[..., Any], environment: Environment, symbols: Symbols) -> None:
     """Run one operator and keep the results that are named, in the strides that the program states."""
     args = [resolve(arg, environment, symbols) for arg in instruction.args]
     kwargs = {key: resolve(arg, environment, symbols) for key, arg in instruction.kwargs.items()}
-    result = operator_of(instruction)(*args, **kwargs)
+    result = operator(*args, **kwargs)
     results = result if isinstance(result, tuple | list) else (result,)
     for number, (name, value) in enumerate(zip(instruction.results, results, strict=False)):
         if name:

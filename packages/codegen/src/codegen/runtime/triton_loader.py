@@ -21,20 +21,20 @@ import torch
 
 from codegen.cpp.compiler import compile_sources
 from codegen.errors import UnknownTarget
-from codegen.runtime.arguments import Environment, Symbols, resolve
+from codegen.runtime.arguments import Symbols
 from codegen.runtime.cuda_driver import driver_of
 from codegen.runtime.encode import encode
-from codegen.runtime.library import KERNEL, Library
+from codegen.runtime.library import Library
 from codegen.runtime.loader import machine_for
 from codegen.runtime.memory_kinds import plan_memory, stated
 from codegen.runtime.native import make_native, single_device
-from codegen.runtime.python_wrapper import allocate, call, launch, stated_offsets, taken, view
-from codegen.runtime.symbols import sizes, symbol_reader
+from codegen.runtime.python_wrapper import PythonWrapper
+from codegen.runtime.symbols import sizes
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted, cubins_of
 from codegen.triton.emit import LARGEST_32, elements
 from stagewire.expr import Dim, polynomial_of
-from stagewire.program import Allocate, CallExtern, KernelInfo, Launch, MakeView, Release, Unit
+from stagewire.program import KernelInfo, Launch, Unit
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
@@ -140,14 +140,11 @@ def import_source(source: str, directory: Path) -> ModuleType:
     return module
 
 
-class TritonWrapper:
+class TritonWrapper(PythonWrapper):
     """Runs a unit's instructions on tensors, in order; Triton compiles each kernel at its first launch."""
 
     def __init__(self, unit: Unit, library: Library | None, directory: Path) -> None:
-        self.unit = unit
-        self.host = {k.name: KERNEL(library.address(k.name)) for k in unit.host_kernels} if library else {}
-        self.stated = stated_offsets(unit)
-        self.symbols_of = symbol_reader(unit)
+        super().__init__(unit, library)
         self.directory = directory
 
     @cached_property
@@ -160,29 +157,11 @@ class TritonWrapper:
         """Triton's functions by name."""
         return {info.name: (getattr(self.module, info.name), info) for info in self.unit.kernels}
 
-    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
-        inputs = taken(inputs)
-        if not inputs and self.unit.inputs:
-            return ()
-        symbols = self.symbols_of(inputs)
-        environment: Environment = dict(zip(self.unit.inputs, inputs, strict=True))
-        for instruction in self.unit.instructions:
-            match instruction:
-                case Allocate(buffer, type, reuse):
-                    environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
-                case MakeView(buffer, base, type):
-                    environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
-                case Launch(kernel, buffers, dims) if kernel in self.host:
-                    launch(self.host[kernel], [environment[name] for name in buffers], sizes(dims, symbols))
-                case Launch(kernel, buffers, dims):
-                    self.launch(kernel, [environment[name] for name in buffers], sizes(dims, symbols), symbols)
-                case CallExtern():
-                    call(instruction, environment, symbols)
-                case Release(buffer):
-                    environment.pop(buffer, None)
-        return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)
-
     def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
+        """Run one kernel, in Triton or on memory of the CPU."""
+        if kernel in self.functions:
+            super().launch(kernel, buffers, dims, symbols)
+            return
         function, info = self.kernels[kernel]
         grid = sizes(info.grid, symbols)
         if 0 in grid:
