@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from loopir.sizes import NOTHING, Lower, at_least, divide, divides, estimate, lower_bounds
+from loopir.sizes import NOTHING, Lower, at_least, lower_bounds
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Atom, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
+from stagewire.sizes import divide, divides, estimate
 
 ZERO = Index()
 Sizes = Mapping[str, Dim]

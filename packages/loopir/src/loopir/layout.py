@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loopir.sizes import estimate
 from stagewire.expr import Dim
+from stagewire.sizes import estimate
 from stagewire.types import TensorType, contiguous_stride
 
 

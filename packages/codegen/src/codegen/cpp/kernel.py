@@ -9,7 +9,7 @@ from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.indexing import coefficient
 from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
-from codegen.cpp.plan import Plan, extent, is_ordered, is_turned, lane_of, make_plan
+from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of, make_plan
 from codegen.cpp.positions import split_positions
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.simplify import simplify_axes
@@ -455,4 +455,4 @@ def _used(section: Section) -> set[str]:
     return {name for statement in section.statements for name in used_values(statement)}
 
 
-__all__ = ["SIGNATURE", "KernelText", "extent", "write_kernel"]
+__all__ = ["SIGNATURE", "KernelText", "write_kernel"]

@@ -7,17 +7,14 @@ column plan  lanes run along an outer axis, a tile of outer points is handled to
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from codegen.cpp.indexing import coefficient, has_value, mentions
-from stagewire.expr import Dim, evaluate, polynomial_of, symbols_of
+from stagewire.expr import Dim
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
-from stagewire.polynomial import divide
+from stagewire.sizes import divides, estimate
 from stagewire.types import numel
 
-TYPICAL = 64
-"""What a size symbol counts as when plans are compared."""
 LONGEST_TILE = 4096
 """The tile along an axis of unknown length, where no array has its size."""
 
@@ -48,17 +45,11 @@ class Plan(NamedTuple):
     work: Dim = 0
 
 
-@lru_cache(maxsize=4096)
-def extent(size: Dim) -> int:
-    """A number for a size; each symbol counts as TYPICAL."""
-    return size if isinstance(size, int) else evaluate(size, dict.fromkeys(symbols_of(size), TYPICAL))
-
-
 def points(axes: tuple[Axis, ...]) -> int:
     """How many points the axes span."""
     count = 1
     for axis in axes:
-        count *= extent(axis.size)
+        count *= estimate(axis.size)
     return count
 
 
@@ -96,7 +87,7 @@ def _row_plan(kernel: Kernel, threshold: int) -> Plan:
 def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     others = points(tuple(a for a in kernel.axes if a.name != lane.name))
     inner = sum(points(s.axes) * _work(s) for s in kernel.sections)
-    size = extent(lane.size)
+    size = estimate(lane.size)
     total = inner * others * size
     if len(kernel.sections) == 1 and not kernel.sections[0].axes:
         crossed = _crossed_axis(kernel, lane)
@@ -124,7 +115,7 @@ def _scatter_plan(kernel: Kernel, threshold: int) -> Plan:
     total = points(kernel.axes) * sum(points(s.axes) * _work(s) for s in kernel.sections)
     for axis in reversed(kernel.axes):
         if _is_exclusive(kernel, axis):
-            size = extent(axis.size)
+            size = estimate(axis.size)
             tile = 256 if size >= 1024 else 64 if size >= 256 else 16
             return Plan(axis, tile, "outer" if total >= threshold else "none", exclusive=True)
     return Plan(None, 1, "none", vector=False)
@@ -141,18 +132,9 @@ def _is_exclusive(kernel: Kernel, axis: Axis) -> bool:
             span = (abs(step) if isinstance(step, int) else step) * axis.size
             for term in store.index.terms:
                 own = getattr(term.atom, "name", None) == axis.name
-                if not own and not is_multiple(term.coefficient, span):
+                if not own and not divides(span, term.coefficient):
                     return False
     return True
-
-
-def is_multiple(number: Dim, factor: Dim) -> bool:
-    """Whether a coefficient is a multiple of a size, whatever their symbols are."""
-    if isinstance(number, int) and isinstance(factor, int):
-        return factor != 0 and number % factor == 0
-    a, b = polynomial_of(number), polynomial_of(factor)
-    found = None if a is None or b is None else divide(a, b)
-    return found is not None and not found[1]
 
 
 def _accesses(section: Section) -> list[Index]:
@@ -171,7 +153,7 @@ def _access_cost(index: Index, axis: str) -> float:
 
 def _short(size: Dim) -> float:
     """Waste of lanes on a short axis."""
-    number = max(extent(size), 1)
+    number = max(estimate(size), 1)
     return (-(-number // 16) * 16) / number
 
 
@@ -220,7 +202,7 @@ def is_ordered(statement: Statement) -> bool:
 def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     """An outer axis along which some access is contiguous that is strided along the lane."""
     for axis in kernel.axes:
-        if axis.name == lane.name or extent(axis.size) < 8:
+        if axis.name == lane.name or estimate(axis.size) < 8:
             continue
         for index in _accesses(kernel.sections[0]):
             if coefficient(index, axis.name) == 1 and coefficient(index, lane.name) not in (0, 1):

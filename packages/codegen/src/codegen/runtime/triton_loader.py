@@ -33,8 +33,9 @@ from codegen.runtime.symbols import sizes
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted, cubins_of
 from codegen.triton.emit import LARGEST_32, elements
-from stagewire.expr import Dim, polynomial_of
+from stagewire.expr import Dim
 from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.sizes import divides
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
@@ -95,10 +96,10 @@ def wanted(unit: Unit) -> tuple[Wanted, ...]:
     for one in unit.instructions:
         if isinstance(one, Launch):
             launches.setdefault(one.kernel, []).append(one.buffers)
-            sizes[one.kernel] = tuple(is_multiple(size, ALIGNMENT) for size in one.sizes)
+            sizes[one.kernel] = tuple(divides(ALIGNMENT, size) for size in one.sizes)
 
     def is_aligned(buffer: str) -> bool:
-        return homes.of[buffer].kind != "library" and is_multiple(homes.distance[buffer], ALIGNMENT)
+        return homes.of[buffer].kind != "library" and divides(ALIGNMENT, homes.distance[buffer])
 
     found = []
     for info in unit.kernels:
@@ -109,12 +110,6 @@ def wanted(unit: Unit) -> tuple[Wanted, ...]:
             Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned, sizes[info.name])
         )
     return tuple(found)
-
-
-def is_multiple(size: Dim, factor: int) -> bool:
-    """Whether a size is a multiple of a number, whatever its symbols are."""
-    terms = polynomial_of(size)
-    return terms is not None and all(coefficient % factor == 0 for coefficient in terms.values())
 
 
 def import_source(source: str, directory: Path) -> ModuleType:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from stagewire.expr import Dim, evaluate, symbols_of
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
+from stagewire.sizes import TYPICAL
 from stagewire.types import numel
 
 PERSISTENT_LIMIT = 4096
@@ -25,9 +26,6 @@ LOOP_TILE = 2048
 POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of columns and of transposed accesses."""
-
-TYPICAL = 64
-"""What a size symbol counts as that has no hint."""
 
 Hints = Mapping[str, int]
 NO_HINTS: Hints = MappingProxyType({})
@@ -70,7 +68,7 @@ def points(axes: tuple[Axis, ...]) -> Dim:
 
 
 def rough(dim: Dim, hints: Hints) -> int:
-    """A number for a size, by the hints for its symbols."""
+    """A number for a size, by the hints for its symbols; one without counts as TYPICAL."""
     if isinstance(dim, int):
         return dim
     return evaluate(dim, {name: hints.get(name, TYPICAL) for name in symbols_of(dim)})

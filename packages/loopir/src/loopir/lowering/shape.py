@@ -8,10 +8,10 @@ from loopir.emitter import Typed
 from loopir.fold import round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.sizes import divides
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite
 from stagewire.loop import Index
+from stagewire.sizes import divides
 from stagewire.types import contiguous_stride
 
 

@@ -11,10 +11,10 @@ from loopir import index as ix
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, writes_of
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
-from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
+from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 

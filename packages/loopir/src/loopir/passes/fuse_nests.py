@@ -10,8 +10,8 @@ from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
-from loopir.sizes import estimate
 from stagewire.loop import Decision
+from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
 

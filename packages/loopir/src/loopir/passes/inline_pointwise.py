@@ -9,8 +9,8 @@ from loopir.index import axes_of
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
-from loopir.sizes import estimate
 from stagewire.loop import Axis, AxisAtom, Decision, Extern, Index
+from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
 

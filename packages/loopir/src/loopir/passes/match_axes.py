@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from loopir import index as ix
 from loopir.nest import Names
-from loopir.sizes import divides, estimate
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Index, Term
+from stagewire.sizes import divides, estimate
 
 Digit = tuple[str, Dim]
 

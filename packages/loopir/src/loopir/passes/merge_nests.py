@@ -9,10 +9,10 @@ from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
-from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Index, Operand, Reduce
+from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.passes.kernel_indices import coefficients
-from loopir.sizes import estimate
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Reduce, Section, Store
+from stagewire.sizes import estimate
 
 Strides = dict[str, Dim]
 
