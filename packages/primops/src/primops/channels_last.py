@@ -1,17 +1,20 @@
-"""Layout: channels last through the convolutions of a graph of ATen calls.
+"""Layout: channels last through the convolutions of a graph of ATen calls, for oneDNN on a CPU.
 
 Strides of values inside of a graph are free, but for calls that address memory; they are binding for calls, so that a
-convolution is given, and gives, channels last. oneDNN computes depthwise convolutions in this layout at twice the
-speed; others it computes as fast as before, and reorders their weights in each call, which is why networks without
-depthwise convolutions keep their layout (a ResNet-18 at batch 8: 0.6 of the speed; a MobileNet: 1.7).
+convolution is given, and gives, channels last: no copy is needed. (On a GPU, where images have to be copied at the ends
+and calls of both directions are looked at, it is a pass over loops: `loopir.passes.channels_last`.)
+
+oneDNN computes depthwise convolutions in this layout at twice the speed; others it computes as fast as before, and
+reorders their weights in each call, which is why networks without depthwise convolutions keep their layout (a ResNet-18
+at batch 8: 0.6 of the speed; a MobileNet: 1.7).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from stagewire.graph import Graph, Node, Ref, Value, node_references, references
-from stagewire.types import TensorType
+from stagewire.graph import Graph, Node, Ref, Value, definitions, node_references, references
+from stagewire.types import TensorType, channels_last_stride
 
 CONVOLUTION = "aten.convolution.default"
 
@@ -40,13 +43,13 @@ def may_turn(graph: Graph) -> bool:
 
 def suits(graph: Graph) -> bool:
     """Whether the layout is the faster one with weights as they are: a quarter of the convolutions is depthwise."""
-    types = {v.name: v.type for v in (*graph.inputs, *(v for node in graph.nodes for v in node.results))}
-    found = [_is_depthwise(node, types) for node in graph.nodes if node.target == CONVOLUTION]
+    values = definitions(graph)
+    found = [_is_depthwise(node, values) for node in graph.nodes if node.target == CONVOLUTION]
     return bool(found) and 4 * sum(found) >= len(found) and may_turn(graph)
 
 
-def _is_depthwise(node: Node, types: dict[str, object]) -> bool:
-    x = types.get(node.args[0].name) if isinstance(node.args[0], Ref) else None
+def _is_depthwise(node: Node, values: dict[str, Value]) -> bool:
+    x = values[node.args[0].name].type if isinstance(node.args[0], Ref) else None
     plain = isinstance(x, TensorType) and len(x.shape) == 4 and x.device == "cpu" and len(node.args) == 9
     return plain and node.args[6] is False and node.args[8] == x.shape[1] != 1  # type: ignore[union-attr]
 
@@ -74,6 +77,5 @@ def _value(value: Value, outputs: set[str]) -> Value:
         return value
     if not all(isinstance(size, int) for size in type.shape):
         return value
-    _, channels, height, width = type.shape
-    stride = (channels * height * width, 1, width * channels, channels)
-    return msgspec.structs.replace(value, type=msgspec.structs.replace(type, stride=stride))
+    turned = msgspec.structs.replace(type, stride=channels_last_stride(type.shape))
+    return msgspec.structs.replace(value, type=turned)

@@ -65,6 +65,16 @@ def contiguous_stride(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(reversed(stride))
 
 
+def channels_last_stride(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides of an image (batch, channels, height, width) whose channels lie next to each other.
+
+    >>> channels_last_stride((2, 3, 4, 5))
+    (60, 1, 15, 3)
+    """
+    _, channels, height, width = shape
+    return channels * height * width, 1, width * channels, channels
+
+
 def contiguous(dtype: DType, shape: tuple[Dim, ...], device: str = "cpu") -> TensorType:
     """A contiguous tensor type."""
     return TensorType(dtype, shape, contiguous_stride(shape), device=device)

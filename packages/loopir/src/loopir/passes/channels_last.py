@@ -1,6 +1,7 @@
 """Pass: images lie with their channels fastest, from convolution to convolution.
 
-Libraries of convolutions compute on such images on a GPU; they turn others before and after each call.
+Libraries of convolutions compute on such images on a GPU; they turn others before and after each call. (On a CPU the
+layout pays for depthwise convolutions and packed weights alone; there primops says it of the calls themselves.)
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from loopir.nest import Item, Names, Nest, Read, Schedule, public_outputs, reads
 from loopir.passes.pad_products import copying
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern
-from stagewire.types import DType, TensorType
+from stagewire.types import DType, TensorType, channels_last_stride
 
 
 class Images(NamedTuple):
@@ -166,11 +167,9 @@ def is_image(type: TensorType) -> bool:
 def is_last(type: TensorType) -> bool:
     """Whether an image is dense with its channels fastest, by strides of dimensions of one element too: libraries look
     at these."""
-    return type.stride == last(type).stride
+    return type.stride == channels_last_stride(type.shape)
 
 
 def last(type: TensorType) -> TensorType:
     """The image with its channels fastest."""
-    _, channels, height, width = type.shape
-    stride = (height * width * channels, 1, width * channels, channels)
-    return TensorType(type.dtype, type.shape, stride, device=type.device)
+    return TensorType(type.dtype, type.shape, channels_last_stride(type.shape), device=type.device)

@@ -16,8 +16,8 @@ class FrozenCall:
     """`main(*inputs, *folded)`, where `folded = prepare(*inputs)` is computed again when one of `sources` changed.
 
     A weight changes by being another tensor, by lying elsewhere (`weight.data = ...`), or by a write that moves its
-    version counter. Writes through `weight.data`, numpy or another process move none: they are not seen until
-    `forget()`. Tensors of inference mode count no versions, and are folded for each call.
+    version counter. Writes through `weight.data`, numpy or another process move none: they are not seen. Tensors of
+    inference mode count no versions, and are folded for each call.
     """
 
     def __init__(self, main: Callee, prepare: Callee, sources: tuple[int, ...]) -> None:
@@ -35,10 +35,6 @@ class FrozenCall:
             with self._lock:
                 kept = self._kept = (given, _state(given), self._folded(inputs))
         return self.main(*inputs, *kept[2])
-
-    def forget(self) -> None:
-        """Fold again at the next call."""
-        self._kept = None
 
     def _folded(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         # Tensors that are kept must count versions, whatever mode the caller is in.

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from aotgrad.ops import has_effect, is_repeatable
+from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.grad import Grad
-from stagewire.graph import Node, node_references, references
+from stagewire.graph import Graph, Node, Ref, node_references, references
 from stagewire.types import TensorType
-
-VIEWS = frozenset(
-    """
-    aten.alias.default aten.t.default aten.transpose.int aten.permute.default aten.view.default aten.reshape.default
-    aten._unsafe_view.default aten.expand.default aten.unsqueeze.default aten.squeeze.dim aten.squeeze.dims
-    aten.squeeze.default aten.select.int aten.slice.Tensor aten.detach.default aten.unbind.int aten.split.Tensor
-    aten.split_with_sizes.default
-    """.split()  # noqa: SIM905
-)
-"""Calls that cost nothing: a window on a weight is taken where it is used."""
-
-DRAWS = ("rand", "bernoulli", "dropout", "normal", "multinomial", "empty", "poisson", "exponential", "uniform")
-"""Parts of names of calls whose results are new each time."""
 
 FROZEN_ROLES = frozenset(("parameter", "buffer"))
 
@@ -48,27 +37,19 @@ def constant_nodes(grad: Grad) -> list[Node]:
         if names <= weights | fixed and is_pure(node) and not outputs.intersection(results):
             (weights if names & weights else fixed).update(results)
             found.append(node)
-    kept = needed(found, (name for node in found for name in _results(node) if name in weights))
-    return kept
+    return needed(found, [value.name for node in found for value in node.results if value.name in weights])
 
 
-def needed(nodes: list[Node], names: Iterable[str]) -> list[Node]:
-    """Those of the nodes that the named values need, in order."""
-    wanted = set(names)
-    kept = []
-    for node in reversed(nodes):
-        if wanted.intersection(_results(node)):
-            wanted.update(node_references(node))
-            kept.append(node)
-    return kept[::-1]
+def needed(nodes: Iterable[Node], names: Iterable[str]) -> list[Node]:
+    """Those of the (pure) nodes that the named values need, in order."""
+    return list(live_nodes(Graph((), tuple(nodes), tuple(Ref(name) for name in names))))
 
 
 def is_pure(node: Node) -> bool:
-    """Whether the call gives the same tensors each time."""
+    """Whether the call gives the same tensors each time, and does nothing else."""
     if not node.target.startswith("aten.") or any(not isinstance(v.type, TensorType) for v in node.results if v.name):
         return False
-    name = node.target.removeprefix("aten.").partition(".")[0]
-    return not name.endswith("_") and not any(part in name for part in DRAWS)
+    return is_repeatable(node.target) and not has_effect(node.target)
 
 
 def users(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
@@ -78,7 +59,3 @@ def users(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
         for name in dict.fromkeys(node_references(node)):
             found.setdefault(name, []).append(node)
     return found
-
-
-def _results(node: Node) -> tuple[str, ...]:
-    return tuple(value.name for value in node.results if value.name)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import msgspec
 
+from primops.channels_last import CONVOLUTION
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
 from stagewire.grad import Grad
-from stagewire.graph import Arg, List, Node, Ref, Value, references
+from stagewire.graph import Arg, List, Node, Ref, Value, definitions, references
 from stagewire.types import TensorType, contiguous
 
 PACKED = "stagefold.convolution.default"
@@ -35,7 +36,7 @@ def pack_convolutions(grad: Grad) -> Grad:
     """Convolutions with constant weights, with what may follow them."""
     state = _Rewrite(grad)
     for node in grad.forward.nodes:
-        if node.target == "aten.convolution.default":
+        if node.target == CONVOLUTION:
             state.pack(node)
     return state.result()
 
@@ -50,12 +51,8 @@ class _Rewrite:
         self.makers = {v.name: node for node in grad.forward.nodes for v in node.results if v.name}
         self.constant = set(frozen_inputs(grad))
         self.constant.update(v.name for node in constant_nodes(grad) for v in node.results)
-        self.types = {
-            v.name: v.type for v in (*grad.forward.inputs, *(v for n in grad.forward.nodes for v in n.results))
-        }
-        self.places = {id(node): place for place, node in enumerate(grad.forward.nodes)}
+        self.types = {name: value.type for name, value in definitions(grad.forward).items()}
         self.instead: dict[int, list[Node]] = {}
-        self.count = 0
 
     def result(self) -> Grad:
         if not self.instead:
@@ -175,7 +172,7 @@ class _Rewrite:
     @staticmethod
     def _is_plain(node: Node) -> bool:
         """A convolution, not transposed, with all of its arguments by position."""
-        return node.target == "aten.convolution.default" and len(node.args) == 9 and node.args[6] is False
+        return node.target == CONVOLUTION and len(node.args) == 9 and node.args[6] is False
 
 
 class _Emit:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from primops.channels_last import may_turn
-from stagewire.graph import Graph, Ref
+from primops.channels_last import CONVOLUTION, may_turn
+from stagewire.graph import Graph, Ref, definitions
 from stagewire.types import TensorType, numel
 
 LEAST_ELEMENTS = 1 << 16
@@ -13,11 +13,10 @@ LEAST_ELEMENTS = 1 << 16
 
 def suits(graph: Graph) -> bool:
     """Whether packed convolutions in channels-last layout are the faster ones for a program."""
-    types = {v.name: v.type for v in (*graph.inputs, *(v for node in graph.nodes for v in node.results))}
+    values = definitions(graph)
     sizes = []
     for node in graph.nodes:
-        if node.target == "aten.convolution.default":
-            tensors = [types[arg.name] for arg in node.args[:2] if isinstance(arg, Ref)]
-            tensors += [value.type for value in node.results]
-            sizes.append(sum(numel(type.shape) for type in tensors if isinstance(type, TensorType)))
+        if node.target == CONVOLUTION:
+            tensors = [*(values[arg.name] for arg in node.args[:2] if isinstance(arg, Ref)), *node.results]
+            sizes.append(sum(numel(value.type.shape) for value in tensors if isinstance(value.type, TensorType)))
     return bool(sizes) and sum(sizes) >= LEAST_ELEMENTS * len(sizes) and may_turn(graph)

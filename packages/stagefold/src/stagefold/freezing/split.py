@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from aotgrad.ops import is_view
+from aotgrad.passes.remove_dead_code import live_nodes
 from primops.channels_last import CONVOLUTION, channels_last
-from stagefold.freezing.constants import VIEWS, constant_nodes, frozen_inputs, is_pure, needed
+from stagefold.freezing.constants import constant_nodes, frozen_inputs, needed
 from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions
 from stagefold.freezing.layout import suits
 from stagewire.grad import BoundInput, Fresh, Grad
-from stagewire.graph import Node, Ref, Value, node_references, references
+from stagewire.graph import Graph, Node, Ref, Value, node_references
 
 
 class Frozen(NamedTuple):
@@ -24,19 +26,19 @@ class Frozen(NamedTuple):
     main: Grad
 
 
-def freeze(grad: Grad, *, pack: bool = True) -> Frozen | None:
+def freeze(grad: Grad) -> Frozen | None:
     """Both documents; None for a program with a backward, or of symbolic sizes.
 
-    pack: convolutions become calls with packed weights, in channels-last layout (`codegen.runtime.packed`).
+    Where that is faster, convolutions become calls with packed weights (`codegen.runtime.packed`), in channels-last
+    layout.
     """
     if grad.backward is not None or grad.binding.symbols:
         return None
-    if pack:
-        grad = fold_normalisations(grad)
-        if suits(grad.forward):
-            grad = pack_convolutions(grad)
-            kinds = frozenset((PACKED, CONVOLUTION))
-            grad = msgspec.structs.replace(grad, forward=channels_last(grad.forward, kinds))
+    grad = fold_normalisations(grad)
+    if suits(grad.forward):
+        grad = pack_convolutions(grad)
+        kinds = frozenset((PACKED, CONVOLUTION))
+        grad = msgspec.structs.replace(grad, forward=channels_last(grad.forward, kinds))
     nodes = constant_nodes(grad)
     frontier = _frontier(grad, nodes)
     if not frontier:
@@ -50,21 +52,20 @@ def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
     made = {value.name: (node, value) for node in nodes for value in node.results if value.name}
     constant = {id(node) for node in nodes}
     wanted = [n for node in grad.forward.nodes if id(node) not in constant for n in node_references(node)]
-    found: dict[str, Value] = {}
+    found: set[str] = set()
     while wanted:
         name = wanted.pop()
         if name not in made or name in found:
             continue
-        node, value = made[name]
+        node, _ = made[name]
         names = tuple(node_references(node))
-        if node.target in VIEWS or not names:  # taken, or made, where it is used
+        if is_view(node.target) or not names:  # taken, or made, where it is used
             wanted += names
         elif weights.intersection(_origins(node, made)):
-            found[name] = value
+            found.add(name)
         else:
             wanted += names
-    order = list(made)
-    return sorted(found.values(), key=lambda value: order.index(value.name))
+    return [value for name, (_, value) in made.items() if name in found]
 
 
 def _origins(node: Node, made: dict[str, tuple[Node, Value]]) -> set[str]:
@@ -110,17 +111,7 @@ def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
         forward=msgspec.structs.replace(
             forward,
             inputs=(*forward.inputs[:count], *frontier, *forward.inputs[count:]),
-            nodes=tuple(_live(kept, {name for arg in forward.outputs for name in references(arg)})),
+            nodes=live_nodes(Graph((), tuple(kept), forward.outputs)),
         ),
     )
     return Frozen(prepare, main)
-
-
-def _live(nodes: list[Node], wanted: set[str]) -> list[Node]:
-    """Without what only the folded nodes needed; what may be there for its effect stays."""
-    kept = []
-    for node in reversed(nodes):
-        if wanted.intersection(value.name for value in node.results) or not is_pure(node) or "assert" in node.target:
-            kept.append(node)
-            wanted |= set(node_references(node))
-    return kept[::-1]
