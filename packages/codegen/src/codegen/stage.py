@@ -8,11 +8,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, SizesNotFixed, UnknownTarget
-from codegen.wrapper import write_instructions
+from codegen.errors import SizesNotFixed, UnknownTarget
+from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
-from stagewire.types import ScalarType, TensorType
 
 NO_HINTS: Mapping[str, int] = MappingProxyType({})
 
@@ -54,7 +53,9 @@ def emit(graph: LoopGraph, options: Options, hints: Mapping[str, int] = NO_HINTS
     """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right."""
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":
-        return _emit_triton(graph, options, hints)
+        from codegen.triton.unit import emit_triton_unit  # what runs on a CPU does not need it
+
+        return emit_triton_unit(graph, options, hints)
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
@@ -63,7 +64,7 @@ def emit(graph: LoopGraph, options: Options, hints: Mapping[str, int] = NO_HINTS
         source=source,
         kernels=kernels,
         inputs=graph.inputs,
-        input_types=_input_types(graph),
+        input_types=input_types(graph),
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches),
         written=written_inputs(graph),
@@ -73,25 +74,3 @@ def emit(graph: LoopGraph, options: Options, hints: Mapping[str, int] = NO_HINTS
 def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:
     buffers = [buffer for graph in graphs if graph is not None for buffer in graph.buffers]
     return "triton" if any(buffer.type.device.startswith("cuda") for buffer in buffers) else "cpp"
-
-
-def written_inputs(graph: LoopGraph) -> tuple[str, ...]:
-    """The inputs in whose memory results lie."""
-    return tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs)
-
-
-def _input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
-    types: dict[str, TensorType | ScalarType] = {buffer.name: buffer.type for buffer in graph.buffers}
-    types |= dict.fromkeys(graph.symbols, ScalarType("int"))
-    missing = [name for name in graph.inputs if name not in types]
-    if missing:
-        raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
-    return tuple(types[name] for name in graph.inputs)
-
-
-def _emit_triton(graph: LoopGraph, options: Options, hints: Mapping[str, int]) -> Unit:
-    try:
-        from codegen.triton.unit import emit_triton_unit
-    except ModuleNotFoundError as error:
-        raise UnknownTarget(f"this build of codegen has no Triton emitter ({error.name})") from None
-    return emit_triton_unit(graph, options, hints)

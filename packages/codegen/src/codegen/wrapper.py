@@ -1,4 +1,5 @@
-"""The wrapper of one direction: the steps of a `LoopGraph` as instructions (allocate, view, launch, call, release)."""
+"""The wrapper of one direction: the steps of a `LoopGraph` as instructions (allocate, view, launch, call, release),
+and what they take."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from codegen.errors import MalformedLoop
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release
+from stagewire.types import ScalarType, TensorType
 
 
 def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tuple[Instruction, ...]:
@@ -39,6 +41,21 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
         for name in references(arg):
             instructions += _provide(name, buffers, ready, allocate=True)
     return tuple(instructions)
+
+
+def input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:
+    """The types of the inputs; those that are symbols are integers."""
+    types: dict[str, TensorType | ScalarType] = {buffer.name: buffer.type for buffer in graph.buffers}
+    types |= dict.fromkeys(graph.symbols, ScalarType("int"))
+    missing = [name for name in graph.inputs if name not in types]
+    if missing:
+        raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
+    return tuple(types[name] for name in graph.inputs)
+
+
+def written_inputs(graph: LoopGraph) -> tuple[str, ...]:
+    """The inputs in whose memory results lie."""
+    return tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs)
 
 
 def _stores(kernel: Kernel) -> Iterator[Store]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import MalformedLoop, UnsupportedKernel
+from codegen.errors import UnsupportedKernel
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import NO_HINTS, Hints, Plan, plan
 from codegen.triton.prelude import PRELUDE
-from codegen.wrapper import write_instructions
+from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
-from stagewire.types import ScalarType
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
@@ -44,9 +43,6 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
             functions[key] = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
             texts.append(body)
         launches[step.name] = Launch(functions[key].name, parameters, sizes)
-    missing = [name for name in graph.inputs if name not in types and name not in graph.symbols]
-    if missing:
-        raise MalformedLoop(f"inputs without a buffer: {', '.join(missing)}")
     host_source, host_kernels, host_launches = emit_unit(
         graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
     )
@@ -55,12 +51,12 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
         source="\n\n".join([PRELUDE, *texts]),
         kernels=tuple(functions.values()),
         inputs=graph.inputs,
-        input_types=tuple(types.get(name, ScalarType("int")) for name in graph.inputs),
+        input_types=input_types(graph),
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches | host_launches),
         host_source=host_source,
         host_kernels=host_kernels,
-        written=tuple(b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs),
+        written=written_inputs(graph),
     )
 
 
