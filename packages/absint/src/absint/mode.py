@@ -35,7 +35,7 @@ from absint.symbolic import unwrap
 from absint.symbolic.floats import FloatNode
 from absint.tensor import AbstractTensor, Storage
 
-__all__ = ["AbstractMode", "abstract_call"]
+__all__ = ["AbstractMode", "abstract_call", "asks_layout", "fake_kernel", "fixed_layout"]
 
 _PLAIN = frozenset(
     (int, float, bool, type(None), str, torch.dtype, torch.device, torch.layout,
@@ -189,7 +189,7 @@ class AbstractMode(TorchDispatchMode):
         return self._slow_types(record, metas, named)
 
     def _slow_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        kernel = _fake_kernel(record.func)
+        kernel = fake_kernel(record.func)
         if kernel is None:
             return self.fallback.types(record, metas, named)
         # Under a mode of its own: what the fake kernel calls is no part of the program that a tracer records.
@@ -343,7 +343,7 @@ def _named_refusal(name: str) -> Iterator[None]:
         raise NoTypeRule(f"the custom op {name} has no fake kernel") from error
 
 
-def _fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
+def fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
     """The fake kernel a custom op registered with torch.library, if any."""
     if func.namespace == "aten":
         return None

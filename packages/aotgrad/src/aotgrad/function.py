@@ -12,11 +12,18 @@ from typing import Any
 import torch
 
 from aotgrad.executor import Executor
-from aotgrad.higher_order import Program, differentiable_gradients, kept_inputs, random_states, versions_of
-from stagewire.expr import Expr, evaluate
+from aotgrad.higher_order import (
+    Program,
+    differentiable_gradients,
+    kept_inputs,
+    random_states,
+    room_for,
+    versions_of,
+)
+from stagewire.expr import evaluate
 from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf
 from stagewire.symbols import size_reader
-from stagewire.types import TensorType, contiguous_stride
+from stagewire.types import contiguous_stride
 
 __all__ = ["Partial", "make_function", "visible_results"]
 
@@ -50,7 +57,7 @@ def make_function(
     }
     kept = kept_inputs(binding) if gradient is not None else ()
     draws = gradient is not None and bool(binding.gradient_devices)
-    lines = [*_forward_lines(binding, kept, draws), *_backward_lines(binding, kept, draws, takes_list, names)]
+    lines = [*_forward_lines(binding, kept, draws, names), *_backward_lines(binding, kept, draws, takes_list, names)]
     exec(compile("\n".join(lines), "<aotgrad.function>", "exec"), names)
     members = {"forward": staticmethod(names["forward"]), "backward": staticmethod(names["backward"])}
     function = type(torch.autograd.Function)("Compiled", (torch.autograd.Function,), members)
@@ -69,12 +76,12 @@ def visible_results(binding: Binding) -> int:
     return max(used, default=-1) + 1
 
 
-def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool) -> list[str]:
+def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: dict[str, Any]) -> list[str]:
     visible = visible_results(binding)
     differentiable = {tangent.result for tangent in binding.tangents}
     closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
     saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved if not isinstance(slot, SavedSize)]
-    reads = None if size_reader(binding.inputs) is None else "read_sizes(inputs)"
+    reads = None if names["read_sizes"] is None else "read_sizes(inputs)"
     lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {reads}"]
     if draws:
         lines.append("    ctx.random = random_states()")
@@ -119,7 +126,7 @@ def _backward_lines(
         names[f"read_{name}"] = _tangent_reader(tangent)
         names[f"stride_{name}"] = tuple(tangent.type.stride)
         differs = f"{name}.stride() != stride_{name}"
-        if _is_symbolic(tangent.type):
+        if not tangent.type.is_static:
             is_dense = tangent.type.stride == contiguous_stride(tangent.type.shape)
             differs = f"not {name}.is_contiguous()" if is_dense else "True"
         lines += [f"    if {name} is None or {differs}:", f"        {name} = read_{name}({name}, ctx.sizes)"]
@@ -169,22 +176,15 @@ def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:
     return lines
 
 
-def _is_symbolic(kind: TensorType) -> bool:
-    return any(isinstance(dim, Expr) for dim in (*kind.shape, *kind.stride))
-
-
 def _tangent_reader(tangent: Tangent) -> Callable[[torch.Tensor | None, dict[str, int]], torch.Tensor]:
     """Makes what autograd hands over the tensor that the backward expects: zeros for none, the expected strides."""
     expected = tangent.type
-    is_symbolic = _is_symbolic(expected)
+    is_static = expected.is_static
 
     def read(given: torch.Tensor | None, sizes: dict[str, int]) -> torch.Tensor:
-        shape, stride = expected.shape, expected.stride
-        if is_symbolic:
-            shape, stride = (tuple([evaluate(dim, sizes) for dim in dims]) for dims in (shape, stride))
         if given is None:
-            dtype = getattr(torch, expected.dtype)
-            return torch.empty_strided(shape, stride, dtype=dtype, device=expected.device).zero_()
+            return room_for(expected, sizes).zero_()
+        stride = expected.stride if is_static else tuple([evaluate(step, sizes) for step in expected.stride])
         if all(n == 1 or a == b for n, a, b in zip(given.shape, given.stride(), stride, strict=True)):
             return given
         return _restride(given, stride)

@@ -20,7 +20,7 @@ from stagewire.expr import evaluate
 from stagewire.grad import Binding, SavedInput
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Program", "differentiable_gradients", "kept_inputs", "random_states", "versions_of"]
+__all__ = ["Program", "differentiable_gradients", "kept_inputs", "random_states", "room_for", "versions_of"]
 
 # A bound program, and which of its inputs it reads.
 Program = tuple[Callable[..., tuple[Any, ...]], tuple[bool, ...]]
@@ -125,7 +125,7 @@ def _input_reader(binding: Binding) -> Callable[[Any, tuple[Any, ...], tuple[boo
             elif reads[number]:
                 raise DoubleBackward(f"the gradient's gradient depends on the input {given.name}, which was not kept")
             else:
-                found.append(_stand_in(given.type, ctx.sizes))
+                found.append(room_for(given.type, ctx.sizes))  # nobody reads its elements
         return found
 
     return read
@@ -140,9 +140,9 @@ def _check_unchanged(ctx: Any, binding: Binding) -> None:
             raise BackwardFailed(f"the input {binding.inputs[number].name} was modified in place after the forward")
 
 
-def _stand_in(kind: TensorType, sizes: dict[str, int]) -> torch.Tensor:
-    """A tensor of that type whose elements nobody reads."""
-    shape, stride = ([evaluate(dim, sizes) for dim in dims] for dims in (kind.shape, kind.stride))
+def room_for(kind: TensorType, sizes: dict[str, int] | None) -> torch.Tensor:
+    """A tensor of that type, of whatever elements; `sizes` are the values of the symbols, if there are any."""
+    shape, stride = ([evaluate(dim, sizes or {}) for dim in dims] for dims in (kind.shape, kind.stride))
     return torch.empty_strided(shape, stride, dtype=getattr(torch, kind.dtype), device=kind.device)
 
 

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 
 DType = Literal[
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
@@ -35,6 +35,11 @@ class TensorType(msgspec.Struct, frozen=True, tag="tensor", tag_field="kind"):
     storage_offset: Dim = 0
     device: str = "cpu"
     requires_grad: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        """Whether sizes, strides and offset are numbers."""
+        return not any(isinstance(dim, Expr) for dim in (*self.shape, *self.stride, self.storage_offset))
 
     def __str__(self) -> str:
         from stagewire.printer import print_type

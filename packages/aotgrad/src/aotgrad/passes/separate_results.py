@@ -9,7 +9,6 @@ from absint.strides import is_dense
 from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
-from stagewire.expr import Expr
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
 from stagewire.types import TensorType, contiguous_stride
 
@@ -86,7 +85,7 @@ def _is_dense(kind: TensorType) -> bool:
     """Whether a clone has the strides of what it copies; False where symbolic sizes leave that open."""
     if kind.stride == contiguous_stride(kind.shape):
         return True
-    if any(isinstance(dim, Expr) for dim in (*kind.shape, *kind.stride, kind.storage_offset)):
+    if not kind.is_static:
         return False
     meta = from_wire(kind)
     return is_dense(meta.shape, meta.stride)

@@ -9,12 +9,13 @@ this process when a program first needs it.
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
 
-from absint.mode import _fake_kernel as fake_kernel
+from absint.mode import fake_kernel
 from absint.schema import OpRecord, argument_value
 from absint.targets import resolve
 from aotgrad.tracer.values import Traced
@@ -32,10 +33,16 @@ def has_twin(record: OpRecord) -> bool:
     schema = record.func._schema
     if record.func.namespace in ("aten", "prims") or record.functional is not None:
         return False
-    written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    written = [schema.arguments[position] for position in _written(record.func)]
     fresh = all(r.alias_info is None and str(r.type) == "Tensor" for r in schema.returns)
     typed = not schema.returns or fake_kernel(record.func) is not None
     return bool(written) and all(str(a.type) == "Tensor" for a in written) and fresh and typed
+
+
+def _written(func: OpOverload) -> list[int]:
+    """Positions of the arguments that an operator writes."""
+    arguments = enumerate(func._schema.arguments)
+    return [position for position, a in arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -64,10 +71,7 @@ def _twin(func: OpOverload) -> OpOverload:
 
 
 def _register(func: OpOverload, name: str) -> None:
-    written = [
-        position for position, a in enumerate(func._schema.arguments)
-        if a.alias_info is not None and a.alias_info.is_write
-    ]  # fmt: skip
+    written = _written(func)
     parameters, target = [a.name for a in func._schema.arguments], str(func)
 
     def on_copies(copy: Any, *args: Any, **kwargs: Any) -> Any:
@@ -92,9 +96,7 @@ def _signature(func: OpOverload) -> str:
     """The parameters of an operator, none of which is written."""
     text = str(func._schema)
     inside = text[text.index("(") + 1 : text.rindex(") -> ")]
-    for letter in "abcdefghijklmnopqrstuvwxyz":
-        inside = inside.replace(f"({letter}!)", "").replace(f"({letter}! -> )", "")
-    return inside
+    return re.sub(r"\([a-z]+!( -> )?\)", "", inside)
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

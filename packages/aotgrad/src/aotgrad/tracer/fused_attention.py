@@ -49,12 +49,10 @@ class Operands(NamedTuple):
     mask: Ref | None
     is_causal: bool
     scale: float
-    dropout: float = 0.0
+    dropout: float
 
 
-def choose(
-    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float = 0.0
-) -> str | None:
+def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float) -> str | None:
     """The kernel that eager would take for such tensors here; None for none, or where the device is not there."""
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
@@ -123,18 +121,8 @@ def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, ou
         args = (*tensors, out, fused.logsumexp, None, None, *lengths, given.dropout, given.is_causal, *fused.rest)
         found = mode.recorder.record(target, args, named, by_length)
     else:
-        args = (
-            *tensors,
-            out,
-            fused.logsumexp,
-            *fused.rest,
-            given.mask,
-            None,
-            None,
-            *lengths,
-            given.dropout,
-            given.is_causal,
-        )
+        rest = (given.mask, None, None, *lengths, given.dropout, given.is_causal)
+        args = (*tensors, out, fused.logsumexp, *fused.rest, *rest)
         found = mode.recorder.record(target, args, named, tuple(_as_laid_out(meta.shape, meta) for meta in metas))
     return found[0], found[1], found[2]
 

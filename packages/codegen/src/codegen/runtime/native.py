@@ -166,10 +166,7 @@ def static_device(unit: Unit) -> str | None:
                 return None
             case CallExtern(args=args, kwargs=kwargs) if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
                 return None
-    types = tuple(stated(unit))
-    if any(not isinstance(n, int) for type_ in types for n in (*type_.shape, *type_.stride, type_.storage_offset)):
-        return None
-    return single_device(unit)
+    return single_device(unit) if all(type_.is_static for type_ in stated(unit)) else None
 
 
 def single_device(unit: Unit) -> str | None:
