@@ -27,7 +27,7 @@ from bytecap.values.opaque import OpaqueValue, UnknownValue
 from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
-from bytecap.values.sizes import host_number, is_size
+from bytecap.values.sizes import is_size
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
     """What an operator computes with: sizes stay symbolic where both sides are numbers."""
     if is_size(left) or is_size(right):
-        sides = host_number(left), host_number(right)
+        sides = left.host(), right.host()
         if all(isinstance(side, _NUMBERS) for side in sides):
             return sides
     return left.value, right.value
@@ -166,7 +166,7 @@ def _numbers(left: Constant, right: Constant) -> tuple[Any, Any]:
 
 def _compared(left: Constant, right: Constant) -> tuple[Any, Any]:
     """What a comparison looks at: beside what is no number, any int says what a size says."""
-    sides = tuple(host_number(side) for side in (left, right))
+    sides = tuple(side.host() for side in (left, right))
     if all(isinstance(side, _NUMBERS) for side in sides):
         return sides  # type: ignore[return-value]
     return tuple(value.stand_in() if is_size(value) else side for value, side in zip((left, right), sides, strict=True))  # type: ignore[return-value]
@@ -300,7 +300,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     if not isinstance(value, (Constant, OpaqueValue)):
         kind = value.python_type().__name__
         raise tracer.raises(TypeError, f"bad operand type for unary {symbol}: '{kind}'")
-    return fold(tracer, function, (host_number(value) if isinstance(value, Constant) else value.concrete(),))
+    return fold(tracer, function, (value.host() if isinstance(value, Constant) else value.concrete(),))
 
 
 def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
@@ -436,7 +436,7 @@ def same_object(left: Value, right: Value) -> bool:
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return False
     if is_size(left) or is_size(right):
-        return left.python_type() is right.python_type() and bool(host_number(left) == host_number(right))  # type: ignore[arg-type]
+        return left.python_type() is right.python_type() and bool(left.host() == right.host())  # type: ignore[arg-type]
     if isinstance(left, Constant) and isinstance(right, Constant):
         if left.python_type() is not right.python_type():
             return False

@@ -34,7 +34,6 @@ from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
-from bytecap.values.sizes import host_number
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def to_host(tracer: Tracer, value: Value) -> Any:
     if isinstance(value, TensorValue):
         return value.abstract
     if isinstance(value, Constant):
-        return python_number(host_number(value))
+        return python_number(value.host())
     if isinstance(value, ObjectValue) and isinstance(value.base, Constant):
         return value.base.value
     if isinstance(value, TupleValue):

@@ -43,6 +43,10 @@ class Constant(Value):
     def concrete(self) -> Any:
         return self.value
 
+    def host(self) -> Any:
+        """What arithmetic and torch calls compute with."""
+        return self.value
+
     def stand_in(self) -> Any:
         return self.value if isinstance(self.value, LITERALS) else None
 

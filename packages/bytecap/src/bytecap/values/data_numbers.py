@@ -24,7 +24,7 @@ from absint.wire import to_arg
 from bytecap.errors import DataDependent
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
-from bytecap.values.sizes import SymbolicInt, as_value, host_number
+from bytecap.values.sizes import SymbolicInt, as_value
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from bytecap.emit import Emitter
     from bytecap.tracer import Tracer
     from bytecap.values.tensors import TensorValue
+
+
+# What C++ is given: the types of results do not depend on it, and Python that asks for it is refused.
+_SOME_NUMBER = 0.7310585786300049
 
 
 class HostFloat(float):
@@ -77,7 +81,7 @@ class DataFloat(Constant):
 
     def host(self) -> HostFloat:
         """What a torch call is given."""
-        made = HostFloat(0.7310585786300049)
+        made = HostFloat(_SOME_NUMBER)
         made.name = self.name
         return made
 
@@ -106,9 +110,7 @@ def read_number(tracer: Tracer, tensor: TensorValue, method: Callable[..., Any])
     target = f"torch.Tensor.{method.__name__}"
     if is_float:
         return DataFloat(_add(tracer, target, (Ref(tensor.name),), "float"))
-    size = tracer.sizes.create_unknown(tracer.graph.name("number"), None, None)
-    _add(tracer, target, (Ref(tensor.name),), "int", str(size))
-    return as_value(size)
+    return _int(tracer, target, (Ref(tensor.name),))
 
 
 def read_size(tracer: Tracer, tensor: str, dim: int, symbol: str) -> None:
@@ -129,7 +131,7 @@ def compute(tracer: Tracer, function: Callable[..., Any], sides: tuple[Constant,
     if name not in _ARITHMETIC:
         raise DataDependent(f"operator {name} on a number that depends on the content of a tensor")
     args = tuple([_wire(tracer, side) for side in sides])
-    return DataFloat(_add(tracer, f"operator.{_ARITHMETIC[name]}", args, "float"))
+    return DataFloat(_add(tracer, f"operator.{name}", args, "float"))
 
 
 def apply(tracer: Tracer, function: Callable[..., Any], args: list[Value]) -> Value | None:
@@ -144,17 +146,12 @@ def apply(tracer: Tracer, function: Callable[..., Any], args: list[Value]) -> Va
     wired = tuple([_wire(tracer, arg) for arg in args])  # type: ignore[arg-type]
     if target not in _INTEGERS:
         return DataFloat(_add(tracer, target, wired, "float"))
-    size = tracer.sizes.create_unknown(tracer.graph.name("number"), None, None)
-    _add(tracer, target, wired, "int", str(size))
-    return as_value(size)
+    return _int(tracer, target, wired)
 
 
+_MATH = "sqrt exp log log2 log10 sin cos tanh pow floor ceil trunc"
 _FUNCTIONS: dict[Any, str] = {
-    **{
-        getattr(math, name): f"math.{name}"
-        for name in ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tanh", "pow")
-    },
-    **{getattr(math, name): f"math.{name}" for name in ("floor", "ceil", "trunc")},
+    **{getattr(math, name): f"math.{name}" for name in _MATH.split()},
     **{operator.neg: "operator.neg", operator.pos: "operator.pos", abs: "operator.abs", int: "math.trunc"},
 }
 _INTEGERS = frozenset({"math.floor", "math.ceil", "math.trunc"})
@@ -170,9 +167,9 @@ def extreme(tracer: Tracer, items: list[Value], *, least: bool) -> Value | None:
         for item in items[1:]:
             best = DataFloat(_add(tracer, target, (_wire(tracer, best), _wire(tracer, item)), "float"))  # type: ignore[arg-type]
         return best
-    found: Any = host_number(items[0])  # type: ignore[arg-type]
+    found: Any = items[0].host()  # type: ignore[arg-type]
     for item in items[1:]:
-        other: Any = host_number(item)  # type: ignore[arg-type]
+        other: Any = item.host()  # type: ignore[arg-type]
         size, number = (found, other) if is_symbolic(found) else (other, found)
         if is_symbolic(size):
             found = size.__sym_min__(number) if least else size.__sym_max__(number)
@@ -181,16 +178,20 @@ def extreme(tracer: Tracer, items: list[Value], *, least: bool) -> Value | None:
     return as_value(found)
 
 
-_ARITHMETIC = {
-    **{name: name for name in ("add", "sub", "mul", "truediv", "floordiv", "mod")},
-    **{f"i{name}": name for name in ("add", "sub", "mul", "truediv", "floordiv", "mod")},
-}
+_ARITHMETIC = frozenset(("add", "sub", "mul", "truediv", "floordiv", "mod"))
 
 
 def _wire(tracer: Tracer, side: Constant) -> Arg:
     if isinstance(side, DataFloat):
         return Ref(side.name)
-    return to_arg(host_number(side), tracer.wire_argument)
+    return to_arg(side.host(), tracer.wire_argument)
+
+
+def _int(tracer: Tracer, target: str, args: tuple[Arg, ...]) -> Value:
+    """An int that a node gives: a symbol of which nothing is known."""
+    size = tracer.sizes.create_unknown(tracer.graph.name("number"), None, None)
+    _add(tracer, target, args, "int", str(size))
+    return as_value(size)
 
 
 def _add(tracer: Tracer, target: str, args: tuple[Arg, ...], kind: Any, name: str | None = None) -> str:

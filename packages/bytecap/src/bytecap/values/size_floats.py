@@ -46,6 +46,9 @@ class SymbolicFloat(Constant):
     def concrete(self) -> float:
         return float(self.number)
 
+    def host(self) -> SizeFloat:
+        return self.number
+
     def stand_in(self) -> float:
         return 0.0
 
@@ -79,20 +82,20 @@ def _emit(emitter: Any, term: Term) -> None:
 
 def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
     """A function of numbers, of which one is computed of sizes, as a number that still is; None where it is none."""
-    from bytecap.values.sizes import host_number, is_size
+    from bytecap.values.sizes import is_size
 
     if not args or not all(isinstance(arg, Constant) for arg in args) or not any(map(is_size, args)):
         return None
     if function is float and len(args) == 1:
-        return as_float(host_number(args[0]))  # type: ignore[arg-type]
+        return as_float(args[0].host())  # type: ignore[arg-type]
     if function in _ROUNDING and len(args) == 1:
-        return _whole(host_number(args[0]), _ROUNDING[function])  # type: ignore[arg-type]
+        return _whole(args[0].host(), _ROUNDING[function])  # type: ignore[arg-type]
     if function in _SIGNS and len(args) == 1:
-        return function(host_number(args[0]))  # type: ignore[arg-type]
+        return function(args[0].host())  # type: ignore[arg-type]
     name = _NAMES.get(function)
     if name is None or len(args) != (2 if name == "pow" else 1):
         return None
-    sides = [as_float(host_number(arg)) for arg in args]  # type: ignore[arg-type]
+    sides = [as_float(arg.host()) for arg in args]  # type: ignore[arg-type]
     env = next(side.node.env for side in sides if isinstance(side, SizeFloat))
     found = make_float(env, name, *sides)
     return None if found is NotImplemented else found

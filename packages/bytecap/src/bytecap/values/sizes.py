@@ -42,6 +42,9 @@ class SymbolicInt(Constant):
     def concrete(self) -> int:
         return int(self.size)
 
+    def host(self) -> Size:
+        return self.size
+
     def stand_in(self) -> int:
         return 0
 
@@ -56,16 +59,6 @@ class SymbolicInt(Constant):
 
     def __repr__(self) -> str:
         return f"<SymbolicInt {self.size!r}>"
-
-
-def host_number(value: Constant) -> Any:
-    """What arithmetic computes with: the size, or the constant."""
-    if isinstance(value, SymbolicInt):
-        return value.size
-    if isinstance(value, SymbolicFloat):
-        return value.number
-    host = getattr(value, "host", None)  # a float that data decides
-    return value.value if host is None else host()
 
 
 def is_size(value: Value) -> bool:
