@@ -41,9 +41,7 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
         if size == 0:
             return True
-        # In this order: where the stride is as expected, nobody has to know whether the size is 1.
-        if verdict and not surely_equal(step, expected) and size != 1 and step != expected:
-            verdict = False
+        verdict = verdict and _continues(size, step, expected)
         expected = expected * size
     return verdict
 
@@ -55,7 +53,7 @@ def is_channels_last(shape: Shape, stride: Shape) -> bool:
         return False
     expected = 1
     for dim in order:
-        if not surely_equal(stride[dim], expected) and shape[dim] != 1 and stride[dim] != expected:
+        if not _continues(shape[dim], stride[dim], expected):
             return False
         expected = expected * shape[dim]
     return True
@@ -237,7 +235,12 @@ def _broadcast_stride(shape: Shape, op_shape: Shape, op_stride: Shape) -> list[i
 
 
 def _continues(size: int, step: int, expected: int) -> bool:
-    """Whether a dimension is merged with the next one."""
+    """Whether a dimension lies as it must to be one with the next.
+
+    In this order: where the stride is surely as expected, nobody has to know whether the size is 1.
+    """
+    if type(step) is int and type(expected) is int:
+        return step == expected or size == 1
     return surely_equal(step, expected) or size == 1 or step == expected
 
 

@@ -25,7 +25,7 @@ from bytecap.indexing import with_known_index
 from bytecap.known_content import note_content
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
-from bytecap.unread_sizes import is_unknown, read_sizes, refuse_unread
+from bytecap.unread_sizes import has_unknown, read_sizes, refuse_unread
 from bytecap.values.arrays import python_number
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -160,7 +160,7 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
             _refuse_lazy_flag(tracer, name, args[0])
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
-    is_open = bool(tracer.sizes.env.unknown) and any(is_unknown(tracer, arg) for arg in (*args, *kwargs.values()))
+    is_open = bool(tracer.sizes.env.unknown) and has_unknown((*args, *kwargs.values()))
     if is_open and name in _DECIDED_BY_ONES:
         raise DataDependent(f"{name}() of a size that depends on data")
     tracer.sizes.env.generic = True

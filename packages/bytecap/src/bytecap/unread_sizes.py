@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from absint import AbstractTensor
+from absint.symbolic.size import is_unknown
 from bytecap.errors import DataDependent
 from bytecap.values.data_numbers import HostFloat, read_size
 from stagewire.expr import Expr, symbols_of
@@ -17,28 +18,22 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 
-def is_unknown(tracer: Tracer, given: Any) -> bool:
+def has_unknown(given: Any) -> bool:
     """Whether an argument of a torch call has a number in it that data decides."""
-    return any(True for _ in _unknown_in(tracer, given))
-
-
-def _unknown_in(tracer: Tracer, given: Any) -> Iterator[Any]:
     match given:
         case torch.SymInt():
-            if not given.node.value.symbols.isdisjoint(tracer.sizes.env.unknown):
-                yield given
+            return is_unknown(given)
         case AbstractTensor():
-            if not given.meta.is_static:
-                yield from _unknown_in(tracer, (*given.meta.shape, *given.meta.stride))
+            return not given.meta.is_static and has_unknown((*given.meta.shape, *given.meta.stride))
         case HostFloat():
-            yield given
+            return True
         case tuple() | list():
-            for item in given:
-                yield from _unknown_in(tracer, item)
+            return any(map(has_unknown, given))
         case slice():
-            yield from _unknown_in(tracer, (given.start, given.stop, given.step))
+            return has_unknown((given.start, given.stop, given.step))
         case dict():
-            yield from _unknown_in(tracer, list(given.values()))
+            return any(map(has_unknown, given.values()))
+    return False
 
 
 def refuse_unread(tracer: Tracer, args: Iterable[Arg]) -> None:
