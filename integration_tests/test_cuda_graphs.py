@@ -10,6 +10,7 @@ import ctypes
 import threading
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -213,11 +214,8 @@ def test_other_streams_and_threads() -> None:
             if not torch.equal(fast(inputs[number]), torch.relu(inputs[number]) * 3):
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
 
 

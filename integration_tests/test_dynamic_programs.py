@@ -14,6 +14,7 @@ import transformers
 
 import bytecap
 import stagefold
+from integration_tests.zoo.decoding import decode
 from primops import Primops
 from stagefold.backend import StagefoldBackend
 from stagefold.backends import resolve_backend
@@ -89,16 +90,7 @@ def test_decoding_200_tokens() -> None:
     model = transformers.GPT2LMHeadModel(config).eval()
     call, backend = compiled(model)
 
-    def decode(step: Callable[..., Any]) -> torch.Tensor:
-        ids, cache, seen = torch.arange(10).view(2, 5), transformers.DynamicCache(), []
-        with torch.no_grad():
-            for _ in range(200):
-                logits = step(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1:]
-                ids = logits.argmax(-1)
-                seen.append(logits)
-        return torch.cat(seen, 1)
-
-    torch.testing.assert_close(decode(call), decode(model))
+    torch.testing.assert_close(decode(call, 200), decode(model, 200))
     assert len(backend.reports) == 3  # the prompt, the first token, all others
 
 

@@ -11,6 +11,7 @@ import transformers
 
 import bytecap
 import stagefold
+from integration_tests.zoo.decoding import decode
 from stagefold.backends import resolve_backend
 
 SIZES = ((2, 3), (4, 16), (64, 5), (3, 65), (7, 7), (16, 100), (2, 64))
@@ -70,16 +71,7 @@ def test_decoding_with_a_growing_cache(make: Callable[[], torch.nn.Module]) -> N
     model = make()
     call, events = compiled(model)
 
-    def decode(step: Callable[..., Any]) -> torch.Tensor:
-        ids, cache, seen = torch.arange(10).view(2, 5), transformers.DynamicCache(), []
-        with torch.no_grad():
-            for _ in range(20):
-                logits = step(input_ids=ids, past_key_values=cache, use_cache=True).logits[:, -1:]
-                ids = logits.argmax(-1)
-                seen.append(logits)
-        return torch.cat(seen, 1)
-
-    assert torch.equal(decode(call), decode(model))
+    assert torch.equal(decode(call, 20), decode(model, 20))
     assert len(captures(events)) == 3  # the prompt, the first token, all others
 
 

@@ -15,7 +15,7 @@ from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.prim_meaning import prim_meaning
-from loopir.testing.strategies import Scenario, prim_scenarios
+from loopir.testing.strategies import Scenario, prim_scenarios, selections
 from stagewire.loop import Loop
 from stagewire.verify import verify
 
@@ -49,11 +49,9 @@ def test_one_kernel_a_prim(scenario: Scenario) -> None:
 
 
 @GENERATED
-@given(prim_scenarios(), st.data())
-def test_any_selection_of_passes_preserves_meaning(scenario: Scenario, data: st.DataObject) -> None:
-    passes = tuple(p for p in PASSES if data.draw(st.booleans(), label=p.name))
-    kernel_passes = tuple(p for p in KERNEL_PASSES if data.draw(st.booleans(), label=p.name))
-    check(scenario, Options(passes=passes, kernel_passes=kernel_passes))
+@given(prim_scenarios(), selections())
+def test_any_selection_of_passes_preserves_meaning(scenario: Scenario, options: Options) -> None:
+    check(scenario, options)
 
 
 @GENERATED

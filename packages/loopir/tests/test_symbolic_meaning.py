@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from loopir.interpret import interpret
-from loopir.pipeline import KERNEL_PASSES, PASSES, UNFUSED
+from loopir.pipeline import UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.prim_meaning import prim_meaning
+from loopir.testing.strategies import selections
 from loopir.testing.symbolic import VALUES, SymbolicScenario, symbolic_scenarios
 from stagewire.parser import parse
 from stagewire.printer import print_document
@@ -40,13 +40,9 @@ def test_the_stage_preserves_meaning_at_every_size(scenario: SymbolicScenario) -
 
 
 @GENERATED
-@given(symbolic_scenarios(), st.data())
-def test_any_selection_of_passes_preserves_meaning_at_every_size(
-    scenario: SymbolicScenario, data: st.DataObject
-) -> None:
-    passes = tuple(p for p in PASSES if data.draw(st.booleans(), label=p.name))
-    kernel_passes = tuple(p for p in KERNEL_PASSES if data.draw(st.booleans(), label=p.name))
-    check(scenario, Options(passes=passes, kernel_passes=kernel_passes))
+@given(symbolic_scenarios(), selections())
+def test_any_selection_of_passes_preserves_meaning_at_every_size(scenario: SymbolicScenario, options: Options) -> None:
+    check(scenario, options)
 
 
 @GENERATED

@@ -8,6 +8,7 @@ import logging
 import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -381,24 +382,15 @@ def test_bad_options():
 def test_many_threads_compile_once():
     backend = Backend()
     call = optimize(lambda x, n: x * n, backend, fullgraph=True)
-    results, failures = [], []
     start = threading.Barrier(6)
 
     def work(n):
-        try:
-            start.wait(10)
-            results.extend((n, call(torch.ones(2), n % 2)) for _ in range(20))
-        except Exception as error:
-            failures.append(error)
+        start.wait(10)
+        return [call(torch.ones(2), n % 2) for _ in range(20)]
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert len(results) == 120
-    assert all(torch.equal(result, torch.ones(2) * (n % 2)) for n, result in results)
+    with ThreadPoolExecutor(6) as pool:
+        for n, results in enumerate(pool.map(work, range(6))):
+            assert all(torch.equal(result, torch.ones(2) * (n % 2)) for result in results)
     assert len(backend.captures) == 2
 
 

@@ -1,8 +1,8 @@
 """The executors on single graphs: every native call, odd inputs, errors, threads, memory."""
 
 import sys
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -298,11 +298,8 @@ def test_no_memory_is_shared_between_calls_in_progress(directory):
             if not torch.allclose(found, x @ x @ x @ x, atol=1e-4):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
 
 

@@ -17,6 +17,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from loopir.numpy_ops import Array, rounded
+from loopir.pipeline import KERNEL_PASSES, PASSES
+from loopir.stage import Options
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, Ref, Value
 from stagewire.prim import Prim
@@ -322,6 +324,13 @@ STEPS: tuple[Callable[[_Builder], None], ...] = (
     _unary, _binary, _binary, _heavy, _choose, _cast, _reduce, _reduce, _position, _broadcast, _permute, _reshape,
     _slice, _flip, _cat, _pad, _gather, _index, _create, _product, _clone,
 )  # fmt: skip
+
+
+@st.composite
+def selections(draw: Draw) -> Options:
+    """Any of the passes, in their order."""
+    passes = tuple(p for p in PASSES if draw(st.booleans(), label=p.name))
+    return Options(passes=passes, kernel_passes=tuple(p for p in KERNEL_PASSES if draw(st.booleans(), label=p.name)))
 
 
 @st.composite

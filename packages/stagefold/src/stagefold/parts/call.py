@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import bytecap
-from absint.symbolic import size_reader
 from stagefold.by_sizes import with_sizes
 from stagefold.errors import RunsPlain
 from stagefold.parts.cut import Part, cut
@@ -17,6 +16,7 @@ from stagefold.parts.modes import changes_modes, enter
 from stagefold.parts.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
 from stagewire.expr import symbol
+from stagewire.symbols import size_reader
 
 __all__ = ["PartCall", "PartsCall", "last_uses"]
 
