@@ -91,3 +91,18 @@ def numel(shape: tuple[Dim, ...]) -> Dim:
     for size in shape:
         count = count * size
     return count
+
+
+def extent(type: TensorType) -> Dim:
+    """How many elements of memory a tensor reaches over, from its first to its last (some number where a symbolic size
+    is 0).
+
+    >>> extent(TensorType("float32", (2, 3), (10, 1)))
+    13
+    """
+    if 0 in type.shape:
+        return 0
+    reach: Dim = 1
+    for size, step in zip(type.shape, type.stride, strict=True):
+        reach = reach + (size - 1) * step
+    return reach

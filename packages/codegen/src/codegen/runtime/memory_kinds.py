@@ -12,7 +12,7 @@ from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.symbols import symbol_places
-from stagewire.types import ITEM_SIZE, TensorType
+from stagewire.types import ITEM_SIZE, TensorType, extent
 
 Kind = Literal["input", "arena", "fresh", "library"]
 
@@ -196,9 +196,4 @@ def mentioned(one: Instruction) -> tuple[str, ...]:
 def span(type_: TensorType | None) -> Dim:
     """Bytes from the first element of a tensor to the end of its last (enough of them where a symbolic size is 0)."""
     assert type_ is not None
-    if 0 in type_.shape:
-        return 0
-    reach: Dim = 1
-    for size, step in zip(type_.shape, type_.stride, strict=True):
-        reach = reach + (size - 1) * step
-    return reach * ITEM_SIZE[type_.dtype]
+    return extent(type_) * ITEM_SIZE[type_.dtype]

@@ -32,10 +32,11 @@ from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.symbols import sizes
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted, cubins_of
-from codegen.triton.emit import LARGEST_32, elements
+from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim
 from stagewire.program import KernelInfo, Launch, Unit
 from stagewire.sizes import divides
+from stagewire.types import extent
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
@@ -79,7 +80,7 @@ def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -
 def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:
     """What must not be larger than a number for the kernels of a unit to be right, which compute with 32 bits."""
     taken = (size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes)
-    for size in dict.fromkeys((*taken, *(elements(type_) for type_ in stated(unit)))):
+    for size in dict.fromkeys((*taken, *(extent(type_) for type_ in stated(unit)))):
         if not isinstance(size, int):
             yield size, LARGEST_32
 

@@ -34,21 +34,13 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
-from stagewire.types import TensorType
+from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
 """The greatest index of which all points of a tile fit into 32 bits."""
 
 X = frozenset("x")
 XR = frozenset("xr")
-
-
-def elements(type: TensorType) -> Dim:
-    """How many elements lie from the first of a tensor to its last."""
-    reach: Dim = 1
-    for size, step in zip(type.shape, type.stride, strict=True):
-        reach = reach + (size - 1) * (abs(step) if isinstance(step, int) else step)
-    return reach
 
 
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
@@ -115,7 +107,7 @@ class _Emitter:
 
     def needs_64_bits(self) -> bool | None:
         """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
-        spans = [points(self.kernel.axes), *(elements(self.types[name]) for name in self.parameters)]
+        spans = [points(self.kernel.axes), *(extent(self.types[name]) for name in self.parameters)]
         spans += [points(section.axes) for section in self.kernel.sections]
         known = [span for span in spans if isinstance(span, int)]
         return None if len(known) < len(spans) else max(known) > LARGEST_32
