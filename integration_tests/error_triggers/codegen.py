@@ -136,26 +136,6 @@ def CG012() -> None:
     raise_status(LAUNCH_FAILED | 700)  # what the native executor reports after CUDA_ERROR_ILLEGAL_ADDRESS
 
 
-def CG021() -> None:
-    document = parse_document("""
-        loop 1 {
-          binding {
-            inputs { BoundInput(name="x", type=f32[n]) }
-            outputs { Fresh(result=0) }
-            symbols { Symbol(name="n", source=None, hint=4, lower=2, upper=None) }
-          }
-          forward {
-            buffers {
-              %x: f32[n] = input
-            }
-            inputs = ("x",)
-            outputs = (%x,)
-            steps = ()
-          }
-        }""")
-    Codegen().run(document, Options(target="triton"))
-
-
 def CG020() -> None:
     document = loop("""
                   %a: f32 = load %x[i]

@@ -255,3 +255,31 @@ def test_empty_and_single_selections():
     x = torch.full((4, 6), -1.0)
     x[2] = 1.0
     torch.testing.assert_close(compiled(x), trains_on_selected(x))
+
+
+def slices(x):
+    kept = x[x[:, 0] > 0]
+    later, sooner, rest = kept[1:], kept[:-1], kept[-3:]
+    return later - sooner, later.shape[0], sooner.shape[0], rest.shape[0], kept[:2].shape[0], kept[::2].shape[0]
+
+
+def slices_by_numbers(x):
+    count = int(x[:, 0].sum())
+    return x[:count], x[:count].shape[0], x[count + 3 :].shape[0]
+
+
+def squeezes_known_dimensions(x):
+    places = (x[:, 0] > 0).nonzero().squeeze(-1)
+    return x[places] * 2, places.shape[0], x[:, None][x[:, 0] > 0].squeeze(dim=1)
+
+
+@pytest.mark.parametrize(
+    "program", [slices, slices_by_numbers, squeezes_known_dimensions], ids=lambda each: each.__name__
+)
+def test_slices_have_the_length_that_data_gives_them(program):
+    backend = Backend()
+    compiled = optimize(program, backend, fullgraph=True)
+    for rows in range(5):
+        x = torch.where(torch.arange(4)[:, None] < rows, 1.0, -1.0) * torch.rand(4, 6)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(backend.captures) == 1

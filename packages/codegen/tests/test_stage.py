@@ -10,9 +10,26 @@ from codegen import Codegen, Options
 from codegen.__main__ import main
 from codegen.errors import MalformedLoop, UnknownTarget
 from codegen.stage import emit
+from stagewire.capture import Symbol
 from stagewire.codec import load
+from stagewire.expr import Expr
+from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Index, Kernel, Load, LoopGraph, Section, Store, Term
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopGraph,
+    Section,
+    Store,
+    Term,
+)
 from stagewire.program import Launch
 from stagewire.stage import Stage
 from stagewire.types import contiguous
@@ -52,6 +69,25 @@ def test_equal_kernels_are_emitted_once():
 
 def test_names_do_not_show_in_the_source():
     assert emit(layers(3, "alpha"), Options()).source == emit(layers(3, "beta"), Options()).source
+
+
+@pytest.mark.parametrize("target", ["cpp", "triton"])
+def test_sizes_that_are_symbols_are_arguments_of_the_kernel(target):
+    n = Expr("n")
+    at = Index(0, (Term(1, AxisAtom("i")),))
+    body = (Load("a", "x", at, "float32"), Compute("b", "exp", (Ref("a"),), "float32"), Store("y", at, Ref("b")))
+    graph = LoopGraph(
+        buffers=(Buffer("x", contiguous("float32", (n,)), "input"), Buffer("y", contiguous("float32", (n,)), "kernel")),
+        inputs=("x",),
+        outputs=(Ref("y"),),
+        steps=(Kernel("k", (Axis("i", n),), (Section((), body),)),),
+    )
+    binding = Binding(
+        inputs=(BoundInput("x", contiguous("float32", (n,))),), outputs=(Fresh(0),), symbols=(Symbol("n", None, 4, 2),)
+    )
+    unit = Codegen().run(Loop(binding=binding, forward=graph), Options(target=target)).forward
+    assert unit.target == target
+    assert [one.sizes[0] for one in unit.instructions if isinstance(one, Launch)] == [n]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

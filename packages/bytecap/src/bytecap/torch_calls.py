@@ -11,6 +11,7 @@ import torch
 from absint import AbstractTensor, DataDependentError, abstract_call
 from absint.errors import SpecializedSize, TypeRuleError
 from absint.symbolic import SizeFloat
+from absint.symbolic.size import is_unknown as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
 from bytecap.errors import (
@@ -161,7 +162,7 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         if name in _DATA_READERS:
             raise DataDependent(f"Tensor.{name}() needs the content of a tensor")
     is_open = bool(tracer.sizes.env.unknown) and has_unknown((*args, *kwargs.values()))
-    if is_open and name in _DECIDED_BY_ONES:
+    if is_open and name in _DECIDED_BY_ONES and not _squeezes_known(name, args, kwargs):
         raise DataDependent(f"{name}() of a size that depends on data")
     tracer.sizes.env.generic = True
     try:
@@ -177,6 +178,17 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         raise _as_raised(tracer, name, (args, kwargs), error) from None
     finally:
         tracer.sizes.env.generic = False
+
+
+def _squeezes_known(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether it is a squeeze of dimensions whose sizes are known."""
+    dims = args[1:2] or ((kwargs["dim"],) if "dim" in kwargs else ())
+    if not name.startswith("squeeze") or not dims:
+        return False
+    wanted = dims[0] if isinstance(dims[0], (tuple, list)) else dims
+    shape = args[0].meta.shape
+    in_range = all(isinstance(dim, int) and -len(shape) <= dim < len(shape) for dim in wanted)
+    return in_range and not any(is_open_size(shape[dim]) for dim in wanted)
 
 
 # What eager raises too; anything else is a fault of the evaluator.

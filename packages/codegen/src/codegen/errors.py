@@ -109,11 +109,3 @@ class UnsupportedKernel(StageError):
 
     code = "CG020"
     fix = "Use the C++ target for this program, or keep the op an extern call."
-
-
-class SizesNotFixed(UnsupportedKernel):
-    """A program with symbolic sizes for a target that takes numbers alone: it is compiled for each size."""
-
-    code = "CG021"
-    fix = "Compile with dynamic=False."
-    needs_fixed_sizes = True

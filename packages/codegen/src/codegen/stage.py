@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import SizesNotFixed, UnknownTarget
+from codegen.errors import UnknownTarget
 from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
@@ -42,8 +42,6 @@ class Codegen:
         options = options or Options()
         if options.target == "auto":
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
-        if options.target == "triton" and document.binding.symbols:
-            raise SizesNotFixed("kernels for a GPU take no symbolic sizes")
         hints = {s.name: 1 << max(s.hint - 1, 0).bit_length() for s in document.binding.symbols if s.hint is not None}
         backward = None if document.backward is None else emit(document.backward, options, hints)
         return Program(binding=document.binding, forward=emit(document.forward, options, hints), backward=backward)

@@ -12,6 +12,7 @@ from absint.promote import complex_dtype, real_dtype
 from absint.rules.sizes import expand_stride, infer_size, wrap_dim
 from absint.rules.table import RuleTable
 from absint.strides import view_stride
+from absint.symbolic.size import is_unknown, known_negative, surely_equal, sym_max, sym_min
 
 __all__ = ["TABLE"]
 
@@ -157,11 +158,32 @@ def clamp_slice(size: int, start: int | None, end: int | None) -> tuple[int, int
     """Bounds of a slice as ATen clamps them."""
     start = 0 if start is None else start
     end = size if end is None else end
+    if is_unknown(size) or is_unknown(start) or is_unknown(end):
+        return _clamp_unknown(size, start, end)
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     start = 0 if start < 0 else (size if start > size else start)
     end = start if end < start else (size if end > size else end)
     return start, end
+
+
+def _clamp_unknown(size: int, start: int, end: int) -> tuple[int, int]:
+    """The same where data decides one of the numbers: they may be 0 and 1, so that nothing is taken for granted.
+
+    (Where nothing is selected, it begins at `start`.)
+    """
+    first = _counted_from_the_end(start, size)
+    first = start if first is None else first
+    last = _counted_from_the_end(end, size)
+    last = sym_min(end, size) if last is None else last
+    return first, first + sym_max(last - first, 0)
+
+
+def _counted_from_the_end(bound: int, size: int) -> int | None:
+    """Where a negative bound is; None for one that is counted from the front."""
+    if surely_equal(bound, size - 1):  # negative only where it is -1, counted from the end of nothing
+        return sym_max(bound, 0)
+    return sym_max(bound + size, 0) if known_negative(bound) else None
 
 
 @TABLE.rule("slice.Tensor")

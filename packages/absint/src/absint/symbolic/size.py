@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from absint.errors import DataDependentError
 from absint.symbolic import polynomial
 from absint.symbolic.floats import OPERATORS, FloatNode, SizeFloat, Term, make_float, term_of
 from absint.symbolic.nodes import SizeNode
@@ -21,7 +22,20 @@ from absint.symbolic.polynomial import Polynomial, constant
 from absint.symbolic.shape_env import ShapeEnv
 from stagewire.expr import Dim
 
-__all__ = ["Size", "dim_of", "hint_of", "is_symbolic", "is_unknown", "make_size", "size_of", "surely_equal", "unwrap"]
+__all__ = [
+    "Size",
+    "dim_of",
+    "hint_of",
+    "is_symbolic",
+    "is_unknown",
+    "known_negative",
+    "make_size",
+    "size_of",
+    "surely_equal",
+    "sym_max",
+    "sym_min",
+    "unwrap",
+]
 
 
 class Size(torch.SymInt):
@@ -267,6 +281,31 @@ def dim_of(value: Any) -> Dim:
     if isinstance(value, torch.SymInt):
         return value.node.value.dim
     return int(value)
+
+
+def known_negative(value: Any) -> bool:
+    """Is `value < 0`; of what data decides only what follows from its range, else `DataDependentError`."""
+    if not is_unknown(value):
+        return bool(value < 0)
+    is_nonnegative = value.node.env.known_nonnegative(value.node.value)
+    if is_nonnegative is None:
+        raise DataDependentError(f"whether {value} < 0 depends on data")
+    return not is_nonnegative
+
+
+def sym_min(left: Any, right: Any) -> Any:
+    """The lesser one, as an expression where neither surely is; assumes nothing."""
+    return _either(left, right, "__sym_min__", min)
+
+
+def sym_max(left: Any, right: Any) -> Any:
+    """The greater one, as an expression where neither surely is; assumes nothing."""
+    return _either(left, right, "__sym_max__", max)
+
+
+def _either(left: Any, right: Any, method: str, host: Callable[[int, int], int]) -> Any:
+    size, number = (left, right) if is_symbolic(left) else (right, left)
+    return getattr(size, method)(number) if is_symbolic(size) else host(left, right)
 
 
 def surely_equal(left: Any, right: Any) -> bool:

@@ -51,8 +51,20 @@ class Part:
 
 
 def is_decided_by_data(capture: Capture) -> bool:
-    """Whether some node gives a number; each size that data decides is read by a node behind the one that makes it."""
-    return any(isinstance(value.type, ScalarType) for node in capture.graph.nodes for value in node.results)
+    """Whether some node gives a number of data: each size that data decides is read by a node of its own."""
+    return bool(_numbers_of_data(capture.graph))
+
+
+def _numbers_of_data(graph: Graph) -> set[str]:
+    """What nodes give that read a tensor as a number, or compute with such numbers; others are computed of sizes."""
+    tensors = {value.name for value in graph.inputs if isinstance(value.type, TensorType)}
+    found: set[str] = set()
+    for node in graph.nodes:
+        numbers = {value.name for value in node.results if isinstance(value.type, ScalarType)}
+        if numbers and any(name in tensors or name in found for name in _names_in(node)):
+            found |= numbers
+        tensors.update(value.name for value in node.results if value.name not in numbers)
+    return found
 
 
 def cut(capture: Capture) -> tuple[Part, ...]:
@@ -106,12 +118,14 @@ def _needs_data(graph: Graph) -> Iterator[bool]:
     Such a size is none of its arguments' own: what a mask selects twice has the same symbol, and is to be found twice.
     """
     values = {value.name: value for value in graph.inputs}
+    numbers = _numbers_of_data(graph)
     for node in graph.nodes:
         given = [values[name] for name in node_references(node)]
-        known = {name for arg in (*node.args, *node.kwargs.values()) for name in _names(arg)}
+        known = set(_names_in(node))
         known.update(name for value in given for name in _symbols(value))
-        is_number = any(isinstance(value.type, ScalarType) for value in (*given, *node.results))
-        yield is_number or _selects(node, given) or any(set(_symbols(value)) - known for value in node.results)
+        is_number = any(value.name in numbers for value in (*given, *node.results))
+        sizes = {name for value in node.results if isinstance(value.type, TensorType) for name in _symbols(value)}
+        yield is_number or _selects(node, given) or bool(sizes - known)
         values.update({value.name: value for value in node.results})
 
 
@@ -138,12 +152,16 @@ def _used_behind(graph: Graph, stretches: list[tuple[tuple[Node, ...], bool]]) -
     for nodes, _ in reversed(stretches):
         behind.append(set(used))
         for node in nodes:
-            names = set(node_references(node))
-            used |= names
-            used.update(name for arg in (*node.args, *node.kwargs.values()) for name in _names(arg))
-            values = (*node.results, *(types[name] for name in names if name in types))
+            used.update(_names_in(node))
+            values = (*node.results, *(types[name] for name in node_references(node) if name in types))
             used.update(name for value in values for name in _symbols(value))
     return behind[::-1]
+
+
+def _names_in(node: Node) -> Iterator[str]:
+    """The names of values and symbols in the arguments of a node."""
+    for arg in (*node.args, *node.kwargs.values()):
+        yield from _names(arg)
 
 
 def _names(arg: Arg) -> Iterator[str]:
@@ -207,6 +225,7 @@ class _Scope:
         inputs = (*graph.inputs, *(Value(name, ScalarType("int")) for name in numbers))
         items = tuple([self._input(value) for value in inputs])
         names = tuple([value.name for value in inputs])
+        compiled &= not any(isinstance(value.type, ScalarType) and value.type.type != "int" for value in inputs)
         capture = replace(
             self.whole,
             graph=replace(graph, inputs=inputs),
