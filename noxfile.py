@@ -94,7 +94,7 @@ def bench(session: nox.Session) -> None:
     for name in tables:
         session.run("python", f"benchmarks/{name}.py", "--page", *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        if script.stem not in (*tables, "gpu"):  # that one needs a GPU and the environment's own torch
+        if script.stem not in (*tables, "gpu", "products"):  # these need a GPU and the environment's own torch
             session.run("python", str(script.relative_to(ROOT)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from loopir import LoopIR
 from stagefold.backend import StagefoldBackend
 from stagefold.errors import BadOption, NoEffect
 from stagefold.options import default_cache_dir, parse_options
+from stagefold.pipeline import Pipeline
 from stagewire import Loop, Prim
 
 
@@ -47,9 +49,28 @@ def test_refusals(mode: str | None, options: dict[str, object] | None, message: 
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
-def test_modes_that_tune_nothing_are_taken_with_a_warning(mode: str) -> None:
-    with pytest.warns(NoEffect, match=mode):
-        assert parse_options(mode, None).cuda_graphs == (mode == "max-autotune")
+def test_modes_that_tune_have_templates_timed(mode: str) -> None:
+    options = parse_options(mode, None)
+    assert options.cuda_graphs == (mode == "max-autotune")
+    assert Pipeline.build(options).stages[-1][2].autotune == "time"
+    assert Pipeline.build(parse_options(None, None)).stages[-1][2].autotune == "off"
+
+
+def test_what_a_user_says_of_a_stage_comes_before_the_mode() -> None:
+    options = parse_options(None, {"autotune": True, "codegen.autotune": "force"})
+    assert Pipeline.build(options).stages[-1][2].autotune == "force"
+
+
+def test_a_stage_that_knows_no_choices_is_taken_with_a_mode_that_tunes() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        name, version, consumes, produces = "plain", "1", "loop", "program"
+        Options = None
+
+        def run(self, document: object, options: object = None) -> object:
+            return document
+
+    assert Pipeline.build(parse_options("max-autotune", None), {"codegen": Plain()}).stages[-1][2] is None
 
 
 def test_reduce_overhead_records_cuda_graphs() -> None:

@@ -22,10 +22,15 @@ class Options:
 
     `parallel_threshold`: rough count of scalar operations below which a kernel stays on one thread (starting a parallel
     region costs some microseconds).
+
+    `autotune`: what stands for a product of matrices and the kernel behind it. "off": a call of ATen and the kernel;
+    "time": also templates in Triton, so that whoever loads the unit on a GPU takes what is quicker there; "force": the
+    first template, wherever it runs.
     """
 
     target: Literal["auto", "cpp", "triton"] = "auto"
     parallel_threshold: int = 65536
+    autotune: Literal["off", "time", "force"] = "off"
 
 
 class Codegen:

@@ -5,20 +5,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from codegen.choices import Templates
 from codegen.errors import MalformedLoop
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
-from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release
+from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Release
 from stagewire.types import ScalarType, TensorType
 
 
 def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tuple[Instruction, ...]:
     """Buffers are allocated before the kernel that first touches them, views made before their first use."""
+    return write_wrapper(graph, launches, {})[0]
+
+
+def write_wrapper(
+    graph: LoopGraph, launches: Mapping[str, Launch], templates: Mapping[int, Templates]
+) -> tuple[tuple[Instruction, ...], tuple[Choice, ...]]:
+    """The instructions, and the choices among them. templates: by the number of the step that is the call; the launch
+    is the next step, and the end of the call's result perhaps the one behind that."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     ready = set(graph.inputs)
     written = {store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in _stores(kernel)}
     instructions: list[Instruction] = []
-    for step in graph.steps:
+    choices: list[Choice] = []
+    ends: dict[int, tuple[int, Templates]] = {}
+    for number, step in enumerate(graph.steps):
+        if number in templates:
+            one = templates[number]
+            last = number + one.launched
+            last += last + 1 < len(graph.steps) and graph.steps[last + 1] == Free(one.result)
+            ends[last] = len(instructions), one
         match step:
             case Kernel():
                 launch = launches[step.name]
@@ -37,10 +53,13 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tupl
                 ready.update(name for name in results if name)
             case Free(name):
                 instructions.append(Release(name))
+        if number in ends:
+            start, one = ends[number]
+            choices.append(Choice(start, len(instructions), one.instead_of(instructions[start:])))
     for arg in graph.outputs:
         for name in references(arg):
             instructions += _provide(name, buffers, ready, allocate=True)
-    return tuple(instructions)
+    return tuple(instructions), tuple(choices)
 
 
 def input_types(graph: LoopGraph) -> tuple[TensorType | ScalarType, ...]:

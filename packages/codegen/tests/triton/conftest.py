@@ -30,6 +30,26 @@ def counting_interpreter(monkeypatch):
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
 
 
+@pytest.fixture
+def interpreted_products(monkeypatch):
+    """Triton's interpreter with products of bfloat16, of which it multiplies the bits."""
+    if ON_GPU:
+        return
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    create = interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle):
+        if handle.dtype.scalar != interpreter.tl.bfloat16:
+            return handle
+        bits = handle.data.astype("uint32") << 16
+        return interpreter.TensorHandle(bits.view("float32"), interpreter.tl.float32)
+
+    def patched(self, a, b, *rest):
+        return create(self, widened(a), widened(b), *rest)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", patched)
+
+
 @pytest.fixture(scope="session")
 def device() -> str:
     return "cuda" if ON_GPU else "cpu"

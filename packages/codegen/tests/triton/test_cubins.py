@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import stagewire
+from codegen.triton.tiles import SHARED
 from stagewire.testing.symbolic import factorised
 
 HERE = Path(__file__).parent
@@ -23,3 +24,13 @@ def test_samples_compile_for_sm_90(tmp_path):
     kernels = [line.split() for line in done.stdout.splitlines()]
     assert len(kernels) >= len(samples)
     assert all(magic == "7f454c46" and int(size) > 1000 for _, size, magic in kernels)
+
+
+def test_templates_compile_for_sm_90_within_its_shared_memory(tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, str(HERE / "compile_templates.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    kernels = [line.split() for line in done.stdout.splitlines()]
+    assert len(kernels) >= 12
+    assert all(magic == "7f454c46" and int(shared) <= SHARED for _, _, shared, magic in kernels)

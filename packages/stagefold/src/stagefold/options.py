@@ -9,26 +9,23 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from stagefold.errors import BadOption, NoEffect
+from stagefold.errors import BadOption
 
 SLOTS = ("aotgrad", "primops", "loopir", "codegen")
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"cuda_graphs": True, "autotune": True},
+    "max-autotune-no-cudagraphs": {"autotune": True},
 }
 """Option bundles by name of mode."""
-UNTUNED = frozenset({"max-autotune", "max-autotune-no-cudagraphs"})
-"""Modes that are taken, so that programs written for torch.compile run, but tune nothing: with a warning."""
 
 
 def default_cache_dir() -> Path:
@@ -54,6 +51,9 @@ class Options:
     cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
     launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
     overwritten: where results of earlier calls are, the program is launched as by default.
+    autotune: products of matrices on an NVIDIA GPU, with what is computed from them element by element, run as the
+    quicker of ATen's call with a kernel behind it and of Triton templates. Which is quicker is timed when a program is
+    first loaded on a kind of device (seconds for each product), and kept in the cache. Elsewhere it changes nothing.
     freeze: programs without gradients compute what depends on parameters and buffers alone once: casts, foldings of
     batch norms into convolutions, packed weights in channels-last layout. A changed weight is noticed, unless it was
     written through `.data` or behind torch's back (`stagefold.freezing.call`).
@@ -69,6 +69,7 @@ class Options:
     rng: str = "default"
     numerics: str = "default"
     cuda_graphs: bool = False
+    autotune: bool = False
     freeze: bool = False
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
 
@@ -92,6 +93,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "numerics": (str,),
     "freeze": (bool,),
     "cuda_graphs": (bool,),
+    "autotune": (bool,),
 }
 _CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))
 
@@ -106,8 +108,6 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
         raise BadOption("mode and options are both given", fix="Pass one of the two, as with torch.compile.")
     if mode is not None and mode not in MODES:
         raise BadOption(f"unknown mode {mode!r}", fix=f"Use one of: {', '.join(MODES)}.")
-    if mode in UNTUNED:
-        warnings.warn(f"mode={mode!r} tunes nothing in this version: same results", NoEffect, stacklevel=3)
     merged: dict[str, Any] = dict(MODES[mode] if mode is not None else options or {})
     environment = os.environ.get("STAGEFOLD_TRACE")
     if environment and "trace_dir" not in merged:

@@ -120,7 +120,7 @@ class Pipeline:
         rows = []
         for slot in SLOTS:
             stage = chosen.get(slot) or _default_stage(slot)
-            rows.append((slot, stage, _stage_options(slot, stage, options)))
+            rows.append((slot, stage, _tuned(slot, _stage_options(slot, stage, options), options)))
         return Pipeline(tuple(_cut_among_prims(rows, options)), options.verify)
 
     def of_next_gradient(self) -> Pipeline:
@@ -212,6 +212,13 @@ def _cut_among_prims(rows: list[Row], options: Options) -> list[Row]:
     if decomposition is None or not takes_one:
         return rows
     return [(slot, stage, dataclasses.replace(choices, decompose=decomposition(second_choices))), *rows[1:]]
+
+
+def _tuned(slot: str, choices: Any, options: Options) -> Any:
+    """The options of a stage, of which the one that writes kernels is to leave choices to be timed, if it can."""
+    if not options.autotune or slot != "codegen" or not hasattr(choices, "autotune"):
+        return choices
+    return choices if "autotune" in options.for_stage(slot) else dataclasses.replace(choices, autotune="time")
 
 
 def _takes_symbols(slot: str, stage: Stage) -> bool:

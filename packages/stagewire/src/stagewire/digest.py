@@ -179,6 +179,7 @@ _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
         "host_source",
         "host_kernels",
         "written",
+        "choices",
     ),
 }
 """Fields in the order of definition, where that is not the order of declaration."""

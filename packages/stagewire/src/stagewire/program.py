@@ -1,8 +1,9 @@
 """`Program`: sources of kernels and the wrapper that runs them.
 
 program ::= binding forward:unit backward:unit?
-unit    ::= target source kernel* input* output* instruction* (host_source host_kernel*)?
+unit    ::= target source kernel* input* output* instruction* choice* (host_source host_kernel*)?
 instruction ::= allocate | view | launch | call | free
+choice  ::= start stop (instruction*)*                what may stand for the instructions from start to stop
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ Instruction = Allocate | MakeView | Launch | CallExtern | Release
 
 
 class KernelInfo(msgspec.Struct, frozen=True):
-    """One entry point of the source: parameter buffers in order; launch metadata for Triton (grid, warps, ...)."""
+    """One entry point of the source: parameter buffers in order; launch metadata for Triton (grid, warps, ...).
+
+    `function`: its name in the source where that is another: several kernels may be one function with other constants.
+    """
 
     name: str
     parameters: tuple[str, ...]
@@ -73,6 +77,16 @@ class KernelInfo(msgspec.Struct, frozen=True):
     constants: tuple[tuple[str, int], ...] = ()
     num_warps: int = 4
     num_stages: int = 1
+    function: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The instructions from `start` up to `stop`, and others of the same effect: whoever loads the unit takes the ones
+    that run quicker on the device. Whatever is used later exists after each of them."""
+
+    start: int
+    stop: int
+    alternatives: tuple[tuple[Instruction, ...], ...]
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +96,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     the stride of a dimension of an input.
 
     `written`: inputs whose memory the unit writes, as `Allocate.reuse`.
+
+    `choices`: in order of their instructions, which do not overlap. `instructions` alone are the whole unit, too.
 
     `host_source`, `host_kernels`: of a Triton unit that also computes on the CPU, the C++ translation unit for that.
     """
@@ -96,6 +112,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     host_source: str = ""
     host_kernels: tuple[KernelInfo, ...] = ()
     written: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

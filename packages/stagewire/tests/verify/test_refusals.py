@@ -28,6 +28,8 @@ class Refusal(NamedTuple):
     says: str
 
 
+CHOICE = "    choices {{\n      Choice(start={}, stop={}, alternatives=((),))\n    }}\n    outputs ="
+
 REFUSALS = (
     # T: types and literals
     Refusal("T1", "prim", "%b: f32[2, 4] =", "%b: f32[2, 4]{1} =", "2 sizes but 1 strides"),
@@ -258,6 +260,9 @@ REFUSALS = (
     Refusal("R6", "program", 'inputs = ("x",)', 'inputs = ("x", "x")', "the input 'x' stands twice"),
     Refusal("R8", "program", "(f32[8, 8], None)", "(f32[8, 8],)", "1 types for 2 results"),
     Refusal("R7", "program", "aten.mm.default(", "mm(", "'mm' is no qualified name"),
+    Refusal("R9", "program", "    outputs =", CHOICE.format(0, 12), "a choice from 0 to 12, behind 0"),
+    Refusal("R9", "program", "    outputs =", CHOICE.format(7, 7), "a choice from 7 to 7, behind 0"),
+    Refusal("R9", "program", "    outputs =", CHOICE.format(6, 8), "the output %c does not exist"),
 )
 
 

@@ -7,36 +7,37 @@ in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loa
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
+from codegen.choices import chosen
 from codegen.cpp.compiler import compile_sources
-from codegen.errors import UnknownTarget
 from codegen.runtime.arguments import Symbols
-from codegen.runtime.cuda_driver import driver_of
+from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Library
 from codegen.runtime.loader import machine_for
-from codegen.runtime.memory_kinds import plan_memory, stated
-from codegen.runtime.native import make_native, single_device
+from codegen.runtime.memory_kinds import stated
+from codegen.runtime.native import Machine, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.symbols import sizes
-from codegen.triton.cubin import ALIGNMENT
-from codegen.triton.cubins import Wanted, cubins_of
+from codegen.runtime.triton_source import import_source
+from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
+from codegen.runtime.wanted import wanted
+from codegen.triton.cubin import Cubin
+from codegen.triton.cubins import cubins_of
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim
 from stagewire.program import KernelInfo, Launch, Unit
-from stagewire.sizes import divides
 from stagewire.types import extent
+
+NOTHING: Mapping[str, Cubin] = MappingProxyType({})
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
@@ -48,33 +49,70 @@ def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: s
 
 
 def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Any:
-    slow = TritonWrapper(unit, library, directory)
-    device = single_device(unit)
+    plain = chosen(unit, {})
+    slow = TritonWrapper(plain, library, directory)
+    device = single_device(plain)
     if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return slow
     driver = driver_of(torch.device(device).index or 0)
     machine = machine_for(directory.parent, driver)
     if machine is None:
         return slow
-    major, minor = torch.cuda.get_device_capability(driver.index)
-    kernels = wanted(unit)
-    cubins = cubins_of(unit.source, kernels, 10 * major + minor, directory, lambda: slow.module)
-    functions = {}
-    for one in kernels:
-        loaded = driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
-        functions[one.info.name] = one.info, loaded, len(one.sizes)
+    place = Place(driver, machine, directory)
+    return place.load(plain, slow, library) if not unit.choices else load_tuned(unit, place, slow, library)
 
-    def launch(name: str) -> tuple[str, tuple[Dim, ...]] | None:
-        if name not in functions:
-            assert library is not None
-            return library.launch(name)
-        info, function, count = functions[name]
-        grid = (*info.grid, 1, 1)[:3]
-        if 0 in grid:
-            return None  # no point to run at
-        return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
 
-    return make_native(unit, slow, machine, encode(unit, launch, tuple(narrow(unit))), (cubins, library))
+class Place(NamedTuple):
+    """A device and the native executor for it, and where machine code is kept."""
+
+    driver: Driver
+    machine: Machine
+    directory: Path
+
+    @property
+    def capability(self) -> int:
+        """Ten times the compute capability of the device."""
+        major, minor = torch.cuda.get_device_capability(self.driver.index)
+        return 10 * major + minor
+
+    def load(self, unit: Unit, slow: Any, library: Library | None, known: Mapping[str, Cubin] = NOTHING) -> Any:
+        """A unit without choices as a callable. known: machine code of some of its kernels."""
+        module = lambda: import_source(unit.source, self.directory)  # noqa: E731
+        cubins = cubins_of(unit.source, wanted(unit), self.capability, self.directory, module, known)
+        return self.bind(unit, slow, library, cubins)
+
+    def bind(self, unit: Unit, slow: Any, library: Library | None, cubins: Mapping[str, Cubin]) -> Any:
+        """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind."""
+        functions = {}
+        for one in wanted(unit):
+            loaded = self.driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
+            functions[one.info.name] = one.info, loaded, len(one.sizes)
+
+        def launch(name: str) -> tuple[str, tuple[Dim, ...]] | None:
+            if name not in functions:
+                assert library is not None
+                return library.launch(name)
+            info, function, count = functions[name]
+            grid = (*info.grid, 1, 1)[:3]
+            if 0 in grid:
+                return None  # no point to run at
+            return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
+
+        encoded = encode(unit, launch, tuple(narrow(unit)))
+        return make_native(unit, slow, self.machine, encoded, (cubins, library))
+
+
+def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> Any:
+    """A unit with choices as a callable, made by time. Templates that round float32 as torch's flags allowed when they
+    were chosen are run while the flags are such; else what stands in the unit runs."""
+    allowed = tf32_allowed()
+    unit = with_tf32(unit) if allowed else unit
+    picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
+    best = chosen(unit, picks)
+    run = place.load(best, TritonWrapper(best, library, place.directory), library, cubins)
+    if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in wanted(best)):
+        return run
+    return ByPrecision(allowed, run, lambda: place.load(chosen(unit, {}), slow, library))
 
 
 def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:
@@ -83,57 +121,6 @@ def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:
     for size in dict.fromkeys((*taken, *(extent(type_) for type_ in stated(unit)))):
         if not isinstance(size, int):
             yield size, LARGEST_32
-
-
-def wanted(unit: Unit) -> tuple[Wanted, ...]:
-    """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
-
-    Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
-    return a tensor that begins anywhere.
-    """
-    homes = plan_memory(unit)
-    launches: dict[str, list[tuple[str, ...]]] = {}
-    sizes: dict[str, tuple[bool, ...]] = {}
-    for one in unit.instructions:
-        if isinstance(one, Launch):
-            launches.setdefault(one.kernel, []).append(one.buffers)
-            sizes[one.kernel] = tuple(divides(ALIGNMENT, size) for size in one.sizes)
-
-    def is_aligned(buffer: str) -> bool:
-        return homes.of[buffer].kind != "library" and divides(ALIGNMENT, homes.distance[buffer])
-
-    found = []
-    for info in unit.kernels:
-        places = range(len(info.parameters))
-        aligned = frozenset(k for k in places if all(is_aligned(buffers[k]) for buffers in launches[info.name]))
-        types = [homes.types[buffer] for buffer in launches[info.name][0]]
-        found.append(
-            Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned, sizes[info.name])
-        )
-    return tuple(found)
-
-
-def import_source(source: str, directory: Path) -> ModuleType:
-    """Import `source` from a file named by its hash."""
-    name = "kernels_" + hashlib.sha256(source.encode()).hexdigest()[:24]
-    path = directory / f"{name}.py"
-    directory.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != source:
-        handle, part = tempfile.mkstemp(dir=directory, suffix=".part")
-        with os.fdopen(handle, "w") as file:
-            file.write(source)
-        os.replace(part, path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise UnknownTarget(
-            "Triton is not installed", fix="pip install triton (it is part of torch for CUDA)."
-        ) from error
-    return module
 
 
 class TritonWrapper(PythonWrapper):
@@ -151,7 +138,7 @@ class TritonWrapper(PythonWrapper):
     @cached_property
     def kernels(self) -> dict[str, tuple[Any, KernelInfo]]:
         """Triton's functions by name."""
-        return {info.name: (getattr(self.module, info.name), info) for info in self.unit.kernels}
+        return {info.name: (getattr(self.module, info.function or info.name), info) for info in self.unit.kernels}
 
     def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
         """Run one kernel, in Triton or on memory of the CPU."""

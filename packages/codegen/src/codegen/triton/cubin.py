@@ -52,7 +52,7 @@ def compile_cubin(
     constants = dict(info.constants)
     signature.update(dict.fromkeys(constants, "constexpr"))
     source = ASTSource(
-        fn=getattr(module, info.name),
+        fn=getattr(module, info.function or info.name),
         signature=signature,
         constexprs={(list(signature).index(name),): value for name, value in constants.items()},
         attrs={(number,): [["tt.divisibility", ALIGNMENT]] for number in multiples},

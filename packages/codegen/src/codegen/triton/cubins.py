@@ -1,6 +1,6 @@
 """The machine code of a unit's kernels: compiled side by side, kept by content, loaded without Triton.
 
-entry ::= <key>.cubins: sha256 of the rest, then {kernel: Cubin} as msgpack
+entry ::= <key>.cubins: {kernel: Cubin} as msgpack (see `kept.py`)
 key   ::= sha256(source, kernels, alignments, capability, version of Triton)
 """
 
@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import NamedTuple
 
 import msgspec
 
-from codegen.errors import CorruptCode, UnknownTarget
+from codegen.errors import UnknownTarget
+from codegen.kept import read_kept, write_kept
 from codegen.triton.cubin import Cubin, compile_cubin
 from stagewire.program import KernelInfo
-
-_DIGEST = 32
 
 
 class Wanted(NamedTuple):
@@ -36,24 +33,36 @@ class Wanted(NamedTuple):
 
 
 def cubins_of(
-    source: str, kernels: tuple[Wanted, ...], capability: int, directory: Path, module: Callable[[], ModuleType]
+    source: str,
+    kernels: tuple[Wanted, ...],
+    capability: int,
+    directory: Path,
+    module: Callable[[], ModuleType],
+    known: Mapping[str, Cubin] = MappingProxyType({}),
 ) -> dict[str, Cubin]:
-    """Machine code by kernel name; `module` imports the source, and is asked only where something must be compiled."""
+    """Machine code by kernel name; `module` imports the source, and is asked only where something must be compiled.
+
+    known: what has been compiled already.
+    """
     path = directory / f"{_key(source, kernels, capability)}.cubins"
-    found = _read(path)
-    if found is None:
-        found = _compile(kernels, capability, module())
-        _write(path, found)
+    kept = read_kept(path)
+    if kept is not None:
+        return msgspec.msgpack.decode(kept, type=dict[str, Cubin])
+    missing = tuple(one for one in kernels if one.info.name not in known)
+    found = {one.info.name: known[one.info.name] for one in kernels if one.info.name in known}
+    found |= _compile(missing, capability, module()) if missing else {}
+    write_kept(path, msgspec.msgpack.encode(found))
     return found
 
 
 def _key(source: str, kernels: tuple[Wanted, ...], capability: int) -> str:
     described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes) for one in kernels]
-    text = "\0".join((source, repr(described), str(capability), _version()))
+    text = "\0".join((source, repr(described), str(capability), triton_version()))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _version() -> str:
+def triton_version() -> str:
+    """The version of Triton that is installed."""
     try:
         return version("triton")
     except PackageNotFoundError as error:
@@ -69,23 +78,3 @@ def _compile(kernels: tuple[Wanted, ...], capability: int, module: ModuleType) -
         return {kernel.info.name: one(kernel) for kernel in kernels}
     with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1, 16)) as pool:
         return dict(zip((kernel.info.name for kernel in kernels), pool.map(one, kernels), strict=True))
-
-
-def _read(path: Path) -> dict[str, Cubin] | None:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
-        warnings.warn(f"machine code {path} is damaged: ignored and made again", CorruptCode, stacklevel=4)
-        return None
-    return msgspec.msgpack.decode(data[_DIGEST:], type=dict[str, Cubin])
-
-
-def _write(path: Path, cubins: dict[str, Cubin]) -> None:
-    data = msgspec.msgpack.encode(cubins)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "wb") as file:
-        file.write(hashlib.sha256(data).digest() + data)
-    os.replace(part, path)

@@ -12,28 +12,15 @@ Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, expression, literal
+from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES
 from codegen.triton.plan import Plan, points
-from stagewire.expr import Dim, Expr
+from codegen.triton.statements import StatementEmitter, dtypes_of
+from stagewire.expr import Expr
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    ModAtom,
-    Reduce,
-    Section,
-    Store,
-    ValueAtom,
-)
+from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
 from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -43,40 +30,19 @@ X = frozenset("x")
 XR = frozenset("xr")
 
 
-def value_dtypes(kernel: Kernel) -> dict[str, str]:
-    """The dtype of every value of the kernel."""
-    dtypes: dict[str, str] = {}
-    for section in kernel.sections:
-        for statement in section.statements:
-            match statement:
-                case Load() | Compute() | IndexValue():
-                    dtypes[statement.result] = statement.dtype
-                case Reduce(results=results, dtype=dtype):
-                    dtypes.update((result, dtype) for result in results)
-    return dtypes
-
-
 def emit_kernel(plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType]) -> tuple[str, tuple[Expr, ...]]:
     """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order."""
-    emitter = _Emitter(plan.kernel, plan, parameters, types)
+    emitter = _KernelEmitter(parameters, types, kernel=plan.kernel, plan=plan)
     return emitter.emit(), tuple(emitter.sizes)
 
 
-@dataclass
-class _Emitter:
+@dataclass(kw_only=True)
+class _KernelEmitter(StatementEmitter):
     kernel: Kernel
     plan: Plan
-    parameters: tuple[str, ...]
-    types: dict[str, TensorType]
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
-    spread: dict[str, frozenset[str]] = field(default_factory=dict)  # which of "x" and "r" a value varies along
-    sizes: dict[Expr, str] = field(default_factory=dict)
-    indent: str = "    "
 
     def emit(self) -> str:
-        self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
-        self.dtypes = value_dtypes(self.kernel)
+        self.dtypes = dtypes_of(tuple(s for section in self.kernel.sections for s in section.statements))
         self.wide = self.needs_64_bits()
         self.put(f"x = {self.widened('tl.program_id(0)')} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
         self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
@@ -92,19 +58,6 @@ class _Emitter:
         signature = ", ".join(arguments + [f"{name}: tl.constexpr" for name in constants])
         return "\n".join(["@triton.jit", f"def {self.kernel.name}({signature}):", *self.lines]) + "\n"
 
-    def dim(self, dim: Dim) -> str:
-        """A number, or the argument that is a size."""
-        return str(dim) if isinstance(dim, int) else self.sizes.setdefault(dim, f"n{len(self.sizes)}")
-
-    def widened(self, text: str) -> str:
-        """A value of 32 bits in as many as the indices of the kernel take."""
-        if self.wide is None:
-            return f"({text}.to(tl.int64) if WIDE else {text})"
-        return f"{text}.to(tl.int64)" if self.wide else text
-
-    def put(self, line: str) -> None:
-        self.lines.append(self.indent + line)
-
     def needs_64_bits(self) -> bool | None:
         """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
         spans = [points(self.kernel.axes), *(extent(self.types[name]) for name in self.parameters)]
@@ -112,31 +65,19 @@ class _Emitter:
         known = [span for span in spans if isinstance(span, int)]
         return None if len(known) < len(spans) else max(known) > LARGEST_32
 
-    def split(self, flat: str, axes: tuple[Axis, ...]) -> None:
-        """The value of each axis out of the flattened index, innermost fastest."""
-        step: Dim = 1
-        for position, axis in reversed(list(enumerate(axes))):
-            text = flat if step == 1 else f"{flat} // {self.dim(step)}"
-            if position > 0:
-                text = f"({text}) % {self.dim(axis.size)}"
-            self.names[axis.name] = name = f"{flat}{position}"
-            self.spread[axis.name] = frozenset(flat)
-            self.put(f"{name} = {text}")
-            step = step * (axis.size if axis.size != 0 else 1)
-
     def section(self, number: int, section: Section) -> None:
         if not section.axes:
-            self.statements(section, X)
+            self.statements(section.statements, X)
             return
         count = points(section.axes)
         if self.plan.kind == "tiled":
             self.inner("tl.program_id(1) * RBLOCK", section.axes)
-            self.statements(section, XR)
+            self.statements(section.statements, XR)
             return
         reductions = [s for s in section.statements if isinstance(s, Reduce)]
         if isinstance(count, int) and count <= self.plan.inner:
             self.inner("", section.axes)
-            self.statements(section, XR)
+            self.statements(section.statements, XR)
             for reduction in reductions:
                 self.fold(reduction, self.masked(reduction, "xmask & rmask"))
             return
@@ -144,7 +85,7 @@ class _Emitter:
         self.put(f"for base in range(0, {self.dim(count)}, RBLOCK):")
         self.indent = "        "
         self.inner("base", section.axes)
-        self.statements(section, XR)
+        self.statements(section.statements, XR)
         for reduction in reductions:
             self.accumulate(reduction, accumulators[id(reduction)])
         self.indent = "    "
@@ -157,102 +98,6 @@ class _Emitter:
         self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
         self.put(f"rmask = r < {self.dim(points(axes))}")
         self.split("r", axes)
-
-    # statements
-
-    def statements(self, section: Section, scope: frozenset[str]) -> None:
-        for statement in section.statements:
-            match statement:
-                case Load():
-                    self.load(statement)
-                case Store():
-                    self.store(statement, scope)
-                case Compute(result, op, operands, dtype):
-                    source = self.source_dtype(statement)
-                    texts = [
-                        self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
-                    ]
-                    along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
-                    self.define(result, expression(op, texts, source, dtype), along)
-                case IndexValue(result, index, dtype):
-                    text = f"({self.index(index)} + tl.zeros([1, 1], {TYPES[dtype]}))"
-                    self.define(result, text, self.index_spread(index))
-                case Reduce():
-                    pass  # folded after the section's points
-
-    def source_dtype(self, statement: Compute) -> str:
-        """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
-        considered = statement.operands[1:] if statement.op == "where" else statement.operands
-        return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
-
-    def define(self, result: str, text: str, along: frozenset[str]) -> None:
-        name = self.names[result] = f"v{len(self.names)}"
-        self.spread[result] = along
-        self.put(f"{name} = {text}")
-
-    def operand(self, operand: object, dtype: str) -> str:
-        return self.names[operand.name] if isinstance(operand, Ref) else literal(operand, dtype)
-
-    def load(self, statement: Load) -> None:
-        """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
-        along = self.index_spread(statement.index)
-        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
-        mask = _bounds(along)
-        if statement.mask is not None:
-            wanted = self.spread[statement.mask.name]
-            mask = " & ".join(filter(None, (_bounds(along | wanted), self.names[statement.mask.name])))
-            if not wanted <= along:
-                along |= wanted
-                pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
-        value = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
-        if self.types[statement.buffer].dtype == "bool":
-            value = f"({value} != 0)"
-        if statement.mask is not None and statement.other != 0:
-            other = self.operand(statement.other, statement.dtype)
-            value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
-        self.define(statement.result, value, along)
-
-    def store(self, statement: Store, scope: frozenset[str]) -> None:
-        shape, mask = _shape(scope), _bounds(scope)
-        if statement.mask is not None:
-            mask = f"{mask} & {self.names[statement.mask.name]}"
-        value = self.operand(statement.value, self.types[statement.buffer].dtype)
-        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
-        if self.index_spread(statement.index) != scope:
-            pointer += f" + tl.zeros({shape}, tl.int32)"
-        call = "atomic_add" if statement.mode == "atomic_add" else "store"
-        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
-
-    # indices
-
-    def index(self, index: Index) -> str:
-        parts = [self.dim(index.constant)] if index.constant != 0 or not index.terms else []
-        for term in index.terms:
-            atom = self.atom(term.atom)
-            parts.append(atom if term.coefficient == 1 else f"{self.dim(term.coefficient)} * {atom}")
-        return " + ".join(parts)
-
-    def atom(self, atom: object) -> str:
-        match atom:
-            case AxisAtom(name) | ValueAtom(name):
-                return self.names[name]
-            case FloorDivAtom(numerator, divisor):
-                return f"(({self.index(numerator)}) // {self.dim(divisor)})"
-            case ModAtom(numerator, divisor):
-                return f"(({self.index(numerator)}) % {self.dim(divisor)})"
-        raise UnsupportedKernel(f"index atom {atom!r}")
-
-    def index_spread(self, index: Index) -> frozenset[str]:
-        """Which of "x" and "r" an index varies along."""
-        return frozenset().union(*(self.atom_spread(term.atom) for term in index.terms))
-
-    def atom_spread(self, atom: object) -> frozenset[str]:
-        match atom:
-            case AxisAtom(name) | ValueAtom(name):
-                return self.spread[name]
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
-                return self.index_spread(numerator)
-        raise UnsupportedKernel(f"index atom {atom!r}")
 
     # reductions
 
@@ -355,15 +200,6 @@ _COMBINE = {
     "argmin": "smaller_first",
     "welford": "welford",
 }
-
-
-def _bounds(along: frozenset[str]) -> str:
-    """The mask of the points inside the loops, for a value that varies along these directions."""
-    return " & ".join(f"{direction}mask" for direction in sorted(along, reverse=True))
-
-
-def _shape(along: frozenset[str]) -> str:
-    return f"[{'XBLOCK' if 'x' in along else '1'}, {'RBLOCK' if 'r' in along else '1'}]"
 
 
 def _widened(dtype: str) -> str:

@@ -2,62 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import NO_HINTS, Hints, Plan, plan
 from codegen.triton.prelude import PRELUDE
-from codegen.wrapper import input_types, write_instructions, written_inputs
+from codegen.triton.sites import Site, find_sites
+from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
+from codegen.triton.tiles import tiles_for
+from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.types import TensorType
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
-    """One function for each distinct kernel (kernels that differ only in their buffers share it).
+    """One function for each distinct kernel (kernels that differ only in their buffers share it), and for each distinct
+    product, if it may be computed by one.
 
     Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
     """
     types = {buffer.name: buffer.type for buffer in graph.buffers}
+    graph, sites = find_sites(graph, types) if options.autotune != "off" else (graph, {})
     is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
-    functions: dict[str, KernelInfo] = {}
+    made = _Functions()
     launches: dict[str, Launch] = {}
-    texts: list[str] = []
     on_host: list[Kernel] = []
     for step in graph.steps:
         if not isinstance(step, Kernel):
             continue
-        parameters = buffers_of(step)
-        devices = sorted({types[name].device for name in parameters})
+        devices = sorted({types[name].device for name in buffers_of(step)})
         if len(devices) > 1:
             raise UnsupportedKernel(f"kernel {step.name} works on several devices: {', '.join(devices)}")
         if devices == ["cpu"] and is_mixed:
             on_host.append(step)
             continue
-        tiles = plan(step, hints)
-        body, sizes = emit_kernel(tiles, parameters, types)
-        described = [types[name].dtype for name in parameters], sizes, tiles.grid if sizes else ()
-        key = body.replace(f"def {step.name}(", "def (", 1) + repr(described)
-        if key not in functions:
-            functions[key] = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
-            texts.append(body)
-        launches[step.name] = Launch(functions[key].name, parameters, sizes)
+        launches[step.name] = made.launch(step, types, hints)
+    templates = {n: made.templates(f"product_{n}", site, types) for n, site in sites.items()}
     host_source, host_kernels, host_launches = emit_unit(
         graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
     )
-    return Unit(
+    instructions, choices = write_wrapper(graph, launches | host_launches, templates)
+    unit = Unit(
         target="triton",
-        source="\n\n".join([PRELUDE, *texts]),
-        kernels=tuple(functions.values()),
+        source="\n\n".join([PRELUDE, *([HELPERS] if templates else []), *made.texts]),
+        kernels=tuple(made.kernels),
         inputs=graph.inputs,
         input_types=input_types(graph),
         outputs=graph.outputs,
-        instructions=write_instructions(graph, launches | host_launches),
+        instructions=instructions,
         host_source=host_source,
         host_kernels=host_kernels,
         written=written_inputs(graph),
+        choices=choices,
     )
+    return chosen(unit, dict.fromkeys(range(len(choices)), 0)) if options.autotune == "force" else unit
+
+
+class _Functions:
+    """The functions of a module, each once, and the kernels that are made of them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.kernels: list[KernelInfo] = []
+        self.known: dict[str, tuple[KernelInfo, ...]] = {}
+
+    def launch(self, kernel: Kernel, types: dict[str, TensorType], hints: Hints) -> Launch:
+        """The launch of a loop kernel."""
+        parameters = buffers_of(kernel)
+        tiles = plan(kernel, hints)
+        body, sizes = emit_kernel(tiles, parameters, types)
+        described = [types[name].dtype for name in parameters], sizes, tiles.grid if sizes else ()
+        key = body.replace(f"def {kernel.name}(", "def (", 1) + repr(described)
+        (info,) = self.once(key, body, lambda: (kernel_info(tiles, parameters, is_symbolic=bool(sizes)),))
+        return Launch(info.name, parameters, sizes)
+
+    def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
+        """The launches of the kernels that may stand for a product and what is behind it."""
+        parameters = parameters_of(site)
+        body = emit_template(name, site, types)
+        key = body.replace(f"def {name}(", "def (", 1) + repr([types[one].dtype for one in parameters])
+        tiles = tiles_for(site.product, types[site.product.left].dtype)
+        infos = self.once(
+            key, body, lambda: tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
+        )
+        launches = tuple(Launch(info.name, parameters) for info in infos)
+        return Templates(launches, site.product.result, site.kept, site.kernel is not None, site.fresh)
+
+    def once(self, key: str, body: str, infos: Callable[[], tuple[KernelInfo, ...]]) -> tuple[KernelInfo, ...]:
+        """The kernels of a function, which is written unless one of the same key was."""
+        if key not in self.known:
+            self.known[key] = infos()
+            self.kernels += self.known[key]
+            self.texts.append(body)
+        return self.known[key]
 
 
 def buffers_of(kernel: Kernel) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from stagewire.graph import Arg, Ref
-from stagewire.program import Allocate, CallExtern, Instruction, KernelInfo, Launch, MakeView, Release, Unit
+from stagewire.program import Allocate, CallExtern, Choice, Instruction, KernelInfo, Launch, MakeView, Release, Unit
 from stagewire.testing.basics import Names, args, names, plain_names, qualified_names, sizes, tensor_types
 from stagewire.types import TensorType, ValueType
 
@@ -24,6 +24,7 @@ def kernel_infos(draw: st.DrawFn, name: str, symbols: Sequence[str] = ()) -> Ker
         tuple(draw(st.lists(st.tuples(plain_names, st.integers(1, 1024)), max_size=2))),
         draw(st.sampled_from([1, 4, 8])),
         draw(st.integers(1, 4)),
+        draw(st.sampled_from(["", "f"])),
     )
 
 
@@ -58,7 +59,18 @@ def units(
         input_types=types,
         outputs=tuple(outputs),
         instructions=tuple(plan.instructions),
+        choices=draw(choices(plan.instructions)),
     )
+
+
+@st.composite
+def choices(draw: st.DrawFn, instructions: Sequence[Instruction]) -> tuple[Choice, ...]:
+    """None, or one among up to three times the same."""
+    if len(instructions) < draw(st.integers(1, 3)):
+        return ()
+    start = draw(st.integers(0, len(instructions) - 1))
+    stop = draw(st.integers(start + 1, len(instructions)))
+    return (Choice(start, stop, (tuple(instructions[start:stop]),) * draw(st.integers(0, 2))),)
 
 
 class _Plan:

@@ -1,4 +1,4 @@
-"""R1 to R8: a Program.
+"""R1 to R9: a Program.
 
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
@@ -8,11 +8,14 @@ R5 outputs exist at the end
 R6 there is one type an input; input names are unique
 R7 targets of calls are qualified names
 R8 a call states the types of all its results or of none
+R9 choices are of instructions of the unit, in order and without overlap; with each alternative the unit is as good
 """
 
 from __future__ import annotations
 
 import itertools
+
+import msgspec
 
 from stagewire.graph import references
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
@@ -54,6 +57,12 @@ def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
     for name in unit.written:
         if name not in unit.inputs:
             yield Fault("R6", f"%{name} is written and no input", (*path, "written"))
+    yield from _check_run(unit, symbols, path)
+    yield from _check_choices(unit, symbols, path)
+
+
+def _check_run(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+    """The instructions, and the outputs behind them."""
     state = _State(unit)
     for position, instruction in enumerate(unit.instructions):
         where = (*path, "instructions", position)
@@ -63,6 +72,22 @@ def check_unit(unit: Unit, symbols: Symbols, path: Path) -> Faults:
             if name not in state.alive:
                 yield Fault("R5", f"the output %{name} does not exist at the end", (*path, "outputs"))
         yield from check_arg(output, symbols, (*path, "outputs"))
+
+
+def _check_choices(unit: Unit, symbols: Symbols, path: Path) -> Faults:
+    """R9; faults of an alternative are those that the unit has with it."""
+    before = 0
+    for position, choice in enumerate(unit.choices):
+        where = (*path, "choices", position)
+        if not before <= choice.start < choice.stop <= len(unit.instructions):
+            yield Fault("R9", f"a choice from {choice.start} to {choice.stop}, behind {before}", where)
+            continue
+        before = choice.stop
+        for number, instructions in enumerate(choice.alternatives):
+            other = (*unit.instructions[: choice.start], *instructions, *unit.instructions[choice.stop :])
+            with_it = msgspec.structs.replace(unit, instructions=other, choices=())
+            for fault in _check_run(with_it, symbols, (*where, "alternatives", number)):
+                yield Fault("R9", fault.message, (*where, "alternatives", number))
 
 
 def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols, path: Path) -> Faults:

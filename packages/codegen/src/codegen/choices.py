@@ -1,0 +1,72 @@
+"""Units with a choice of instructions: how the others are written, and how a choice is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
+
+
+@dataclass(frozen=True)
+class Templates:
+    """Kernels that compute what a call and the launch behind it do, each with the launch of it on buffers of the graph.
+
+    result: of the call. kept: whether it is used elsewhere. fresh: buffers that may not take memory over here.
+    launched: whether there is a launch behind the call.
+    """
+
+    launches: tuple[Launch, ...]
+    result: str
+    kept: bool
+    launched: bool
+    fresh: frozenset[str] = frozenset()
+
+    def instead_of(self, instructions: Sequence[Instruction]) -> tuple[tuple[Instruction, ...], ...]:
+        """For each kernel, what it takes to launch it in the place of the call and the launch."""
+        before: list[Instruction] = []
+        after: list[Instruction] = []
+        taken: dict[str, str] = {}
+        for one in instructions:
+            match one:
+                case CallExtern(result_types=types):
+                    if self.kept:
+                        assert types[0] is not None
+                        before.append(Allocate(self.result, types[0]))
+                case Allocate(buffer, type_, str(reuse)):
+                    if reuse != self.result and buffer not in self.fresh:
+                        before.append(one)
+                        taken[reuse] = buffer
+                        continue
+                    before.append(Allocate(buffer, type_))
+                    if reuse != self.result:
+                        after.append(Release(reuse))
+                case MakeView(base=base) | Release(base):
+                    if self.kept or base != self.result:
+                        (after if isinstance(one, Release) else before).append(one)
+                case Allocate():
+                    before.append(one)
+        return tuple(
+            (*before, Launch(one.kernel, tuple(taken.get(name, name) for name in one.buffers)), *after)
+            for one in self.launches
+        )
+
+
+def chosen(unit: Unit, picks: Mapping[int, int]) -> Unit:
+    """The unit without choices. picks: by the number of a choice, that of the alternative to take; none: as it stands.
+
+    Kernels that are then launched by nobody are left out.
+    """
+    instructions: list[Instruction] = []
+    position = 0
+    for number, choice in enumerate(unit.choices):
+        instructions += unit.instructions[position : choice.start]
+        own = unit.instructions[choice.start : choice.stop]
+        instructions += own if number not in picks else choice.alternatives[picks[number]]
+        position = choice.stop
+    instructions += unit.instructions[position:]
+    launched = {one.kernel for one in instructions if isinstance(one, Launch)}
+    kernels = tuple(info for info in unit.kernels if info.name in launched)
+    return replace(unit, instructions=tuple(instructions), choices=(), kernels=kernels)

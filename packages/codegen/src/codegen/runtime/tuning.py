@@ -1,0 +1,299 @@
+"""Choices of a unit, made by time on the device, once for each device and kept on disk.
+
+record ::= pick seconds skipped        <directory>/tuned/<key>; key = sha256(excerpt, alignments, device, versions)
+
+What stands in the unit is timed beside each alternative: on memory that is not in the device's cache, and the device
+busy before, so that what the processor takes to launch is not seen. An alternative that cannot be compiled or loaded,
+or whose results are not those of the unit, is skipped, and the record says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from codegen.choices import chosen
+from codegen.excerpt import Excerpt, excerpt
+from codegen.kept import read_kept, write_kept
+from codegen.runtime.memory_kinds import plan_memory
+from codegen.runtime.triton_source import import_source
+from codegen.runtime.wanted import wanted
+from codegen.triton.cubin import Cubin, compile_cubin
+from codegen.triton.cubins import Wanted, triton_version
+from stagewire.errors import StageError
+from stagewire.program import Unit
+from stagewire.types import TensorType
+
+MARGIN = 0.98
+"""An alternative is taken that needs at most this share of the unit's own time: less is noise."""
+
+FLUSH = 256 << 20
+"""Bytes that are written between two runs; more than the cache of any device holds."""
+
+ROUNDS, REPEATS = 3, 7
+"""All take turns in each round; the time of one is the least of the medians of its rounds."""
+
+ERRORS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
+"""By how much results may differ, relative to their norms."""
+TF32_ERROR = 1e-2
+
+
+class Bench(NamedTuple):
+    """What it takes to run a unit on a device. bind(unit, slow, library, cubins) -> callable."""
+
+    index: int
+    capability: int
+    directory: Path
+    bind: Callable[[Unit, Any, None, Mapping[str, Cubin]], Callable[..., tuple[Any, ...]]]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """pick: the alternative to take; None: what stands in the unit.
+
+    seconds: of that, then of each alternative (None: of one that was skipped). skipped: why, by the number of each.
+    """
+
+    pick: int | None
+    seconds: tuple[float | None, ...] = ()
+    skipped: dict[int, str] = {}
+
+
+def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cubin]]:
+    """The alternative to take for each choice (none: as it stands), and the machine code that was made for them."""
+    types = {name: type_ for name, type_ in plan_memory(chosen(unit, {})).types.items() if type_ is not None}
+    aligned = _alignments(unit)
+    excerpts = [excerpt(unit, number, types) for number in range(len(unit.choices))]
+    paths = [_path(one, aligned, bench) for one in excerpts]
+    records: dict[Path, Record] = {}
+    missing: dict[Path, Excerpt] = {}
+    for path, one in zip(paths, excerpts, strict=True):
+        kept = read_kept(path)
+        if kept is not None:
+            records[path] = msgspec.json.decode(kept, type=Record)
+        else:
+            missing[path] = one
+    made: dict[str, Cubin] = {}
+    if missing and not torch.cuda.is_current_stream_capturing():
+        for path, (record, cubins) in _timed(missing, aligned, bench).items():
+            records[path] = record
+            made |= cubins
+    found = {number: records[path].pick for number, path in enumerate(paths) if path in records}
+    return {number: pick for number, pick in found.items() if pick is not None}, made
+
+
+def _alignments(unit: Unit) -> dict[str, Wanted]:
+    """What the kernels of a unit need, by function: all alternatives of a choice are one."""
+    firsts = dict.fromkeys(range(len(unit.choices)), 0)
+    return {one.info.function or one.info.name: one for way in ({}, firsts) for one in wanted(chosen(unit, way))}
+
+
+def _kernels(one: Excerpt, aligned: Mapping[str, Wanted]) -> list[Wanted]:
+    """What the kernels of an excerpt need, as they do in the whole unit."""
+    back = {new: old for old, new in one.names.items()}
+    infos = {info.name: info for info in one.unit.kernels}
+    return [aligned[one.functions[back[name]]]._replace(info=info) for name, info in infos.items()]
+
+
+def _path(one: Excerpt, aligned: Mapping[str, Wanted], bench: Bench) -> Path:
+    layouts = [(sorted(kernel.aligned), kernel.dtypes) for kernel in _kernels(one, aligned)]
+    device = torch.cuda.get_device_name(bench.index)
+    versions = torch.__version__, triton_version(), torch.version.cuda
+    text = "\0".join((one.key, repr(layouts), device, str(bench.capability), repr(versions)))
+    return bench.directory / "tuned" / hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+# ---- compiling
+
+
+def _timed(
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, Wanted], bench: Bench
+) -> dict[Path, tuple[Record, dict[str, Cubin]]]:
+    """The records of excerpts, which are written, and the machine code of the kernels taken, by names in the unit."""
+    cubins = _compiled(missing, aligned, bench)
+    found = {}
+    with torch.no_grad(), torch.cuda.device(bench.index):
+        for path, one in missing.items():
+            try:
+                record = _Race(one, cubins[path], bench).run()
+            except (torch.OutOfMemoryError, StageError, _NotThere):
+                continue  # what stands in the unit does not run here and now: nothing is known, and nothing kept
+            write_kept(path, msgspec.json.encode(record))
+            taken = chosen(one.unit, {} if record.pick is None else {0: record.pick}).kernels
+            code = {info.name: cubins[path][info.name] for info in taken}
+            found[path] = record, {old: code[new] for old, new in one.names.items() if new in code}
+    return found  # type: ignore[return-value]
+
+
+def _compiled(
+    missing: Mapping[Path, Excerpt], aligned: Mapping[str, Wanted], bench: Bench
+) -> dict[Path, dict[str, Cubin | str]]:
+    """For each excerpt the machine code of its kernels, or why there is none; all side by side."""
+    jobs = []
+    for path, one in missing.items():
+        module = import_source(one.unit.source, bench.directory)
+        jobs += [(path, module, kernel) for kernel in _kernels(one, aligned)]
+
+    def compiled(job: tuple[Path, Any, Wanted]) -> Cubin | str:
+        _, module, one = job
+        try:
+            cubin = compile_cubin(module, one.info, one.dtypes, bench.capability, one.aligned, one.sizes)
+        except Exception as error:  # whatever Triton and ptxas raise: this kernel is not to be had
+            return f"{type(error).__name__}: {str(error)[:300]}"
+        limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
+        return cubin if cubin.shared <= limit else f"takes {cubin.shared} bytes of shared memory of {limit}"
+
+    found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
+    with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, 16)) as pool:
+        for (path, _, one), made in zip(jobs, pool.map(compiled, jobs), strict=True):
+            found[path][one.info.name] = made
+    return found
+
+
+# ---- timing
+
+
+class _Race:
+    """One excerpt: what stands in the unit, and the alternatives, on the same memory."""
+
+    def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], bench: Bench) -> None:
+        self.unit, self.cubins, self.bench = one.unit, cubins, bench
+        self.skipped: dict[int, str] = {}
+
+    def run(self) -> Record:
+        """Time all; an excerpt whose own instructions do not run here raises."""
+        own = self.bound({})
+        count = len(self.unit.choices[0].alternatives)
+        runs = {number: run for number in range(count) if (run := self.alternative(number)) is not None}
+        expected = own(*self.memory())
+        for number, run in list(runs.items()):
+            if not self.agrees(run(*self.memory()), expected):
+                self.skipped[number] = "its results are not those of the unit"
+                del runs[number]
+        del expected
+        seconds = self.times([own, *runs.values()])
+        best = min(range(len(seconds)), key=seconds.__getitem__)
+        numbers = [None, *runs]
+        pick = numbers[best] if seconds[best] < MARGIN * seconds[0] else None
+        by_number = dict(zip(numbers, seconds, strict=True))
+        return Record(pick, tuple(by_number.get(number) for number in (None, *range(count))), self.skipped)
+
+    def bound(self, picks: dict[int, int]) -> Callable[..., tuple[Any, ...]]:
+        unit = chosen(self.unit, picks)
+        cubins: dict[str, Cubin] = {}
+        for info in unit.kernels:
+            code = self.cubins[info.name]
+            if isinstance(code, str):
+                raise _NotThere(code)
+            cubins[info.name] = code
+        return self.bench.bind(unit, _refuse, None, cubins)
+
+    def alternative(self, number: int) -> Callable[..., tuple[Any, ...]] | None:
+        """An alternative that ran once; None if it does not."""
+        try:
+            run = self.bound({0: number})
+            run(*self.memory())
+            torch.cuda.synchronize(self.bench.index)
+        except (StageError, _NotThere) as error:
+            self.skipped[number] = str(error)
+            return None
+        return run
+
+    def memory(self) -> list[torch.Tensor]:
+        """The inputs, the same each time; the generator is of its own, so that no program draws other numbers."""
+        generator = torch.Generator(f"cuda:{self.bench.index}").manual_seed(0)
+        return [_filled(type_, generator) for type_ in self.unit.input_types if isinstance(type_, TensorType)]
+
+    def agrees(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+        """Whether floating results are about those of the unit (of others a rounding may change a single one)."""
+        tf32 = any(dict(info.constants).get("TF32") for info in self.unit.kernels)
+        for have, want in zip(found, expected, strict=True):
+            if want.dtype.is_floating_point:
+                off = torch.linalg.vector_norm(have.double() - want.double())
+                allowed = max(ERRORS.get(str(want.dtype).removeprefix("torch."), 1e-2), TF32_ERROR if tf32 else 0)
+                if not off <= allowed * torch.linalg.vector_norm(want.double()) + 1e-30:
+                    return False
+        return True
+
+    def times(self, runs: Sequence[Callable[..., Any]]) -> list[float]:
+        """Seconds of each."""
+        inputs = self.memory()
+        flush = torch.empty(FLUSH, dtype=torch.uint8, device=f"cuda:{self.bench.index}")
+        found: list[list[float]] = [[] for _ in runs]
+        for _ in range(ROUNDS):
+            for run, seconds in zip(runs, found, strict=True):
+                seconds.append(_median(run, inputs, flush))
+        return [min(seconds) for seconds in found]
+
+
+class _NotThere(Exception):
+    """Machine code that could not be made, or memory that it cannot be run on."""
+
+
+def _refuse(*inputs: Any) -> Any:
+    """What runs an excerpt where the native executor does not take its inputs."""
+    raise _NotThere("inputs do not begin where the native executor wants them")
+
+
+def _median(run: Callable[..., Any], inputs: list[torch.Tensor], flush: torch.Tensor) -> float:
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(REPEATS)]
+    run(*inputs)
+    for start, end in events:
+        flush.zero_()
+        start.record()
+        run(*inputs)
+        end.record()
+    torch.cuda.synchronize(flush.device)
+    return statistics.median(start.elapsed_time(end) for start, end in events) / 1000
+
+
+def _filled(type_: TensorType, generator: torch.Generator) -> torch.Tensor:
+    """A tensor of this type: normal numbers, or zeros where they are no floats (indices of something, perhaps)."""
+    shape, stride, start = (tuple(map(int, type_.shape)), tuple(map(int, type_.stride)), int(type_.storage_offset))  # type: ignore
+    reach = start + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    memory = torch.zeros(reach, dtype=getattr(torch, type_.dtype), device=type_.device)
+    if memory.dtype.is_floating_point and memory.element_size() > 1:
+        memory.normal_(generator=generator)
+    return memory.as_strided(shape, stride, start)
+
+
+# ---- precision
+
+
+def tf32_allowed() -> bool:
+    """Whether torch's flags let products of float32 round their operands."""
+    return torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32"
+
+
+def with_tf32(unit: Unit) -> Unit:
+    """The unit with templates that round float32 operands."""
+    kernels = []
+    for info in unit.kernels:
+        constants = tuple((name, 1 if name == "TF32" else value) for name, value in info.constants)
+        kernels.append(replace(info, constants=constants))
+    return replace(unit, kernels=tuple(kernels))
+
+
+class ByPrecision:
+    """Runs a unit by whether float32 may be rounded now as when it was loaded.
+
+    run: for the flags as they were. other: makes what is right for any.
+    """
+
+    def __init__(self, allowed: bool, run: Callable[..., Any], other: Callable[[], Callable[..., Any]]) -> None:
+        self._allowed, self._run, self._make, self._other = allowed, run, other, None
+
+    def __call__(self, *inputs: Any) -> Any:
+        if tf32_allowed() == self._allowed:
+            return self._run(*inputs)
+        if self._other is None:
+            self._other = self._make()
+        return self._other(*inputs)

@@ -1,0 +1,37 @@
+"""Which machine code the kernels of a unit need."""
+
+from __future__ import annotations
+
+from codegen.runtime.memory_kinds import plan_memory
+from codegen.triton.cubin import ALIGNMENT
+from codegen.triton.cubins import Wanted
+from stagewire.program import Launch, Unit
+from stagewire.sizes import divides
+
+
+def wanted(unit: Unit) -> tuple[Wanted, ...]:
+    """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
+
+    Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
+    return a tensor that begins anywhere.
+    """
+    homes = plan_memory(unit)
+    launches: dict[str, list[tuple[str, ...]]] = {}
+    sizes: dict[str, tuple[bool, ...]] = {}
+    for one in unit.instructions:
+        if isinstance(one, Launch):
+            launches.setdefault(one.kernel, []).append(one.buffers)
+            sizes[one.kernel] = tuple(divides(ALIGNMENT, size) for size in one.sizes)
+
+    def is_aligned(buffer: str) -> bool:
+        return homes.of[buffer].kind != "library" and divides(ALIGNMENT, homes.distance[buffer])
+
+    found = []
+    for info in unit.kernels:
+        places = range(len(info.parameters))
+        aligned = frozenset(k for k in places if all(is_aligned(buffers[k]) for buffers in launches[info.name]))
+        types = [homes.types[buffer] for buffer in launches[info.name][0]]
+        found.append(
+            Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned, sizes[info.name])
+        )
+    return tuple(found)

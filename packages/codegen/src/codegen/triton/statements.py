@@ -1,0 +1,192 @@
+"""Statements and indices of loops as lines of a Triton function, over points [x, r].
+
+Values vary along x, r, both or neither: [XBLOCK, 1], [1, RBLOCK], [XBLOCK, RBLOCK] or one number; Triton broadcasts.
+xmask and rmask say which points are inside of the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from codegen.errors import UnsupportedKernel
+from codegen.triton.expressions import TYPES, expression, literal
+from stagewire.expr import Dim, Expr
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Load,
+    ModAtom,
+    Reduce,
+    Statement,
+    Store,
+    ValueAtom,
+)
+from stagewire.types import TensorType
+
+
+def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
+    """The dtype of every value that statements define."""
+    dtypes: dict[str, str] = {}
+    for statement in statements:
+        match statement:
+            case Load() | Compute() | IndexValue():
+                dtypes[statement.result] = statement.dtype
+            case Reduce(results=results, dtype=dtype):
+                dtypes.update((result, dtype) for result in results)
+    return dtypes
+
+
+@dataclass
+class StatementEmitter:
+    """A function whose parameters are buffers and sizes, line by line.
+
+    names: what each axis and value is called there; spread: which of "x" and "r" it varies along; dtypes: of values.
+    sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
+    """
+
+    parameters: tuple[str, ...]
+    types: Mapping[str, TensorType]
+    lines: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    spread: dict[str, frozenset[str]] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    sizes: dict[Expr, str] = field(default_factory=dict)
+    indent: str = "    "
+    wide: bool | None = False
+
+    def __post_init__(self) -> None:
+        self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
+
+    def dim(self, dim: Dim) -> str:
+        """A number, or the argument that is a size."""
+        return str(dim) if isinstance(dim, int) else self.sizes.setdefault(dim, f"n{len(self.sizes)}")
+
+    def widened(self, text: str) -> str:
+        """A value of 32 bits in as many as the indices of the kernel take."""
+        if self.wide is None:
+            return f"({text}.to(tl.int64) if WIDE else {text})"
+        return f"{text}.to(tl.int64)" if self.wide else text
+
+    def put(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def split(self, flat: str, axes: tuple[Axis, ...], along: frozenset[str] | None = None) -> None:
+        """The value of each axis out of the flattened index, innermost fastest. along: if that is not `flat` itself."""
+        step: Dim = 1
+        for position, axis in reversed(list(enumerate(axes))):
+            text = flat if step == 1 else f"{flat} // {self.dim(step)}"
+            if position > 0:
+                text = f"({text}) % {self.dim(axis.size)}"
+            self.names[axis.name] = name = f"{flat}{position}"
+            self.spread[axis.name] = frozenset(flat) if along is None else along
+            self.put(f"{name} = {text}")
+            step = step * (axis.size if axis.size != 0 else 1)
+
+    def statements(self, statements: tuple[Statement, ...], scope: frozenset[str]) -> None:
+        for statement in statements:
+            match statement:
+                case Load():
+                    self.load(statement)
+                case Store():
+                    self.store(statement, scope)
+                case Compute(result, op, operands, dtype):
+                    source = self.source_dtype(statement)
+                    texts = [
+                        self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
+                    ]
+                    along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
+                    self.define(result, expression(op, texts, source, dtype), along)
+                case IndexValue(result, index, dtype):
+                    text = f"({self.index(index)} + tl.zeros([1, 1], {TYPES[dtype]}))"
+                    self.define(result, text, self.index_spread(index))
+                case Reduce():
+                    pass  # folded after the section's points
+
+    def source_dtype(self, statement: Compute) -> str:
+        """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
+        considered = statement.operands[1:] if statement.op == "where" else statement.operands
+        return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
+
+    def define(self, result: str, text: str, along: frozenset[str]) -> None:
+        name = self.names[result] = f"v{len(self.names)}"
+        self.spread[result] = along
+        self.put(f"{name} = {text}")
+
+    def operand(self, operand: object, dtype: str) -> str:
+        return self.names[operand.name] if isinstance(operand, Ref) else literal(operand, dtype)
+
+    def load(self, statement: Load) -> None:
+        """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
+        along = self.index_spread(statement.index)
+        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        mask = _bounds(along)
+        if statement.mask is not None:
+            wanted = self.spread[statement.mask.name]
+            mask = " & ".join(filter(None, (_bounds(along | wanted), self.names[statement.mask.name])))
+            if not wanted <= along:
+                along |= wanted
+                pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
+        value = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
+        if self.types[statement.buffer].dtype == "bool":
+            value = f"({value} != 0)"
+        if statement.mask is not None and statement.other != 0:
+            other = self.operand(statement.other, statement.dtype)
+            value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
+        self.define(statement.result, value, along)
+
+    def store(self, statement: Store, scope: frozenset[str]) -> None:
+        shape, mask = _shape(scope), _bounds(scope)
+        if statement.mask is not None:
+            mask = f"{mask} & {self.names[statement.mask.name]}"
+        value = self.operand(statement.value, self.types[statement.buffer].dtype)
+        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        if self.index_spread(statement.index) != scope:
+            pointer += f" + tl.zeros({shape}, tl.int32)"
+        call = "atomic_add" if statement.mode == "atomic_add" else "store"
+        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
+
+    # indices
+
+    def index(self, index: Index) -> str:
+        parts = [self.dim(index.constant)] if index.constant != 0 or not index.terms else []
+        for term in index.terms:
+            atom = self.atom(term.atom)
+            parts.append(atom if term.coefficient == 1 else f"{self.dim(term.coefficient)} * {atom}")
+        return " + ".join(parts)
+
+    def atom(self, atom: object) -> str:
+        match atom:
+            case AxisAtom(name) | ValueAtom(name):
+                return self.names[name]
+            case FloorDivAtom(numerator, divisor):
+                return f"(({self.index(numerator)}) // {self.dim(divisor)})"
+            case ModAtom(numerator, divisor):
+                return f"(({self.index(numerator)}) % {self.dim(divisor)})"
+        raise UnsupportedKernel(f"index atom {atom!r}")
+
+    def index_spread(self, index: Index) -> frozenset[str]:
+        """Which of "x" and "r" an index varies along."""
+        return frozenset().union(*(self.atom_spread(term.atom) for term in index.terms))
+
+    def atom_spread(self, atom: object) -> frozenset[str]:
+        match atom:
+            case AxisAtom(name) | ValueAtom(name):
+                return self.spread[name]
+            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+                return self.index_spread(numerator)
+        raise UnsupportedKernel(f"index atom {atom!r}")
+
+
+def _bounds(along: frozenset[str]) -> str:
+    """The mask of the points inside the loops, for a value that varies along these directions."""
+    return " & ".join(f"{direction}mask" for direction in sorted(along, reverse=True))
+
+
+def _shape(along: frozenset[str]) -> str:
+    return f"[{'XBLOCK' if 'x' in along else '1'}, {'RBLOCK' if 'r' in along else '1'}]"

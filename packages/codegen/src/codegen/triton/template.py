@@ -1,0 +1,155 @@
+"""A product of matrices, and what is computed from it element by element, as one Triton function.
+
+    def kernel(buffer*, XBLOCK, RBLOCK, KBLOCK, GROUP, TF32): one tile [XBLOCK, RBLOCK] of the result of one batch
+        total = sum of tl.dot over tiles [XBLOCK, KBLOCK] and [KBLOCK, RBLOCK]       in float32
+        the product, rounded as ATen rounds it, then the statements of the epilogue
+
+Sizes and strides are numbers in the text. TF32: whether float32 operands may be rounded to ten bits.
+"""
+
+from __future__ import annotations
+
+from codegen.triton.emit import LARGEST_32, XR
+from codegen.triton.epilogue import Epilogue
+from codegen.triton.expressions import TYPES
+from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Types, place_in
+from codegen.triton.sites import Site
+from codegen.triton.statements import StatementEmitter, dtypes_of
+from codegen.triton.tiles import Tile
+from stagewire.loop import Load, Store
+from stagewire.program import KernelInfo
+from stagewire.types import extent
+
+CONSTANTS = ("XBLOCK", "RBLOCK", "KBLOCK", "GROUP", "TF32")
+
+
+def parameters_of(site: Site) -> tuple[str, ...]:
+    """The buffers that the template reads and writes, in the order of its parameters."""
+    product, epilogue = site.product, site.epilogue
+    touched = [s.buffer for s in epilogue.statements if isinstance(s, Load | Store)] if epilogue is not None else []
+    loads = [name for name in touched if epilogue is None or name not in epilogue.products]
+    kept = [product.result] if site.kept else []
+    return tuple(dict.fromkeys((*product.operands, *loads, *kept)))
+
+
+def emit_template(name: str, site: Site, types: Types) -> str:
+    """The text of the function `name`."""
+    emitter = _TemplateEmitter(parameters_of(site), types)
+    emitter.product(site.product)
+    emitter.result(site)
+    if site.epilogue is not None:
+        emitter.epilogue(site.epilogue)
+    arguments = [*(f"p{i}" for i in range(len(emitter.parameters))), *(f"{one}: tl.constexpr" for one in CONSTANTS)]
+    return "\n".join(["@triton.jit", f"def {name}({', '.join(arguments)}):", *emitter.lines]) + "\n"
+
+
+def template_info(name: str, function: str, site: Site, tile: Tile) -> KernelInfo:
+    """One kernel: the function with the constants of a tile. TF32 is for whoever loads it to say."""
+    product = site.product
+    tiles = -(-product.rows // tile.rows) * -(-product.columns // tile.columns)
+    numbers = (tile.rows, tile.columns, tile.depth, tile.group, 0)
+    return KernelInfo(
+        name, parameters_of(site), (tiles, product.batch), tuple(zip(CONSTANTS, numbers, strict=True)), tile.warps,
+        tile.stages, function,
+    )  # fmt: skip
+
+
+class _TemplateEmitter(StatementEmitter):
+    def product(self, product: Product) -> None:
+        """Lines up to `total`, a tile of the sums."""
+        self.wide = any(self.reach(name) > LARGEST_32 for name in self.parameters)
+        self.axes(product)
+        left = place_in(self.types[product.left], (BATCH, ROW, DEPTH))
+        right = place_in(self.types[product.right], (BATCH, DEPTH, COLUMN))
+        depth, steps = product.depth, (self.types[product.left].stride[-1], self.types[product.right].stride[-2])
+        self.put(f"k = {self.widened('tl.arange(0, KBLOCK)')}")
+        self.names[DEPTH] = "k[None, :]"
+        self.put(f"left = {self.pointer[product.left]} + ({self.index(left)}) + {_zeros('XBLOCK', 'KBLOCK')}")
+        self.names[DEPTH] = "k[:, None]"
+        self.put(f"right = {self.pointer[product.right]} + ({self.index(right)}) + {_zeros('KBLOCK', 'RBLOCK')}")
+        self.put("total = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
+        self.put(f"for base in range(0, {depth}, KBLOCK):")
+        fits = f"{product.rows} % XBLOCK == 0", f"{depth} % KBLOCK == 0", f"{product.columns} % RBLOCK == 0"
+        self.indent = "        "
+        self.put(f"a = tile_at(left, xmask, k[None, :] < {depth} - base, {fits[0]}, {fits[1]})")
+        self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {fits[1]}, {fits[2]})")
+        precision = ', input_precision="tf32" if TF32 else "ieee"'
+        narrow = self.types[product.left].dtype != "float32"
+        self.put(f"total = tl.dot(a, b, total{'' if narrow else precision})")
+        self.put(f"left += KBLOCK * {steps[0]}")
+        self.put(f"right += KBLOCK * {steps[1]}")
+        self.indent = "    "
+
+    def reach(self, name: str) -> int:
+        """How far the elements of a buffer lie apart."""
+        size = extent(self.types[name])
+        return size if isinstance(size, int) else LARGEST_32 + 1
+
+    def axes(self, product: Product) -> None:
+        """Which tile of which batch this program computes."""
+        rows, columns = f"tl.cdiv({product.rows}, XBLOCK)", f"tl.cdiv({product.columns}, RBLOCK)"
+        self.put(f"i, j = grouped(tl.program_id(0), {rows}, {columns}, GROUP)")
+        self.put(f"x = {self.widened('(i * XBLOCK + tl.arange(0, XBLOCK)[:, None])')}")
+        self.put(f"r = {self.widened('(j * RBLOCK + tl.arange(0, RBLOCK)[None, :])')}")
+        self.put(f"z = {self.widened('tl.program_id(1)')}")
+        self.put(f"xmask = x < {product.rows}")
+        self.put(f"rmask = r < {product.columns}")
+        self.names |= {ROW: "x", COLUMN: "r", BATCH: "z"}
+        self.spread |= {ROW: frozenset("x"), COLUMN: frozenset("r"), BATCH: frozenset()}
+
+    def result(self, site: Site) -> None:
+        """Lines up to `element`, the tile as ATen would give it; it is stored if anything but the epilogue uses it."""
+        product = site.product
+        made = self.types[product.result]
+        text = "total" if product.alpha == 1 else f"total * {product.alpha!r}"
+        if product.bias is not None:
+            bias = self.types[product.bias]
+            self.load(Load("bias of the product", product.bias, place_in(bias, (BATCH, ROW, COLUMN)), bias.dtype))
+            term = f"{self.names['bias of the product']}.to(tl.float32)"
+            text += f" + {term}" if product.beta == 1 else f" + {term} * {product.beta!r}"
+        self.put(f"element = ({text}).to({TYPES[made.dtype]})")
+        if site.kept:
+            place = self.index(place_in(made, (BATCH, ROW, COLUMN)))
+            pointer = f"{self.pointer[product.result]} + ({place}) + {_zeros('XBLOCK', 'RBLOCK')}"
+            self.put(f"tl.store({pointer}, element, xmask & rmask)")
+
+    def epilogue(self, epilogue: Epilogue) -> None:
+        """The statements; what they load of the product is `element`."""
+        self.dtypes = dtypes_of(epilogue.statements)
+        self.split("z", epilogue.batch, frozenset())
+        self.split("x", epilogue.rows)
+        self.split("r", epilogue.columns)
+        for statement in epilogue.statements:
+            if isinstance(statement, Load) and statement.buffer in epilogue.products:
+                self.names[statement.result], self.spread[statement.result] = "element", XR
+            else:
+                self.statements((statement,), XR)
+
+
+def _zeros(rows: str, columns: str) -> str:
+    """What gives an index its shape where it does not vary along both directions; it costs nothing."""
+    return f"tl.zeros([{rows}, {columns}], tl.int32)"
+
+
+HELPERS = """\
+@triton.jit
+def grouped(number, rows, columns, GROUP: tl.constexpr):
+    wide = GROUP * columns
+    first = number // wide * GROUP
+    height = tl.minimum(rows - first, GROUP)
+    return first + number % wide % height, number % wide // height
+
+
+@triton.jit
+def tile_at(pointer, rows, columns, ROWS_FIT: tl.constexpr, COLUMNS_FIT: tl.constexpr):
+    if ROWS_FIT and COLUMNS_FIT:
+        tile = tl.load(pointer)
+    elif ROWS_FIT:
+        tile = tl.load(pointer, mask=columns, other=0)
+    elif COLUMNS_FIT:
+        tile = tl.load(pointer, mask=rows, other=0)
+    else:
+        tile = tl.load(pointer, mask=rows & columns, other=0)
+    return tile
+"""
+"""What templates call, beside the prelude of all kernels."""

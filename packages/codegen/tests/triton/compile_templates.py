@@ -1,0 +1,30 @@
+"""Compile templates for sm_90, each with every tile that would be timed, in a process without Triton's interpreter.
+
+Prints one line for each kernel: its name, its tile, bytes of shared memory, the cubin's first four bytes in hex.
+"""
+
+import tempfile
+from pathlib import Path
+
+from codegen import Options
+from codegen.choices import chosen
+from codegen.runtime.triton_source import import_source
+from codegen.runtime.wanted import wanted
+from codegen.stage import emit
+from codegen.testing.product_texts import batched_scale, linear_relu
+from codegen.triton.cubin import compile_cubin
+
+GRAPHS = (
+    linear_relu(512, 768, 768, "bfloat16"),
+    linear_relu(5, 1000, 300, "float16"),
+    batched_scale(3, 100, 70, 65, "float32"),
+)
+
+for graph in GRAPHS:
+    unit = emit(graph, Options(target="triton", autotune="time"))
+    module = import_source(unit.source, Path(tempfile.mkdtemp()))
+    for pick in range(len(unit.choices[0].alternatives)):
+        for one in wanted(chosen(unit, {0: pick})):
+            cubin = compile_cubin(module, one.info, one.dtypes, 90, one.aligned, one.sizes)
+            tile = "x".join(str(value) for _, value in one.info.constants[:3])
+            print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())

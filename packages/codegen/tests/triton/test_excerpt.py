@@ -1,0 +1,49 @@
+"""An excerpt of a unit computes what the unit computes, and has the same key wherever it stands."""
+
+import pytest
+import torch
+
+from codegen import Options, load
+from codegen.choices import chosen
+from codegen.excerpt import excerpt
+from codegen.runtime.memory_kinds import plan_memory
+from codegen.stage import emit
+from codegen.testing.product_texts import batched_scale, linear_relu
+
+TIMED = Options(target="triton", autotune="time")
+
+
+def excerpts(graph):
+    unit = emit(graph, TIMED)
+    types = plan_memory(chosen(unit, {})).types
+    return [excerpt(unit, number, types) for number in range(len(unit.choices))]
+
+
+def both(a, b):
+    """Two graphs, one behind the other."""
+    parts = {field: getattr(a, field) + getattr(b, field) for field in ("buffers", "inputs", "outputs", "steps")}
+    return type(a)(**parts)
+
+
+def test_names_and_what_stands_around_do_not_count():
+    one = linear_relu(20, 30, 17, "float32")
+    (alone,) = excerpts(one)
+    first, second = excerpts(both(linear_relu(20, 30, 17, "float32", "_a"), linear_relu(20, 30, 17, "float32", "_b")))
+    assert alone.key == first.key == second.key
+
+
+@pytest.mark.parametrize("other", [(21, 30, 17, "float32"), (20, 30, 18, "float32"), (20, 30, 17, "float16")])
+def test_sizes_and_dtypes_count(other):
+    (a,), (b,) = excerpts(linear_relu(20, 30, 17, "float32")), excerpts(linear_relu(*other))
+    assert a.key != b.key
+
+
+@pytest.mark.usefixtures("interpreted_products")
+@pytest.mark.parametrize("graph", [linear_relu(20, 30, 17, "float32"), batched_scale(2, 20, 5, 9, "float32")])
+def test_an_excerpt_runs_alone(graph, directory):
+    (one,) = excerpts(graph)
+    inputs = [torch.randn(type_.shape).as_strided(type_.shape, type_.stride) for type_ in one.unit.input_types]
+    expected = load(chosen(one.unit, {}), directory)(*inputs)
+    for number in range(len(one.unit.choices[0].alternatives)):
+        found = load(chosen(one.unit, {0: number}), directory)(*inputs)
+        torch.testing.assert_close(found, expected)
