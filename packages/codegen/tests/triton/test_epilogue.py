@@ -125,6 +125,12 @@ def test_a_call_that_may_write_an_operand_stands_between():
     assert site.kernel is None
 
 
+def test_a_kernel_that_takes_sizes_is_not_one_with_it():
+    graph = chain(f"%p = aten.mm.default(%x, %w) {ADD.replace('load %q[i]', 'load %q[{n}*i]')}")
+    (site,) = sites(graph)
+    assert site.kernel is None
+
+
 def test_nothing_is_chosen_unless_asked_for():
     assert not emit(linear_relu(8, 16, 16, "float32"), Options(target="triton")).choices
     assert not sites(chain("%p = aten.mm.default(%x, %w)", "float64"))

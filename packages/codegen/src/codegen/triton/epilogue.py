@@ -82,11 +82,25 @@ def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement
     match statement:
         case Reduce() | Store(mode="atomic_add"):
             return False
+        case Load(index=index) | Store(index=index) | IndexValue(index=index) if not _is_known(index):
+            return False  # templates take no sizes
         case Store(buffer=buffer):
             return not any(isinstance(s, Load) and s.buffer == buffer for s in every) or _at_one_place(buffer, every)
         case Load(buffer=buffer, mask=mask):
             return mask is None or buffer not in products
     return True
+
+
+def _is_known(index: Index) -> bool:
+    """Whether there are numbers alone, no symbolic sizes."""
+    for term in index.terms:
+        match term.atom:
+            case FloorDivAtom(numerator, divisor) | ModAtom(numerator, divisor):
+                if not isinstance(divisor, int) or not _is_known(numerator):
+                    return False
+        if not isinstance(term.coefficient, int):
+            return False
+    return isinstance(index.constant, int)
 
 
 def _at_one_place(buffer: str, every: tuple[Statement, ...]) -> bool:
