@@ -5,7 +5,9 @@ import torch
 
 from absint import AbstractTensor, DataDependentError, abstract_call, contiguous
 from absint.data_sizes import DataSizedMode
-from absint.symbolic import ShapeEnv, make_size
+from absint.symbolic import ShapeEnv, dim_of, make_size
+from stagewire.capture import Relation
+from stagewire.expr import evaluate, symbol
 
 
 def _mode():
@@ -59,3 +61,31 @@ def test_what_a_known_size_makes_of_it(known):
     assert _call(env, mode, torch.Tensor.view, kept, 2, 6).stride() == (6, 1)
     with pytest.raises(Exception, match=r"must match|depends on data"):
         _call(env, mode, torch.add, kept, _call(env, mode, torch.unique, x))
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, None), (None, -1), (-3, None), (None, 2), (2, 5), (-2, -1), (9, 3)])
+def test_slices_have_the_length_that_the_size_gives(start, end):
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((24,), torch.float32))
+    kept = _call(env, mode, torch.Tensor.__getitem__, x, _call(env, mode, torch.gt, x, 0))
+    found = _call(env, mode, torch.Tensor.__getitem__, kept, slice(start, end)).shape[0]
+    for count in range(8):
+        assert evaluate(dim_of(found), {"u0": count}) == len(range(count)[start:end])
+
+
+def test_known_tells_what_follows_and_assumes_nothing():
+    env = ShapeEnv()
+    env.create_unknown("u0", lower=0, upper=24)
+    relations = {
+        operator: [env.known(Relation(symbol("u0"), operator, number)) for number in (-1, 3, 25)]
+        for operator in ("==", "!=", "<", "<=", ">", ">=")
+    }
+    assert relations == {
+        "==": [False, None, False],
+        "!=": [True, None, True],
+        "<": [False, None, True],
+        "<=": [False, None, True],
+        ">": [True, None, False],
+        ">=": [True, None, False],
+    }
+    assert env.relations == []

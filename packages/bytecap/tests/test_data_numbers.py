@@ -283,3 +283,65 @@ def test_slices_have_the_length_that_data_gives_them(program):
         x = torch.where(torch.arange(4)[:, None] < rows, 1.0, -1.0) * torch.rand(4, 6)
         torch.testing.assert_close(compiled(x), program(x))
     assert len(backend.captures) == 1
+
+
+def states_facts(x):
+    count = int((x[:, 0] > 0).sum())
+    torch._check(count >= 0)
+    torch._check(count <= x.shape[0], lambda: "too many")
+    return x[:count] * 2, x[:count].shape[0], count + 1, count > 4
+
+
+def states_equality(x):
+    first, second = x[x[:, 0] > 0], x[x[:, 0].sign() > 0]
+    torch._check(first.shape[0] == second.shape[0])
+    return first + second, (first * second).shape[0]
+
+
+def returns_a_condition(x):
+    return x + 1, int((x > 0).sum()) > 6
+
+
+@pytest.mark.parametrize(
+    "program", [states_facts, states_equality, returns_a_condition], ids=lambda each: each.__name__
+)
+def test_facts_that_always_hold(program):
+    backend = Backend()
+    compiled = optimize(program, backend, fullgraph=True)
+    for rows in range(5):
+        x = torch.where(torch.arange(4)[:, None] < rows, 1.0, -1.0) * (torch.rand(4, 6) + 0.1)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert len(backend.captures) == 1
+
+
+def needs_four(x):
+    kept = x[x[:, 0] > 0]
+    torch._check(kept.shape[0] == 4, lambda: f"{kept.shape[0]} rows")
+    return kept * x, kept.view(4, 2, 3)
+
+
+def needs_some(x):
+    kept = x[x[:, 0] > 0]
+    if kept.shape[0] == 0:
+        raise ValueError("nothing is left")
+    assert kept.shape[0] > 1, "one row is too few"
+    return kept * 2 if kept.shape[0] > 1 else kept
+
+
+@pytest.mark.parametrize("program", [needs_four, needs_some], ids=lambda each: each.__name__)
+def test_facts_are_checked_in_each_call(program):
+    compiled = optimize(program, Backend(), fullgraph=True)
+    for rows in (4, 3, 0, 1, 4):
+        x = torch.where(torch.arange(4)[:, None] < rows, 1.0, -1.0) * (torch.rand(4, 6) + 0.1)
+        try:
+            expected = program(x)
+        except (RuntimeError, ValueError, AssertionError) as error:
+            with pytest.raises(type(error), match=str(error) or None):
+                compiled(x)
+        else:
+            torch.testing.assert_close(compiled(x), expected)
+
+
+def test_a_missing_fact_is_named_with_what_to_write():
+    with pytest.raises(CannotCapture, match=r"whether count == 1 depends on data(.|\n)*torch\._check"):
+        optimize(asks_for_one, Backend(), fullgraph=True)(torch.randn(4, 6))

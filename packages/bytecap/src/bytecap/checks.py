@@ -1,6 +1,6 @@
 """Branches on data of which one side raises: the other side is taken, and the graph checks that this was right.
 
-    branch ::= condition (raising side | other side)      assert, `if bad.any(): raise ValueError(...)`
+    branch ::= condition (raising side | other side)      assert, `if bad.any(): raise ValueError(...)`, torch._check
     check  ::= condition' & condition' & ...              one bool tensor of the graph for each device
 
 A capture goes on as if no exception were raised. The graph gives the conditions as one more output, which is looked
@@ -25,6 +25,8 @@ from bytecap.resume.flow import successors_of
 from bytecap.signals import PythonRaise
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.data_conditions import DataCondition
+from bytecap.values.sizes import as_value
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import Check
 from stagewire.graph import SourceLine
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 # How many instructions of a side are looked at: messages of exceptions can be long expressions.
 _REACH = 300
+_COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 # After so many failed checks, the graphs of a function end at branches on data again.
 _FAILURES = 3
 # They change what a tensor is, not only what it holds: that is not undone.
@@ -55,7 +58,7 @@ class Checks:
 
     def decide(self, frame: Frame, value: Value, index: int) -> bool:
         """bool(value), which the conditional jump at `index` of the frame's program goes by."""
-        if not isinstance(value, TensorValue):
+        if not isinstance(value, (TensorValue, DataCondition)):
             return value.truth(frame.tracer)
         try:
             return value.truth(frame.tracer)
@@ -69,8 +72,10 @@ class Checks:
                 raise
             return expected
 
-    def assume(self, tracer: Tracer, value: TensorValue, expected: bool) -> bool:
+    def assume(self, tracer: Tracer, value: TensorValue | DataCondition, expected: bool) -> bool:
         """Take bool(value) for `expected` from here on; False where the graph cannot check it."""
+        if isinstance(value, DataCondition):
+            return self._assume_of_sizes(tracer, value, expected)
         if not self.enabled or tracer.graph.is_body or value.abstract.numel() != 1:
             return False
         # Of this moment: the tensor itself may be written later.
@@ -82,6 +87,17 @@ class Checks:
         known = self.conditions.get(device)
         self.conditions[device] = holds if known is None else _call(tracer, torch.logical_and, known, holds)
         self.lines.setdefault(device, []).append(tracer.line())
+        return True
+
+    def _assume_of_sizes(self, tracer: Tracer, value: DataCondition, expected: bool) -> bool:
+        relation = value.if_it_is(expected)
+        if not self.enabled or tracer.graph.is_body:
+            return False
+        gap = _call(tracer, torch.scalar_tensor, as_value(value.gap), dtype=Constant(torch.int64))
+        holds = _call(tracer, getattr(torch, _COMPARE[relation.operator]), gap, Constant(0))
+        if not self.assume(tracer, holds, True):
+            return False
+        tracer.sizes.env.assume(relation)
         return True
 
     @property
@@ -160,11 +176,11 @@ def _has_history(tensor: TensorValue) -> bool:
     return tensor_type(tensor.abstract) != tensor_type(real) or (real.requires_grad and not real.is_leaf)
 
 
-def _call(tracer: Tracer, function: Any, *args: Value) -> TensorValue:
+def _call(tracer: Tracer, function: Any, *args: Value, **kwargs: Value) -> TensorValue:
     from bytecap.torch_calls import call_torch
 
     try:
-        made = call_torch(tracer, function, list(args), {})
+        made = call_torch(tracer, function, list(args), kwargs)
     except PythonRaise as error:
         raise DataDependent(f"a branch on a tensor that {function.__name__} does not take") from error
     assert isinstance(made, TensorValue)

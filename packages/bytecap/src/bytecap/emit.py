@@ -19,6 +19,7 @@ from bytecap.values.arrays import ArrayValue
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_conditions import DataCondition
 from bytecap.values.data_numbers import DataFloat
 from bytecap.values.functions import FunctionValue, PartialValue
 from bytecap.values.identity import IdentityToken
@@ -98,7 +99,7 @@ class Emitter(Assembler):
         if known is not None:
             self.load_local(known)
             return
-        if isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat)):
+        if isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition)):
             value.reconstruct(self)
         elif isinstance(value, Constant) and not value.is_open:
             self.constant(value.value)
@@ -150,7 +151,7 @@ class Emitter(Assembler):
 
     def prepare(self, value: Value) -> None:
         """Have the object of `value` ready in a local before side effects start."""
-        is_computed = isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat))
+        is_computed = isinstance(value, (SymbolicInt, SymbolicFloat, DataFloat, DataCondition))
         is_fixed = isinstance(value, Constant) and not value.is_open and not is_computed
         if not is_fixed and id(value) not in self._locals:
             self.load(value)

@@ -19,6 +19,7 @@ from bytecap.values.arrays import ArrayValue, OutsideArray
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.data_conditions import condition_of_data
 from bytecap.values.data_numbers import apply, compute
 from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.mappings import DictValue, DictView
@@ -309,7 +310,8 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
 
     function, method, reflected = COMPARE[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return fold(tracer, function, _compared(left, right))
+        of_data = condition_of_data(symbol, left, right)
+        return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         other = right if isinstance(left, TensorValue) else left
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):

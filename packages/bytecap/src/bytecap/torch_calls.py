@@ -30,6 +30,7 @@ from bytecap.unread_sizes import has_unknown, read_sizes, refuse_unread
 from bytecap.values.arrays import python_number
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.data_conditions import FACT
 from bytecap.values.data_numbers import read_number
 from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
@@ -168,13 +169,13 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     try:
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
-        raise DataDependent(f"{name}(): {error.message}") from None
+        raise DataDependent(f"{name}(): {error.message}", fix=FACT if is_open else None) from None
     except SpecializedSize:
         raise
     except Exception as error:
         if is_open:
             # With the numbers of a call it may well be right.
-            raise DataDependent(f"{name}(): whether its sizes fit depends on data ({error})") from None
+            raise DataDependent(f"{name}(): whether its sizes fit depends on data ({error})", fix=FACT) from None
         raise _as_raised(tracer, name, (args, kwargs), error) from None
     finally:
         tracer.sizes.env.generic = False

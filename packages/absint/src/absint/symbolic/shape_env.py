@@ -161,6 +161,23 @@ class ShapeEnv:
         """Whether `value == 0`, None where that is not known; assumes nothing."""
         return self._known_zero(_without_factor(self.reduce(value)))
 
+    def known(self, relation: Relation) -> bool | None:
+        """Whether a relation holds, None where that is not known; assumes nothing."""
+        gap = from_dim(relation.left) - from_dim(relation.right)
+        match relation.operator:
+            case "==":
+                return self.known_zero(gap)
+            case "!=":
+                return _opposite(self.known_zero(gap))
+            case ">=":
+                return self.known_nonnegative(gap)
+            case "<":
+                return _opposite(self.known_nonnegative(gap))
+            case "<=":
+                return self.known_nonnegative(-gap)
+            case ">":
+                return _opposite(self.known_nonnegative(-gap))
+
     def specialize(self, value: Polynomial) -> int:
         """The number that `value` is now; assumes that it stays."""
         value = self.reduce(value)
@@ -370,6 +387,10 @@ def _relation(operator: str, value: Polynomial, line: SourceLine | None) -> Rela
     left = Polynomial({key: count for key, count in value.terms.items() if count > 0})
     right = Polynomial({key: -count for key, count in value.terms.items() if count < 0})
     return Relation(left.dim, operator, right.dim, line)  # type: ignore[arg-type]
+
+
+def _opposite(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
 
 
 def _factor(value: Polynomial) -> int:

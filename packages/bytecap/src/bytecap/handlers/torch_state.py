@@ -12,6 +12,7 @@ from bytecap import marks
 from bytecap.errors import UnsupportedCall
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.data_conditions import DataCondition
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -85,10 +86,20 @@ def _check(tracer: Tracer, condition: Value, message: Value | None = None) -> Va
 
     if isinstance(condition, TensorValue):
         raise UnsupportedCall("torch._check on a tensor")
+    if isinstance(condition, DataCondition) and tracer.checks.assume(tracer, condition, True):
+        return NONE
     if not truth(tracer, condition):
         text = "Expected cond to be True" if message is None else message.call(tracer, [], {}).concrete()
         raise tracer.raises(RuntimeError, text)
     return NONE
+
+
+def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
+    from bytecap.operations import compare
+
+    message = None if message is NONE else message
+    _check(tracer, compare(tracer, ">=", number, Constant(0)), message)
+    return NONE if max is None else _check(tracer, compare(tracer, "<=", number, max), message)
 
 
 def _break(what: str) -> Callable[..., Value]:
@@ -158,6 +169,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,
     torch._check: _check,
+    torch._check_is_size: _check_is_size,
     torch.device: _device,
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),

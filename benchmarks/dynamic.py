@@ -1,0 +1,238 @@
+"""One program for many sizes: how often it is compiled beside torch.compile, and what leaving sizes open costs.
+
+    python benchmarks/dynamic.py [--page]
+
+Compilations: the same calls through stagefold and through torch.compile(dynamic=None), whose back end only counts (a
+graph is a compilation, its kernels are not made); stagefold's results are compared with eager's. Cold: the same first
+step with fixed and with symbolic sizes, each in a process of its own with empty caches, in processor time, the C++
+compiler's included. Steady: both versions in turns, at the same size. Captures: what symbols add, and what guards take.
+`--page` writes docs/dynamic.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from beside import changing
+
+import bytecap
+import bytecap.engine
+from stagefold.backend import StagefoldBackend
+from stagefold.options import parse_options
+
+PAGE = Path(__file__).parents[1] / "docs" / "dynamic.md"
+ROUNDS = 41
+
+Call = Callable[..., Any]
+Case = tuple[Callable[[], torch.nn.Module], Callable[[torch.nn.Module, Call], Iterator[torch.Tensor]]]
+CASES: dict[str, Case] = {
+    "GPT-2, batch 2 to 64, sequence 3 to 512": (changing.gpt2, lambda model, call: changing.texts(call, True)),
+    "BERT, the same sizes": (changing.bert, lambda model, call: changing.texts(call, False)),
+    "Llama, the same sizes": (changing.llama, lambda model, call: changing.texts(call, True)),
+    "ResNet, images of 64 to 128": (changing.resnet, lambda model, call: changing.images(call)),
+    "GPT-2, 200 tokens one by one, growing cache": (changing.gpt2, lambda model, call: changing.decoded(call)),
+    "Llama, 200 tokens one by one, growing cache": (changing.llama, lambda model, call: changing.decoded(call)),
+    "T5, generate, 4 sizes of prompts": (changing.t5, changing.generated),
+}
+STEPS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[[], tuple[Any, ...]]]] = {
+    "GPT-2": (changing.gpt2, lambda: (torch.randint(0, 100, (8, 64)),)),
+    "BERT": (changing.bert, lambda: (torch.randint(0, 100, (8, 64)),)),
+    "Llama": (changing.llama, lambda: (torch.randint(0, 100, (8, 64)),)),
+    "ResNet": (changing.resnet, lambda: (torch.randn(4, 3, 64, 64),)),
+}
+
+
+class Counting:
+    """The default back end, which counts."""
+
+    takes_symbols = True
+
+    def __init__(self) -> None:
+        self.backend = StagefoldBackend(parse_options(None, None))
+        self.count = 0
+
+    def __call__(self, capture: Any, inputs: Any) -> Call:
+        self.count += 1
+        return self.backend(capture, inputs)
+
+
+# -- compilations
+
+
+def compilations(name: str) -> tuple[int, int | str, float]:
+    """(ours, torch.compile's, greatest difference from eager relative to its greatest number)."""
+    build, run = CASES[name]
+    counting, graphs, peer = Counting(), [0], build()
+
+    def counted(graph: Any, inputs: Any) -> Call:
+        graphs[0] += 1
+        return graph.forward  # type: ignore[no-any-return]
+
+    with torch.no_grad():
+        eager = build()
+        expected = list(run(eager, eager.forward))
+        ours = build()
+        found = list(run(ours, bytecap.optimize(ours.forward, counting)))
+        torch._dynamo.reset()
+        for _ in run(peer, torch.compile(peer.forward, backend=counted)):
+            pass
+    error = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(found, expected, strict=True))
+    return counting.count, graphs[0], error
+
+
+# -- what symbols cost
+
+
+def step_of(model: torch.nn.Module, call: Call, inputs: tuple[Any, ...], training: bool) -> Call:
+    parameters = list(model.parameters())
+
+    def step() -> None:
+        found = call(*inputs)
+        logits = getattr(found, "logits", found)
+        if training:
+            torch.autograd.grad(logits.sum(), parameters, allow_unused=True)
+
+    def plain() -> None:
+        with torch.no_grad():
+            step()
+
+    return step if training else plain
+
+
+def cold(name: str, training: bool, dynamic: bool) -> dict[str, float]:
+    """Processor seconds of a first step, of its capture, and of the guards in it. For a process of its own."""
+    build, make_inputs = STEPS[name]
+    model, inputs, spent = build(), make_inputs(), {"capture": 0.0, "guards": 0.0}
+    warm_up = bytecap.optimize(lambda x: torch.relu(x @ x) + 1, Counting(), dynamic=dynamic)
+    warm_up(torch.randn(4, 4))
+
+    def timed(place: str, function: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent[place] += time.process_time() - start
+
+        return call
+
+    bytecap.engine.capture = timed("capture", bytecap.engine.capture)  # type: ignore[attr-defined]
+    bytecap.engine.compile_guards = timed("guards", bytecap.engine.compile_guards)  # type: ignore[attr-defined]
+    step = step_of(model, bytecap.optimize(model.forward, Counting(), dynamic=dynamic), inputs, training)
+    start = _processor_seconds()
+    step()
+    return {"step": _processor_seconds() - start, **spent}
+
+
+def _processor_seconds() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def cold_in_a_process(name: str, training: bool, dynamic: bool) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "STAGEFOLD_CACHE_DIR": directory}
+        command = [sys.executable, __file__, "--cold", name, str(int(training)), str(int(dynamic))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def steady(name: str, training: bool) -> float:
+    """The time of the program with symbols over that of the one without, at the same size."""
+    build, make_inputs = STEPS[name]
+    inputs = make_inputs()
+    steps = []
+    for dynamic in (False, True):
+        model = build()
+        steps.append(step_of(model, bytecap.optimize(model.forward, Counting(), dynamic=dynamic), inputs, training))
+    for step in steps * 3:
+        step()
+    ratios = []
+    for _ in range(ROUNDS):
+        fixed, symbolic = (_once(step) for step in steps)
+        ratios.append(symbolic / fixed)
+    return statistics.median(ratios)
+
+
+def _once(step: Call) -> float:
+    start = time.process_time()
+    step()
+    return time.process_time() - start
+
+
+# -- the page
+
+
+def tables() -> Iterator[str]:
+    yield "| calls | stagefold | torch.compile | greatest relative difference from eager |"
+    yield "|---|---:|---:|---:|"
+    for name in CASES:
+        ours, theirs, error = compilations(name)
+        yield f"| {name} | {ours} | {theirs} | {error:.0e} |"
+    yield ""
+    yield (
+        "| step at one size | cold s: fixed | symbolic | ratio (goal 1.5) | steady ratio (goal 1.1) | capture s: fixed "
+        "| symbolic | guards s | guards and symbols of the capture (goal 20%) |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for name in STEPS:
+        for training in (False, True):
+            yield _costs(name, training)
+
+
+def _costs(name: str, training: bool) -> str:
+    fixed, symbolic = (cold_in_a_process(name, training, dynamic) for dynamic in (False, True))
+    ratio = symbolic["step"] / fixed["step"]
+    whole = symbolic["capture"] + symbolic["guards"]
+    share = (symbolic["guards"] + max(0.0, symbolic["capture"] - fixed["capture"])) / whole
+    return (
+        f"| {name}, {'training' if training else 'inference'} | {fixed['step']:.2f} | {symbolic['step']:.2f} | "
+        f"{ratio:.2f} | {steady(name, training):.2f} | {fixed['capture']:.3f} | {symbolic['capture']:.3f} | "
+        f"{symbolic['guards']:.3f} | {share:.0%} |"
+    )
+
+
+HEAD = """# Sizes that change
+
+Made by `python benchmarks/dynamic.py --page` (torch {torch}, Python {python}, {threads} thread, {machine}); its first
+lines say what the columns mean. Small models: two layers of width 64, a ResNet of eight convolutions.
+
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--cold", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    if given.cold:
+        name, training, dynamic = given.cold
+        print(json.dumps(cold(name, bool(int(training)), bool(int(dynamic)))))
+        return
+    lines = []
+    for line in tables():
+        print(line, flush=True)
+        lines.append(line)
+    if given.page:
+        facts = dict(torch=torch.__version__, python=platform.python_version(), machine=platform.machine(), threads=1)
+        PAGE.write_text(HEAD.format(**facts) + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
