@@ -14,14 +14,15 @@ from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeVie
 class Templates:
     """Kernels that compute what a call and the launch behind it do, each with the launch of it on buffers of the graph.
 
-    result: of the call. kept: whether it is used elsewhere. fresh: buffers that may not take memory over here.
-    launched: whether there is a launch behind the call.
+    result: of the call. kept: whether it is used elsewhere. launched: whether there is a launch behind the call. lent:
+    whether others take the memory of the result over later. fresh: buffers that may not take memory over here.
     """
 
     launches: tuple[Launch, ...]
     result: str
     kept: bool
     launched: bool
+    lent: bool = False
     fresh: frozenset[str] = frozenset()
 
     def instead_of(self, instructions: Sequence[Instruction]) -> tuple[tuple[Instruction, ...], ...]:
@@ -32,9 +33,9 @@ class Templates:
         for one in instructions:
             match one:
                 case CallExtern(result_types=types):
-                    if self.kept:
-                        assert types[0] is not None
-                        before.append(Allocate(self.result, types[0]))
+                    assert types[0] is not None
+                    if self.kept or self.lent:
+                        (before if self.kept else after).append(Allocate(self.result, types[0]))
                 case Allocate(buffer, type_, str(reuse)):
                     if reuse != self.result and buffer not in self.fresh:
                         before.append(one)

@@ -48,7 +48,10 @@ def product_graphs(draw: st.DrawFn) -> LoopGraph:
     if is_kept:
         outputs.append(Ref("p"))
     elif not any(buffer.reuse == "p" for buffer in plan.buffers):
-        plan.steps.append(Free("p"))
+        if draw(st.booleans()):
+            outputs.append(plan.heir())
+        else:
+            plan.steps.append(Free("p"))
     inputs = tuple(buffer.name for buffer in plan.buffers if buffer.role == "input")
     return LoopGraph(buffers=tuple(plan.buffers), inputs=inputs, outputs=tuple(outputs), steps=tuple(plan.steps))
 
@@ -124,6 +127,14 @@ class _Plan:
         statements = (Load("v", f"{name}_given", at, self.dtype), Store(name, at, Ref("v")))
         self.steps.append(Kernel(f"make_{name}", (Axis("i", math.prod(shape)),), (Section((), statements),)))
         return name
+
+    def heir(self) -> Arg:
+        """What a later kernel makes in the memory of the product."""
+        type_ = next(buffer.type for buffer in self.buffers if buffer.name == "p")
+        self.add("z", type_, "kernel", reuse="p")
+        at = Index(0, (Term(1, AxisAtom("i")),))
+        self.steps.append(Kernel("later", (Axis("i", span(type_)),), (Section((), (Store("z", at, 3.0),)),)))
+        return Ref("z")
 
     # ---- the kernel
 

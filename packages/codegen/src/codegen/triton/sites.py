@@ -18,14 +18,15 @@ from stagewire.loop import Extern, Free, Kernel, Load, LoopGraph, Step, Store
 class Site:
     """A product, and perhaps the kernel behind it, which computes what `epilogue` says.
 
-    kept: whether anything but the kernel uses the product. fresh: buffers that the kernel makes in the memory of an
-    operand, which a template still reads while it writes.
+    kept: whether anything but the kernel uses the product. lent: whether others later take its memory over. fresh:
+    buffers that the kernel makes in the memory of an operand, which a template still reads while it writes.
     """
 
     product: Product
     kernel: Kernel | None = None
     epilogue: Epilogue | None = None
     kept: bool = True
+    lent: bool = False
     fresh: frozenset[str] = frozenset()
 
 
@@ -58,7 +59,7 @@ class _Memory:
     def __init__(self, graph: LoopGraph) -> None:
         self.roots = memory_roots(graph)
         self.bases = {buffer.name: buffer.base for buffer in graph.buffers if buffer.base is not None}
-        self.reusing = {buffer.name for buffer in graph.buffers if buffer.reuse is not None}
+        self.reusing = {buffer.name: buffer.reuse for buffer in graph.buffers if buffer.reuse is not None}
         self.inputs = set(graph.inputs)
         self.outputs = {name for output in graph.outputs for name in references(output)}
 
@@ -84,7 +85,8 @@ class _Memory:
         if epilogue is None:
             return None
         kept = len(users) > 1 or bool(windows & self.outputs)
-        return Site(product, kernel, epilogue, kept, frozenset(overwriting))
+        lent = any(old == product.result and new not in _stored(kernel) for new, old in self.reusing.items())
+        return Site(product, kernel, epilogue, kept, lent, frozenset(overwriting))
 
     def written(self, step: Step) -> set[str]:
         """The roots of memory that a step may write."""

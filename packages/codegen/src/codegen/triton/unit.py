@@ -91,7 +91,7 @@ class _Functions:
             key, body, lambda: tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
         )
         launches = tuple(Launch(info.name, parameters) for info in infos)
-        return Templates(launches, site.product.result, site.kept, site.kernel is not None, site.fresh)
+        return Templates(launches, site.product.result, site.kept, site.kernel is not None, site.lent, site.fresh)
 
     def once(self, key: str, body: str, infos: Callable[[], tuple[KernelInfo, ...]]) -> tuple[KernelInfo, ...]:
         """The kernels of a function, which is written unless one of the same key was."""
