@@ -62,6 +62,13 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "deviations": lambda x: (x.std(1), x.var(), torch.var_mean(x, 0)[0]),
     "quotients": lambda x: x / math.sqrt(x.shape[1]) + x.sum(1, True) * (1 / x.shape[0]) - x**2 * x.shape[1] ** -0.5,
     "halves": lambda x: x[:, : int(x.shape[1] / 2)] * 0.5 + x[:, : math.ceil(x.shape[1] * 0.5)].sum(),
+    "spaced": lambda x: x * torch.linspace(0, 1, x.shape[1]) + torch.logspace(0, x.shape[0] / 64, x.shape[1]),
+    "made": lambda x: torch.kron(x, torch.tensor([[x.shape[0], 0.5]])) / torch.tensor(x.shape[1]),
+    "classes": lambda x: functional.one_hot(torch.arange(x.shape[0]), x.shape[0]).to(x.dtype) @ x,
+    "sorted": lambda x: torch.take_along_dim(x, x.argsort(1), 1).cumsum(0),
+    "pooled": lambda x: functional.max_pool1d(x[None], 3, 2, 1),
+    "framed": lambda x: torch.stft(x, 2, 1, window=torch.ones(2), center=False, return_complex=True).abs(),
+    "scaled": lambda x: functional.interpolate(x[None, None], scale_factor=1.5, mode="bicubic"),
     "filled": lambda x: x.clamp(max=1 / x.shape[1]) + torch.full_like(x, x.shape[0] / 3) * x.lt(x.shape[1] / 64),
 }
 
@@ -82,6 +89,27 @@ def test_one_program_for_all_sizes_with_gradients(name: str) -> None:
         torch.testing.assert_close(given.grad, plain.grad, rtol=1e-3, atol=1e-4)
     assert len(backend.reports) == 1
     assert backend.refused_sizes == 0
+
+
+@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_several_batches(cell: Any) -> None:
+    """Steps are written out where gradients are wanted, so that their number is fixed; oneDNN's LSTM takes any."""
+    torch.manual_seed(0)
+    layer = cell(3, 4, 2, bidirectional=True)
+    call, backend = compiled(layer, dynamic=True)
+    for length, batch in ((5, 2), (5, 7), (5, 3), *([(9, 4), (4, 6)] if cell is torch.nn.LSTM else [])):
+        x = torch.randn(length, batch, 3)
+        with torch.no_grad():
+            torch.testing.assert_close(call(x), layer(x))
+    assert len(backend.reports) == 1
+    call, backend = compiled(layer, dynamic=True)
+    for batch in (2, 7, 3):
+        x = torch.randn(5, batch, 3, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        for function, given in ((call, x), (layer, y)):
+            function(given)[0].square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert len(backend.reports) == (3 if cell is torch.nn.LSTM else 1)
 
 
 def test_decoding_200_tokens() -> None:

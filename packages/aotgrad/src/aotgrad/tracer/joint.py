@@ -69,14 +69,14 @@ def trace(capture: Capture, *, training: bool = True, gradient_order: int = 0) -
         stack.enter_context(_default_dtype(getattr(torch, capture.state.default_dtype)))
         recurrent = any(node.target.endswith(".lstm") for node in capture.graph.nodes)
         if recurrent:  # one trace at a time, of either kind: one flips the switch that the other reads
-            stack.enter_context(_without_onednn() if gradient_order or capture.symbols else _ONEDNN)
+            stack.enter_context(_without_onednn() if gradient_order else _ONEDNN)
         stack.enter_context(mode)
         return _trace(mode, capture, sizes, training, gradient_order)
 
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    # oneDNN's whole-layer LSTM has no gradient of its gradient, and its work space no size in symbols.
+    # oneDNN's whole-layer LSTM has no gradient of its gradient.
     # The switch belongs to the process: one trace at a time, so that each restores what it found.
     with _ONEDNN:
         enabled = torch._C._get_mkldnn_enabled()

@@ -82,7 +82,7 @@ def _maker(function: Callable[..., Any], *, copies: bool) -> Callable[..., Value
             if not copies:
                 data.lend()
             return _content(tracer, data, options)
-        if NUMPY is not None and isinstance(data, Constant) and isinstance(data.value, NUMPY.generic):
+        if isinstance(data, Constant) and _is_numpy(data):
             options = {"dtype": Constant(_dtype(data.value)), **options}
         if "dtype" not in options and any(_is_numpy(leaf) for leaf in leaves_of(tracer, data)):
             raise UnsupportedCall(f"torch.{function.__name__}() of a list of NumPy's numbers, without a dtype")

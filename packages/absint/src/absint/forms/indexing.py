@@ -1,0 +1,51 @@
+"""Indices with symbolic numbers: `x[n - 1, :]` is `x.select(0, n - 1)[:]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from absint.symbolic import is_symbolic
+
+__all__ = ["INDEXING_FORMS", "get_item", "set_item"]
+
+
+def get_item(x: Any, index: Any) -> Any:
+    """`x[index]`."""
+    base, rest = _selected(x, index)
+    return torch.Tensor.__getitem__(base, rest) if base is x or rest else base
+
+
+def set_item(x: Any, index: Any, value: Any) -> None:
+    """`x[index] = value`."""
+    base, rest = _selected(x, index)
+    torch.Tensor.__setitem__(base, rest if base is x or rest else ..., value)
+
+
+def _selected(x: Any, index: Any) -> tuple[Any, Any]:
+    """What symbolic numbers in the index select, and the rest of the index."""
+    items = index if type(index) is tuple else (index,)
+    places = [at for at, item in enumerate(items) if is_symbolic(item)]
+    if not places or any(_is_mask(item) for item in items):
+        return x, index
+    rank = x.dim()
+    for at in reversed(places):
+        before, after = items[:at], items[at + 1 :]
+        dim = rank - 1 - _width(after) if Ellipsis in before else _width(before)
+        x = x.select(dim, items[at])
+    return x, tuple([item for at, item in enumerate(items) if at not in places])
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, (bool, list)) or (
+        isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+    )
+
+
+def _width(items: tuple[Any, ...]) -> int:
+    """How many dimensions these items of an index take."""
+    return sum(item is not None and item is not Ellipsis for item in items)
+
+
+INDEXING_FORMS = {"torch.Tensor.__getitem__": get_item, "torch.Tensor.__setitem__": set_item}

@@ -1,0 +1,133 @@
+"""Numbers, ranges and tensors made of symbolic sizes.
+
+math.sqrt(n / 2)       a float that is still computed of the size
+torch.tensor([n, m])   stack of what `scalar_tensor` makes of each
+linspace(a, b, n)      arange(n) * ((b - a) / (n - 1)) + a, from both ends towards the middle
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from absint.symbolic import is_symbolic, make_float
+from absint.symbolic.floats import FUNCTIONS, as_float
+
+__all__ = ["NUMBER_FORMS"]
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
+
+def _of_sizes(name: str) -> Callable[[Any], Any]:
+    """A function of the module `math`."""
+    host = FUNCTIONS[name]
+
+    def apply(number: Any) -> Any:
+        return make_float(number.node.env, name, number) if isinstance(number, torch.SymFloat) else host(number)
+
+    return apply
+
+
+def _is_open(*values: Any) -> bool:
+    return any(is_symbolic(value) or isinstance(value, torch.SymFloat) for value in values)
+
+
+def tensor(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+    """`torch.tensor` of a number or of nested lists of numbers."""
+    items = list(_leaves(data))
+    is_plain = any(type(item) is bool or not isinstance(item, _NUMBERS) for item in items)
+    if is_plain or any(rest.values()) or not _is_open(*items):
+        return torch.tensor(data, dtype=dtype, device=device, **rest)
+    if dtype is None:
+        has_floats = any(isinstance(item, (float, torch.SymFloat)) for item in items)
+        dtype = torch.get_default_dtype() if has_floats else torch.int64
+
+    def build(part: Any) -> Any:
+        if isinstance(part, (list, tuple)):
+            return torch.stack([build(item) for item in part])
+        return torch.scalar_tensor(part, dtype=dtype, device=device)
+
+    return build(data)
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _leaves(item)
+    else:
+        yield data
+
+
+def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+    """`torch.linspace` between numbers."""
+    wanted = torch.get_default_dtype() if dtype is None else dtype
+    is_plain = not isinstance(start, _NUMBERS) or not isinstance(end, _NUMBERS) or not wanted.is_floating_point
+    if is_plain or any(rest.values()) or not _is_open(start, end, steps):
+        return torch.linspace(start, end, steps, dtype=dtype, device=device, **rest)
+    if steps == 1:
+        return torch.full((1,), start, dtype=wanted, device=device)
+    inner = torch.float32 if wanted in (torch.float16, torch.bfloat16) else wanted
+    index = torch.arange(steps, dtype=inner, device=device)
+    step = (end - start) / (steps - 1)
+    rising, falling = index * step + start, end - (steps - 1 - index) * step
+    return torch.where(index < steps // 2, rising, falling).to(wanted)
+
+
+def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any = None, **rest: Any) -> Any:
+    """`torch.logspace` between numbers."""
+    is_plain = not isinstance(start, _NUMBERS) or not isinstance(end, _NUMBERS) or not isinstance(base, _NUMBERS)
+    if is_plain or not _is_open(start, end, steps):
+        return torch.logspace(start, end, steps, base, dtype=dtype, **rest)
+    return torch.pow(float(base), linspace(start, end, steps, dtype=dtype, **rest))
+
+
+def one_hot(input: Any, num_classes: Any = -1) -> Any:
+    """`torch.nn.functional.one_hot`."""
+    if not is_symbolic(num_classes) and not _is_open(*input.shape):
+        return torch.nn.functional.one_hot(input, num_classes)
+    if not is_symbolic(num_classes) and num_classes < 0:
+        return torch.nn.functional.one_hot(input, num_classes)  # the data decides
+    zeros = torch.zeros((*input.shape, num_classes), dtype=torch.int64, device=input.device)
+    return zeros.scatter_(-1, input.unsqueeze(-1), 1)
+
+
+def kron(self: Any, other: Any) -> Any:
+    """`torch.kron`."""
+    if not _is_open(*self.shape, *other.shape):
+        return torch.kron(self, other)
+    rank = max(self.dim(), other.dim())
+    left, right = ([*[1] * (rank - one.dim()), *one.shape] for one in (self, other))
+    first = self.reshape([size for pair in zip(left, [1] * rank, strict=True) for size in pair])
+    second = other.reshape([size for pair in zip([1] * rank, right, strict=True) for size in pair])
+    return (first * second).reshape([a * b for a, b in zip(left, right, strict=True)])
+
+
+def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
+    """`torch.take_along_dim`."""
+    if not _is_open(*input.shape, *indices.shape):
+        return torch.take_along_dim(input, indices, dim)
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    dim = dim % input.dim()
+    shapes = [list(one.shape) for one in (input, indices)]
+    for shape in shapes:
+        shape[dim] = 1
+    common = torch.broadcast_shapes(*shapes)
+    wide = [one.expand([*common[:dim], one.shape[dim], *common[dim + 1 :]]) for one in (input, indices)]
+    return wide[0].gather(dim, wide[1])
+
+
+NUMBER_FORMS: dict[str, Callable[..., Any]] = {
+    "torch.sym_float": as_float,
+    **{f"math.{name}": _of_sizes(name) for name in FUNCTIONS},
+    "torch.tensor": tensor,
+    "torch.as_tensor": tensor,
+    "torch.linspace": linspace,
+    "torch.logspace": logspace,
+    "torch.nn.functional.one_hot": one_hot,
+    "torch.kron": kron,
+    "torch.take_along_dim": take_along_dim,
+    "torch.Tensor.take_along_dim": take_along_dim,
+}
