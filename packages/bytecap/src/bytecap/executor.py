@@ -17,6 +17,7 @@ Values are let go of after their last use, so that no more memory is held than i
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -89,8 +90,9 @@ class _Writer:
         except StageError as error:
             raise InterpretError(error.message, where=str(node.line)) from None
         arguments = [self._text(arg) for arg in node.args]
-        arguments += [f"**{{{key!r}: {self._text(arg)}}}" for key, arg in node.kwargs.items() if not key.isidentifier()]
-        arguments += [f"{key}={self._text(arg)}" for key, arg in node.kwargs.items() if key.isidentifier()]
+        for key, arg in node.kwargs.items():
+            is_name = key.isidentifier() and not keyword.iskeyword(key)
+            arguments.append(f"{key}={self._text(arg)}" if is_name else f"**{{{key!r}: {self._text(arg)}}}")
         call, results = f"f{index}({', '.join(arguments)})", [self._variables[value.name] for value in node.results]
         match results:
             case [result] if isinstance(node.results[0].type, ScalarType):  # sizes may be written by it from then on

@@ -40,6 +40,11 @@ def place() -> torch.Tensor:
 # -- a 0-dim integer tensor as index
 
 
+@PROGRAMS.add(matrix)
+def a_parameter_that_is_named_like_a_keyword(x):
+    return torch.empty_like(x).random_(**{"from": 3, "to": 4}) + x
+
+
 @PROGRAMS.add(leaf, place)
 def read_at_place(x, i):
     return x[i], x[:, i], x[..., i, None], x[i, i], x[[0, 2], i], x[x[0].argmax() - 1] * 2
