@@ -38,8 +38,13 @@ def densified(type: TensorType) -> TensorType:
     order = stride_order(type.shape, type.stride)
     repeated = repeated_dims(type)
     order = (*repeated, *(d for d in order if d not in repeated))
-    packed = contiguous_stride(tuple(type.shape[d] for d in order))
+    return packed(type, type.shape, order)
+
+
+def packed(type: TensorType, shape: tuple[Dim, ...], order: tuple[int, ...]) -> TensorType:
+    """A type of another shape without gaps, its dimensions from slowest to fastest in `order`."""
+    steps = contiguous_stride(tuple(shape[d] for d in order))
     stride: list[Dim] = [0] * len(order)
-    for d, step in zip(order, packed, strict=True):
+    for d, step in zip(order, steps, strict=True):
         stride[d] = step
-    return TensorType(type.dtype, type.shape, tuple(stride), device=type.device)
+    return TensorType(type.dtype, shape, tuple(stride), device=type.device)

@@ -7,32 +7,20 @@ from collections.abc import Collection
 import msgspec
 
 from stagewire.expr import symbol
-from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple
+from stagewire.graph import Arg, Graph, Node, Ref, map_arg
 
 
 def with_symbols(graph: Graph, names: Collection[str]) -> Graph:
     """The graph with references to these inputs replaced by their symbols."""
-    return msgspec.structs.replace(
-        graph,
-        nodes=tuple(_node(node, names) for node in graph.nodes),
-        outputs=tuple(_arg(output, names) for output in graph.outputs),
-    )
 
+    def leaf(arg: Arg) -> Arg:
+        return symbol(arg.name) if isinstance(arg, Ref) and arg.name in names else arg
 
-def _node(node: Node, names: Collection[str]) -> Node:
-    args = tuple(_arg(arg, names) for arg in node.args)
-    kwargs = {key: _arg(arg, names) for key, arg in node.kwargs.items()}
-    return (
-        node if args == node.args and kwargs == node.kwargs else msgspec.structs.replace(node, args=args, kwargs=kwargs)
-    )
+    def call(node: Node) -> Node:
+        args = tuple([map_arg(arg, leaf) for arg in node.args])
+        kwargs = {key: map_arg(arg, leaf) for key, arg in node.kwargs.items()}
+        is_same = args == node.args and kwargs == node.kwargs
+        return node if is_same else msgspec.structs.replace(node, args=args, kwargs=kwargs)
 
-
-def _arg(arg: Arg, names: Collection[str]) -> Arg:
-    match arg:
-        case Ref(name) if name in names:
-            return symbol(name)
-        case List(items):
-            return List(tuple(_arg(item, names) for item in items))
-        case Tuple(items):
-            return Tuple(tuple(_arg(item, names) for item in items))
-    return arg
+    outputs = tuple([map_arg(output, leaf) for output in graph.outputs])
+    return msgspec.structs.replace(graph, nodes=tuple([call(node) for node in graph.nodes]), outputs=outputs)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.index import add_values
+from loopir.nest import add_used_values
 from stagewire.graph import Ref
-from stagewire.loop import Compute, IndexValue, Kernel, Load, LoopGraph, Operand, Reduce, Section, Statement, Store
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Section, Statement, Store
 
 HALVES = ("bfloat16", "float16")
 
@@ -86,18 +87,9 @@ def _alive(sections: list[Section]) -> tuple[Section, ...]:
 
 
 def _add_uses(statement: Statement, used: set[str]) -> None:
-    operands: tuple[Operand | None, ...] = ()
-    match statement:
-        case Compute(operands=operands):
-            pass
-        case Load(index=index, mask=mask):
-            add_values(index, used)
-            operands = (mask, statement.other)
-        case Store(index=index, value=value, mask=mask):
-            add_values(index, used)
-            operands = (value, mask)
-        case Reduce(operand=operand):
-            operands = (operand,)
-        case IndexValue(index=index):
-            add_values(index, used)
+    if not isinstance(statement, Load | Store):
+        add_used_values(statement, used)
+        return
+    add_values(statement.index, used)
+    operands = (statement.mask, statement.other if isinstance(statement, Load) else statement.value)
     used.update(operand.name for operand in operands if isinstance(operand, Ref))

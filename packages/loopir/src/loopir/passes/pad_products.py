@@ -15,7 +15,7 @@ import msgspec
 
 from loopir import index as ix
 from loopir.builder import record
-from loopir.layout import stride_order
+from loopir.layout import packed, stride_order
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
 from loopir.passes.alias_views import strides_on, window_of
 from stagewire.graph import Ref
@@ -308,12 +308,7 @@ def enlarged(type: TensorType, sizes: Sizes) -> TensorType:
     shape = list(type.shape)
     for d, size in sizes.items():
         shape[d] = size
-    stride: list[int] = [0] * len(shape)
-    step = 1
-    for d in reversed(stride_order(type.shape, type.stride)):
-        stride[d] = step
-        step *= max(int(shape[d]), 1)  # type: ignore[arg-type]
-    return TensorType(type.dtype, tuple(shape), tuple(stride), device=type.device)
+    return packed(type, tuple(shape), stride_order(type.shape, type.stride))
 
 
 def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[object, ...]) -> Nest:
