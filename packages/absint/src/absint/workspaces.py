@@ -14,18 +14,18 @@ import torch
 from stagewire.graph import Node
 from stagewire.types import TensorType, numel
 
-__all__ = ["WORKSPACES", "with_workspace", "workspace_call"]
+__all__ = ["LSTM_LAYER", "WORK_SPACE", "with_workspace", "workspace_call"]
 
-WORKSPACES = {"aten.mkldnn_rnn_layer.default": 3}
-"""The number of the result, by target."""
+LSTM_LAYER = "aten.mkldnn_rnn_layer.default"
+WORK_SPACE = 3
+"""The number of the result."""
 
 
 def workspace_call(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, the operator of a node, so that it gives the workspace that the node states."""
-    place = WORKSPACES.get(node.target)
-    if place is None or place >= len(node.results):
+    if node.target != LSTM_LAYER:
         return function
-    type = node.results[place].type
+    type = node.results[WORK_SPACE].type
     return with_workspace(function) if isinstance(type, TensorType) and numel(type.shape) != 0 else function
 
 

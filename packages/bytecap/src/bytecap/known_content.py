@@ -26,22 +26,8 @@ _METHODS = (
     "ceil", "round", "sqrt", "exp", "log", "clamp", "flip", "clone",
 )  # fmt: skip
 _OPERATORS = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "neg",
-    "abs",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-)
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge",
+)  # fmt: skip
 _PURE: frozenset[Any] = frozenset(
     (
         *(getattr(operator, name) for name in _OPERATORS),

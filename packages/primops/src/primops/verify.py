@@ -126,7 +126,8 @@ def _is_int(x: Any) -> bool:
 
 
 def _is_number(x: Any) -> bool:
-    return type(x) in (bool, int, float)
+    """A literal, or a size expression, which is an int."""
+    return type(x) in (bool, int, float) or isinstance(x, Expr)
 
 
 def _is_size(x: Any) -> bool:
@@ -136,7 +137,7 @@ def _is_size(x: Any) -> bool:
 KINDS: dict[Kind, Any] = {
     "tensor": _is_tensor,
     "tensor?": lambda x: x is None or _is_tensor(x),
-    "operand": lambda x: _is_tensor(x) or _is_number(x) or isinstance(x, Expr),
+    "operand": lambda x: _is_tensor(x) or _is_number(x),
     "tensors": lambda x: isinstance(x, tuple) and all(map(_is_tensor, x)),
     "indices": lambda x: isinstance(x, tuple) and all(i is None or _is_tensor(i) for i in x),
     "dims": lambda x: isinstance(x, tuple) and all(map(_is_int, x)),
@@ -144,8 +145,8 @@ KINDS: dict[Kind, Any] = {
     "size": _is_size,
     "int": _is_int,
     "int?": lambda x: x is None or _is_int(x),
-    "number": lambda x: _is_number(x) or isinstance(x, Expr),
-    "number?": lambda x: x is None or _is_number(x) or isinstance(x, Expr),
+    "number": _is_number,
+    "number?": lambda x: x is None or _is_number(x),
     "bool": lambda x: type(x) is bool,
     "flags": lambda x: isinstance(x, tuple) and all(type(i) is bool for i in x),
     "word": lambda x: type(x) is str,

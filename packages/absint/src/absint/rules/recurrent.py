@@ -13,13 +13,11 @@ import torch
 
 from absint.meta import Meta, contiguous
 from absint.rules.table import RuleTable
-from absint.workspaces import with_workspace
+from absint.workspaces import WORK_SPACE, with_workspace
 
-__all__ = ["TABLE", "WORK_SPACE"]
+__all__ = ["TABLE"]
 
 TABLE = RuleTable()
-WORK_SPACE = 3
-"""Position of the work space among the results of `mkldnn_rnn_layer`."""
 
 
 @TABLE.rule("mkldnn_rnn_layer")

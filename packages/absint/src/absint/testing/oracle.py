@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from absint.errors import DataDependentError, UnsupportedTensor
 from absint.fallback import Fallback
 from absint.meta import Meta, from_tensor
-from absint.rules.recurrent import WORK_SPACE
 from absint.schema import OpRecord, record_of
+from absint.workspaces import WORK_SPACE
 from stagewire.errors import StageError
 
 __all__ = ["Mismatch", "OracleMode"]

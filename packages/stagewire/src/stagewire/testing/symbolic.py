@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stagewire.expr import Dim, Expr, evaluate, symbol
+from stagewire.substitution import map_sizes
 
 T = TypeVar("T")
 
@@ -58,8 +59,7 @@ def factorised(value: T, symbols: Mapping[int, str]) -> T:
 
 def instantiated(value: T, values: Mapping[str, int]) -> T:
     """The data with every symbolic size as a number."""
-    made: T = map_dims(value, lambda dim: evaluate(dim, values))
-    return made
+    return map_sizes(value, lambda size: evaluate(size, values))
 
 
 def map_dims(value: Any, change: Callable[[Dim], Dim]) -> Any:
