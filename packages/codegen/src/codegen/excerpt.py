@@ -31,50 +31,53 @@ class Excerpt(NamedTuple):
         return digest(Program(binding=Binding(inputs=(), outputs=()), forward=self.unit))
 
 
-def excerpt(unit: Unit, number: int, types: Mapping[str, TensorType]) -> Excerpt:
-    """The choice `number` of a Triton unit. types: of the buffers of the unit.
+class Excerpts:
+    """The choices of a Triton unit. types: of its buffers."""
 
-    Inputs are what exists before; outputs what is written and exists afterwards.
-    """
-    choice = unit.choices[number]
-    own = unit.instructions[choice.start : choice.stop]
-    every = (*own, *(one for instructions in choice.alternatives for one in instructions))
-    launched = dict.fromkeys(one.kernel for one in every if isinstance(one, Launch))
-    infos = {info.name: info for info in unit.kernels}
-    names = {name: f"kernel_{n}" for n, name in enumerate(launched)}
-    functions = dict.fromkeys(infos[name].function or name for name in launched)
-    called = {name: f"function_{n}" for n, name in enumerate(functions)}
-    known = {info.function or info.name for info in unit.kernels}
-    kernels = tuple(
-        replace(infos[old], name=new, function=called[infos[old].function or old], parameters=_numbered(infos[old]))
-        for old, new in names.items()
-    )
-    inputs = tuple(_given(own))
-    made = _made(own)
-    outputs = tuple(Ref(name) for name in made if not any(_ends(one, name) for one in own))
-    rename = lambda instructions: tuple(_renamed(one, names) for one in instructions)  # noqa: E731
-    alone = Unit(
-        target="triton",
-        source=_source(unit.source, known, called),
-        kernels=kernels,
-        inputs=inputs,
-        input_types=tuple(_alone(name, types[name], own) for name in inputs),
-        outputs=outputs,
-        instructions=rename(own),
-        written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
-        choices=(Choice(0, len(own), tuple(rename(one) for one in choice.alternatives)),),
-    )
-    return Excerpt(alone, names, {name: infos[name].function or name for name in launched})
+    def __init__(self, unit: Unit, types: Mapping[str, TensorType]) -> None:
+        self.unit, self.types = unit, types
+        self.infos = {info.name: info for info in unit.kernels}
+        self.shared, self.texts = _functions(unit.source, {info.function or info.name for info in unit.kernels})
+
+    def of(self, number: int) -> Excerpt:
+        """One choice. Inputs are what exists before; outputs what is written and exists afterwards."""
+        choice = self.unit.choices[number]
+        own = self.unit.instructions[choice.start : choice.stop]
+        every = (*own, *(one for instructions in choice.alternatives for one in instructions))
+        launched = tuple(dict.fromkeys(one.kernel for one in every if isinstance(one, Launch)))
+        names = {name: f"kernel_{n}" for n, name in enumerate(launched)}
+        functions = {name: self.infos[name].function or name for name in launched}
+        called = {name: f"function_{n}" for n, name in enumerate(dict.fromkeys(functions.values()))}
+        kernels = tuple(
+            replace(
+                self.infos[old],
+                name=new,
+                function=called[functions[old]],
+                parameters=tuple(f"p{n}" for n in range(len(self.infos[old].parameters))),
+            )
+            for old, new in names.items()
+        )
+        texts = [self.texts[old].replace(f"def {old}(", f"def {new}(", 1) for old, new in called.items()]
+        inputs = tuple(_given(own))
+        outputs = tuple(Ref(name) for name in _made(own) if not any(_ends(one, name) for one in own))
+        alone = Unit(
+            target="triton",
+            source="\n\n".join([self.shared, *texts]),
+            kernels=kernels,
+            inputs=inputs,
+            input_types=tuple(_alone(name, self.types[name], own) for name in inputs),
+            outputs=outputs,
+            instructions=_renamed(own, names),
+            written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
+            choices=(Choice(0, len(own), tuple(_renamed(one, names) for one in choice.alternatives)),),
+        )
+        return Excerpt(alone, names, functions)
 
 
 def _alone(name: str, type_: TensorType, instructions: tuple[Instruction, ...]) -> TensorType:
     """The type of memory of its own; only windows count from where it begins in the whole unit."""
     is_base = any(isinstance(one, MakeView) and one.base == name for one in instructions)
-    return type_ if is_base else replace(type_, storage_offset=0)
-
-
-def _numbered(info: object) -> tuple[str, ...]:
-    return tuple(f"p{n}" for n in range(len(info.parameters)))  # type: ignore[attr-defined]
+    return replace(type_, requires_grad=False, storage_offset=type_.storage_offset if is_base else 0)
 
 
 def _given(instructions: tuple[Instruction, ...]) -> Iterator[str]:
@@ -122,19 +125,19 @@ def _ends(one: Instruction, name: str) -> bool:
     return False
 
 
-def _renamed(one: Instruction, names: Mapping[str, str]) -> Instruction:
-    return replace(one, kernel=names[one.kernel]) if isinstance(one, Launch) else one
+def _renamed(instructions: tuple[Instruction, ...], names: Mapping[str, str]) -> tuple[Instruction, ...]:
+    """The instructions with their kernels called otherwise."""
+    return tuple(replace(one, kernel=names[one.kernel]) if isinstance(one, Launch) else one for one in instructions)
 
 
-def _source(source: str, kernels: set[str], called: Mapping[str, str]) -> str:
-    """The functions that are `called` something, by that name, and all that are no kernels."""
-    lines, kept, before = source.splitlines(), [], 0
+def _functions(source: str, kernels: set[str]) -> tuple[str, dict[str, str]]:
+    """A module cut in what is not a kernel, and the text of each kernel."""
+    lines, rest, texts, before = source.splitlines(), [], {}, 0
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name in kernels:
             start = min(one.lineno for one in (node, *node.decorator_list)) - 1
-            kept += lines[before:start]
-            if node.name in called:
-                text = "\n".join(lines[start : node.end_lineno])
-                kept.append(text.replace(f"def {node.name}(", f"def {called[node.name]}(", 1))
+            rest += lines[before:start]
             before = node.end_lineno or start
-    return "\n".join([*kept, *lines[before:]]) + "\n"
+            texts[node.name] = "\n".join(lines[start:before]) + "\n"
+    rest += lines[before:]
+    return "\n".join(rest).rstrip() + "\n", texts

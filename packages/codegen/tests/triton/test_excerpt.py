@@ -5,7 +5,7 @@ import torch
 
 from codegen import Options, load
 from codegen.choices import chosen
-from codegen.excerpt import excerpt
+from codegen.excerpt import Excerpts
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, linear_relu
@@ -16,7 +16,7 @@ TIMED = Options(target="triton", autotune="time")
 def excerpts(graph):
     unit = emit(graph, TIMED)
     types = plan_memory(chosen(unit, {})).types
-    return [excerpt(unit, number, types) for number in range(len(unit.choices))]
+    return [Excerpts(unit, types).of(number) for number in range(len(unit.choices))]
 
 
 def both(a, b):

@@ -5,8 +5,10 @@ import torch
 
 from codegen import Options, load
 from codegen.choices import chosen
-from codegen.errors import CorruptCode
+from codegen.errors import CorruptCode, LaunchFailed
+from codegen.excerpt import Excerpts
 from codegen.runtime import tuning
+from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.tuning import Bench, ByPrecision, Record, make_choices, with_tf32
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, linear_relu
@@ -83,6 +85,53 @@ def test_flags_of_torch_are_seen():
         assert not tuning.tf32_allowed()
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+class Event:
+    """The clock of the race below: each run takes what it says."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing):
+        self.at = None
+
+    def record(self):
+        self.at = Event.now
+
+    def elapsed_time(self, end):
+        return 1000 * (end.at - self.at)
+
+
+def test_the_quickest_that_is_right_is_taken(directory, monkeypatch):
+    """Alternative 0 does not compile, 1 is wrong and quick, 2 does not start, 3 is quicker than the unit, 4 is not."""
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(tuning, "FLUSH", 1)
+    unit = emit(linear_relu(40, 64, 17, "float32"), TIMED)
+    one = Excerpts(unit, plan_memory(chosen(unit, {})).types).of(0)
+    numbers = {one.names[launch.kernel]: n for n, (*_, launch) in enumerate(unit.choices[0].alternatives)}
+    seconds = {None: 5e-5, 1: 1e-5, 3: 3e-5, 4: 6e-5}
+
+    def bind(alone, slow, library, cubins):
+        number = next((numbers[name] for name in cubins if name in numbers), None)
+        run = load(alone, directory)
+
+        def timed(*inputs):
+            if number == 2:
+                raise LaunchFailed("result 701")
+            Event.now += seconds.get(number, 1.0)
+            results = run(*inputs)
+            return tuple(result + 1 for result in results) if number == 1 else results
+
+        return timed
+
+    cubins = {info.name: "too large" if numbers.get(info.name) == 0 else None for info in one.unit.kernels}
+    record = tuning._Race(one, cubins, Bench(0, 90, directory, bind)).run()
+    assert record.pick == 3
+    assert record.seconds[0] == pytest.approx(5e-5)
+    assert record.seconds[4] == pytest.approx(3e-5)
+    assert record.skipped.keys() == {0, 1, 2}
+    assert record.skipped[0] == "too large"
 
 
 def test_without_a_gpu_the_calls_are_made(directory):

@@ -22,9 +22,9 @@ import torch
 from msgspec.structs import replace
 
 from codegen.choices import chosen
-from codegen.excerpt import Excerpt, excerpt
+from codegen.excerpt import Excerpt, Excerpts
 from codegen.kept import read_kept, write_kept
-from codegen.runtime.memory_kinds import plan_memory
+from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
 from codegen.triton.cubin import Cubin, compile_cubin
@@ -71,7 +71,8 @@ def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cu
     """The alternative to take for each choice (none: as it stands), and the machine code that was made for them."""
     types = {name: type_ for name, type_ in plan_memory(chosen(unit, {})).types.items() if type_ is not None}
     aligned = _alignments(unit)
-    excerpts = [excerpt(unit, number, types) for number in range(len(unit.choices))]
+    cut = Excerpts(unit, types)
+    excerpts = [cut.of(number) for number in range(len(unit.choices))]
     paths = [_path(one, aligned, bench) for one in excerpts]
     records: dict[Path, Record] = {}
     missing: dict[Path, Excerpt] = {}
@@ -166,6 +167,7 @@ class _Race:
 
     def __init__(self, one: Excerpt, cubins: Mapping[str, Cubin | str], bench: Bench) -> None:
         self.unit, self.cubins, self.bench = one.unit, cubins, bench
+        self.device = device_of(one.unit)
         self.skipped: dict[int, str] = {}
 
     def run(self) -> Record:
@@ -201,7 +203,7 @@ class _Race:
         try:
             run = self.bound({0: number})
             run(*self.memory())
-            torch.cuda.synchronize(self.bench.index)
+            torch.cuda.synchronize()
         except (StageError, _NotThere) as error:
             self.skipped[number] = str(error)
             return None
@@ -209,7 +211,7 @@ class _Race:
 
     def memory(self) -> list[torch.Tensor]:
         """The inputs, the same each time; the generator is of its own, so that no program draws other numbers."""
-        generator = torch.Generator(f"cuda:{self.bench.index}").manual_seed(0)
+        generator = torch.Generator(self.device).manual_seed(0)
         return [_filled(type_, generator) for type_ in self.unit.input_types if isinstance(type_, TensorType)]
 
     def agrees(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
@@ -226,7 +228,7 @@ class _Race:
     def times(self, runs: Sequence[Callable[..., Any]]) -> list[float]:
         """Seconds of each."""
         inputs = self.memory()
-        flush = torch.empty(FLUSH, dtype=torch.uint8, device=f"cuda:{self.bench.index}")
+        flush = torch.empty(FLUSH, dtype=torch.uint8, device=self.device)
         found: list[list[float]] = [[] for _ in runs]
         for _ in range(ROUNDS):
             for run, seconds in zip(runs, found, strict=True):
@@ -251,7 +253,7 @@ def _median(run: Callable[..., Any], inputs: list[torch.Tensor], flush: torch.Te
         start.record()
         run(*inputs)
         end.record()
-    torch.cuda.synchronize(flush.device)
+    torch.cuda.synchronize()
     return statistics.median(start.elapsed_time(end) for start, end in events) / 1000
 
 
