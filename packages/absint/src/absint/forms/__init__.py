@@ -5,6 +5,7 @@
 | `indexing.py` | x[n - 1, :] |
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
+| `products.py` | matmul, linear, before torch 2.13 |
 | `recurrent.py` | lstm, gru, rnn and their cells |
 | `spectra.py` | stft |
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
 from absint.forms.numbers import NUMBER_FORMS
+from absint.forms.products import PRODUCT_FORMS
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
 from absint.forms.spectra import SPECTRAL_FORMS
@@ -24,7 +26,7 @@ from absint.targets import resolve
 __all__ = ["SYMBOLIC_FORMS", "get_item", "set_item", "symbolic_form"]
 
 SYMBOLIC_FORMS: dict[str, Callable[..., Any]] = {
-    **INDEXING_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS, **SPECTRAL_FORMS,
+    **INDEXING_FORMS, **NUMBER_FORMS, **PRODUCT_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS, **SPECTRAL_FORMS,
 }  # fmt: skip
 """By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
 

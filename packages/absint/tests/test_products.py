@@ -1,0 +1,57 @@
+"""Products of many dimensions, written out, are what `torch.matmul` gives: values, strides, gradients."""
+
+import pytest
+import torch
+
+from absint import AbstractMode, AbstractTensor
+from absint.forms.products import linear, matmul, product
+from absint.meta import contiguous
+from absint.symbolic import ShapeEnv, make_size
+
+SHAPES = [
+    ((4, 3, 5), (5, 2)), ((4, 3, 5), (5,)), ((5,), (4, 5, 3)), ((2, 5), (4, 5, 3)), ((4, 3, 5), (4, 5, 2)),
+    ((2, 4, 3, 5), (4, 5, 2)), ((1, 3, 5), (4, 5, 2)), ((2, 1, 3, 5), (7, 5, 2)), ((2, 4, 3, 5), (5, 2)),
+    ((0, 3, 5), (5, 2)), ((4, 3, 5), (4, 5, 1)),
+]  # fmt: skip
+GRADIENTS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def operand(shape, requires_grad, is_turned):
+    if is_turned and len(shape) > 2:
+        return torch.randn(*shape[:-3], shape[-2], shape[-3], shape[-1]).transpose(-2, -3).requires_grad_(requires_grad)
+    return torch.randn(shape, requires_grad=requires_grad)
+
+
+@pytest.mark.parametrize("is_turned", [False, True], ids=["contiguous", "turned"])
+@pytest.mark.parametrize("gradients", GRADIENTS, ids=str)
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_product(shapes, gradients, is_turned):
+    left, right = (operand(shape, wanted, is_turned) for shape, wanted in zip(shapes, gradients, strict=True))
+    found, expected = product(left, right), torch.matmul(left, right)
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    wanted = [side for side in (left, right) if side.requires_grad]
+    if wanted:
+        weight = torch.randn_like(expected)
+        both = [torch.autograd.grad((result * weight).sum(), wanted) for result in (found, expected)]
+        torch.testing.assert_close(both[0], both[1])
+
+
+def test_what_takes_numbers_is_left_to_torch():
+    x = torch.randn(3, 4)
+    assert torch.equal(matmul(x, x.t()), x @ x.t())
+    assert torch.equal(linear(x, x, torch.ones(3)), torch.nn.functional.linear(x, x, torch.ones(3)))
+    with pytest.raises(RuntimeError, match="both arguments to matmul"):
+        matmul(x, torch.tensor(1.0))
+
+
+def test_sizes_stay_symbols():
+    env = ShapeEnv()
+    n, m = (make_size(env, env.create(name, hint)) for name, hint in (("n", 4), ("m", 6)))
+    with AbstractMode():
+        x = AbstractTensor(contiguous((n, m, 8), torch.float32))
+        weight = AbstractTensor(contiguous((5, 8), torch.float32))
+        assert linear(x, weight).shape == (n, m, 5)
+        assert matmul(x, x.transpose(1, 2)).shape == (n, m, m)
+        assert matmul(x[:, None], x.transpose(1, 2)[:, None]).shape == (n, 1, m, m)
+    assert not any(relation.operator == "==" for relation in env.relations)
