@@ -41,6 +41,8 @@ _BOUNDS: tuple[tuple[tuple[int, int], str], ...] = (
      "linalg_vector_norm native_layer_norm_backward var"),
     ((16, 4),
      "native_group_norm_backward upsample_bicubic2d"),
+    ((32, 4),
+     "convolution convolution_backward"),
 )  # fmt: skip
 """Decompositions that are not bitwise, by packet: ulps in float32 and float64, ulps in half precision. Each is at least
 twice what `primops.testing.opinfo` finds on torch's operator samples."""

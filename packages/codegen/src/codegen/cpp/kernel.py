@@ -294,7 +294,7 @@ class _Writer:
         self.scope.values = outer_scope
         for value, position in kept.items():
             self.scope.values[value] = f"k_{number}_{position}[{name} - {name}c]"
-        self._column_results(section, reducers, f"[{name} - {name}c]")
+        self._column_results(section, reducers, name)
 
     def _column_loops(
         self,
@@ -343,10 +343,16 @@ class _Writer:
         self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
 
     def _column_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]], lane: str) -> None:
+        """Compute the results once for each lane: later sections read them at each of their points."""
         count = self._count_text(section)
         for statement, recipe in reducers:
+            local = c_type(statement.dtype).local
             for result, text in zip(statement.results, recipe.results, strict=True):
-                self.scope.values[result] = text.format(j=lane, n=count)
+                array = f"r_{self.scope.fresh()}"
+                self.line(f"{local} {array}[{self.plan.tile}];")
+                value = text.format(j="[j]", n=count)
+                self.line(f"for (i64 j = 0; j < {lane}e - {lane}c; j++) {array}[j] = {value};")
+                self.scope.values[result] = f"{array}[{lane} - {lane}c]"
                 self.scope.dtypes[result] = statement.dtype
 
     def _kept(self, number: int, section: Section) -> dict[str, int]:

@@ -142,13 +142,21 @@ def _accesses(section: Section) -> list[Index]:
 
 
 def _access_cost(index: Index, axis: str) -> float:
-    """The cost of one access a point when the lanes run along `axis`: contiguous 1, broadcast less, gathered more."""
+    """The cost of one access a point when the lanes run along `axis`: contiguous 1, broadcast less, gathered more.
+
+    In steps of up to 16 the neighbours of what is read are read soon; steps of a KiB leave them no place in the cache.
+    """
     step = coefficient(index, axis)
     if has_value(index):
         return 6.0 if step != 1 or mentions(index, axis) else 3.0
     if step == 0:
         return 0.2
-    return 1.0 if step == 1 else 8.0
+    if step == 1:
+        return 1.0
+    if step is None:
+        return 8.0
+    step = abs(extent(step))
+    return 4.0 if step <= 16 else 16.0 if step % 256 == 0 else 8.0
 
 
 def _short(size: Dim) -> float:

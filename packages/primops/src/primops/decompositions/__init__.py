@@ -10,6 +10,7 @@ from primops.decompositions import (
     activations,
     bags,
     compositions,
+    convolutions,
     creation,
     elementwise,
     indexing,
@@ -34,7 +35,7 @@ from primops.decompositions.operands import Function, Table
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
     pooling, compositions, ordering, special, spectra,
-    windows, linalg, bags, metrics,
+    windows, linalg, bags, metrics, convolutions,
 )  # fmt: skip
 
 
