@@ -50,6 +50,14 @@ def test_less_is_saved_where_an_op_keeps_statistics() -> None:
     assert through.saved_bytes < whole.saved_bytes
 
 
+def test_a_softmax_that_is_returned_is_read_in_the_backward_not_computed_again() -> None:
+    capture, _ = capture_by_torch_function(lambda x: x.softmax(-1), [torch.randn(8, 16, requires_grad=True)])
+    grad = AotGrad().run(capture, Options(decompose=lower_graph))
+    assert grad.backward is not None
+    assert "prims.exp" in [node.target for node in grad.forward.nodes]
+    assert "prims.exp" not in [node.target for node in grad.backward.nodes]
+
+
 class Block(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -33,9 +33,12 @@ __all__ = ["CutNetwork", "MinCut", "cut_network"]
 SOURCE, SINK = 0, 1
 # A saved byte is written once and read once; costs count in quarters of a byte moved.
 _SAVED_BYTE = 8
-# What a product or a result of the program writes is in memory anyway. It is as large when it is saved, so that this
-# decides between values of about the same size: the logits are saved, say, not their logarithms of softmax.
+# What a product writes is in memory anyway. It is as large when it is saved, so that this decides between values of
+# about the same size: the logits are saved, say, not their logarithms of softmax.
 _WRITTEN_BYTE = 7
+# A result of the program is written, and held by whoever called it, in any case: what it takes is to read it, which is
+# less than an exponential (a softmax is read, not computed again from its operand).
+_RESULT_BYTE = 4
 # How much dearer a byte is that the program's own checkpoint says not to keep.
 _CHECKPOINTED = 1024
 
@@ -167,7 +170,7 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
         free = policy.is_free(node) or name in needs.widened
         is_inner = name in inner
         cost = _cost(node, kind, policy, sizes, true_costs if is_inner else costs) if name not in kept else None
-        price = _WRITTEN_BYTE if name in results or not is_fused(node, policy) else _SAVED_BYTE
+        price = _RESULT_BYTE if name in results else _SAVED_BYTE if is_fused(node, policy) else _WRITTEN_BYTE
         price *= _CHECKPOINTED if is_inner and cost is not None else 1
         edges.append((at, at + 1, INFINITE if free else sizes.bytes(kind) * price))
         if cost is None:
