@@ -155,7 +155,7 @@ def _access_cost(index: Index, axis: str) -> float:
         return 1.0
     if step is None:
         return 8.0
-    step = abs(extent(step))
+    step = abs(estimate(step))
     return 4.0 if step <= 16 else 16.0 if step % 256 == 0 else 8.0
 
 
