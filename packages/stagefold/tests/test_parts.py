@@ -176,3 +176,19 @@ def test_a_stage_that_takes_no_symbols_gets_sizes():
 def test_values_go_after_their_last_use():
     steps = [(None, None, [0], [1, 2]), (None, None, [1], [3]), (None, None, [0, 3], [])]
     assert last_uses(steps) == [(2,), (1,), (0, 3)]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_fault_of_a_stage_is_told_and_raised_under_verify(verify):
+    def faulty(document):
+        raise TypeError("no such thing\nat all")
+
+    faulty.takes_symbols = True
+    backend = StagefoldBackend(parse_options(None, {"cache": False, "verify": verify}), {"primops": faulty})
+    compiled = optimize(selected, backend, fullgraph=True)
+    if verify:
+        with pytest.raises(TypeError, match="no such thing"):
+            compiled(given(5))
+    else:
+        with pytest.warns(RunsPlain, match="after a fault: TypeError: no such thing$"):
+            same(compiled, selected, given(5))

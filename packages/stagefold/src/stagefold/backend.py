@@ -24,7 +24,7 @@ from codegen import Replay
 from codegen import load as load_unit
 from stagefold.by_sizes import BySizes, with_sizes
 from stagefold.cache import Cache, program_key
-from stagefold.errors import FixedSizes, RunsPlain, SizesRefused
+from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
@@ -73,7 +73,7 @@ class StagefoldBackend:
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
         if is_decided_by_data(capture):
-            return PartsCall(capture, self._compiled).__call__
+            return PartsCall(capture, self._compiled, strict=self.options.verify).__call__
         return self._compiled(capture)
 
     def _compiled(self, capture: Capture) -> Callee:
@@ -117,9 +117,8 @@ class StagefoldBackend:
             raise SizesRefused(f"{capture.code.name} with symbolic sizes: {error}") from error
 
     def _count_refusal(self, capture: Capture, error: Exception) -> None:
-        """Stages say what they cannot do with symbolic sizes (`needs_fixed_sizes`), and refuse what torch's C++ does
-        not do with them (`refuses_program`). Anything else is a fault: raised under `verify`, else told."""
-        if not isinstance(error, StageError) or not (error.needs_fixed_sizes or error.refuses_program):
+        """Count a program that a stage refuses with symbolic sizes. A fault is raised under `verify`, else told."""
+        if not is_refusal(error):
             if self.options.verify:
                 raise error
             what = str(error).partition("\n")[0]

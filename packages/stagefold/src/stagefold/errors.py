@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from absint.errors import TypeRuleError
 from stagewire.errors import StageError
 
 
@@ -63,6 +64,15 @@ class SizesRefused(StageError):
     fix = "Nothing needs to be done; compile(dynamic=False) or mark_static spare the attempt."
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a stage says that it takes no such program, or none with symbolic sizes, or that eager would refuse it.
+
+    Else the error is a fault.
+    """
+    declared = isinstance(error, StageError) and (error.needs_fixed_sizes or error.refuses_program)
+    return declared or isinstance(error, TypeRuleError)
+
+
 class FixedSizes(UserWarning):
     """A stage has a fault in what it does with symbolic sizes; the program is compiled for each size instead."""
 
@@ -76,4 +86,5 @@ class NoEffect(UserWarning):
 
 
 class RunsPlain(UserWarning):
-    """The calls of a program ran by eager torch: it met inputs that it was not made for, or its backward will raise."""
+    """Calls of a program ran by eager torch: it met inputs that it was not made for, its backward will raise, or a part
+    of it could not be compiled."""

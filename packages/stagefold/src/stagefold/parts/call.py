@@ -10,7 +10,7 @@ from typing import Any
 
 import bytecap
 from stagefold.by_sizes import with_sizes
-from stagefold.errors import RunsPlain
+from stagefold.errors import RunsPlain, is_refusal
 from stagefold.parts.cut import Part, cut
 from stagefold.parts.modes import changes_modes, enter
 from stagefold.parts.variant import LEAST, capture_for, fits
@@ -30,14 +30,15 @@ class PartCall:
 
     make: a callable of a capture's inputs, with `assumes` for what it takes for granted of sizes. What it cannot make
     with symbols it makes for the sizes of a call; what it cannot make at all is run by eager torch, where a fault of
-    the program shows again.
+    the program shows again. A fault of `make` itself is told, or raised if `strict`.
     """
 
-    def __init__(self, part: Part, make: Callable[[Capture], Callee]) -> None:
-        self.part, self.make = part, make
+    def __init__(self, part: Part, make: Callable[[Capture], Callee], strict: bool) -> None:
+        self.part, self.make, self.strict = part, make, strict
         self.plain = bytecap.executor(part.capture)
         self.variants: list[tuple[Callable[..., bool], Callee]] = []
         self.failures = 0
+        self.told = False
         self._unknown = tuple([part.inputs.index(name) for name in part.unknown])
         self._lock = threading.Lock()
 
@@ -64,27 +65,43 @@ class PartCall:
             try:
                 call = self.make(attempt)
             except Exception as error:
-                _log.info("%s: a part is not compiled: %s", capture.code.name, error)
+                self._tell(capture, error)
                 continue
             is_right = fits(attempt, (*conditions, *getattr(call, "assumes", ())))
             if is_right(*inputs):
                 self.variants.append((is_right, call))
                 return call
         self.failures += 1
-        if self._is_closed:
+        if self._is_closed and not self.told:
             warnings.warn(f"{capture.code.name} runs plain in a part that no stage compiles", RunsPlain, stacklevel=4)
         return self.plain
 
+    def _tell(self, capture: Capture, error: Exception) -> None:
+        """Why a part is not compiled: in the log what a stage refuses, with a warning what is a fault of a stage."""
+        if is_refusal(error):
+            _log.info("%s: a part is not compiled: %s", capture.code.name, error)
+        elif self.strict:
+            raise error
+        elif not self.told:
+            self.told = True
+            what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            warnings.warn(f"{capture.code.name} runs plain in a part, after a fault: {what}", RunsPlain, stacklevel=5)
+
 
 class PartsCall:
-    """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run."""
+    """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run.
 
-    def __init__(self, capture: Capture, make: Callable[[Capture], Callee]) -> None:
+    make, strict: as for `PartCall`.
+    """
+
+    def __init__(self, capture: Capture, make: Callable[[Capture], Callee], *, strict: bool = False) -> None:
         parts = cut(capture)
         names = [value.name for value in capture.graph.inputs]
         names += [name for part in parts for name in (*part.inputs, *part.outputs)]
         places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        self.calls = [PartCall(part, make) if part.compiled else bytecap.executor(part.capture) for part in parts]
+        self.calls = [
+            PartCall(part, make, strict) if part.compiled else bytecap.executor(part.capture) for part in parts
+        ]
         self._count, self._width = len(places), len(capture.inputs)
         self._read_sizes = size_reader(capture.graph.inputs)
         self._sizes = tuple([(known.name, places[known.name]) for known in capture.symbols if known.name in places])
