@@ -6,13 +6,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from aotgrad.errors import BadCapture
+from msgspec.structs import replace
+
+from aotgrad.errors import BadCapture, DoubleBackward
 from aotgrad.joint import Joint
 from aotgrad.partition import Partitioner, partitioner_of, split
 from aotgrad.passes import DEFAULT_PASSES, Pass
+from aotgrad.tracer.fused_attention import choose
 from aotgrad.tracer.joint import trace
+from aotgrad.written_attention import TARGET, Choice, fuse_attention
 from stagewire.capture import Capture
-from stagewire.grad import Grad
+from stagewire.grad import Grad, Rewrite
 from stagewire.graph import Graph
 
 __all__ = ["AotGrad", "Options"]
@@ -33,6 +37,9 @@ class Options:
     passes: run on the joint graph, in order, before the partitioner.
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
+    written_attention: "fuse" gives attention that the program writes out to a fused kernel of its CUDA device, where
+    there is one for it; "without_dropout" leaves it where weights are dropped, since the kernel draws another mask than
+    the program would; "keep" leaves it everywhere.
     """
 
     training: Literal["auto", False] = "auto"
@@ -41,6 +48,7 @@ class Options:
     decompose: Callable[[Graph], Graph] | None = None
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
+    written_attention: Literal["fuse", "without_dropout", "keep"] = "fuse"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +68,9 @@ class AotGrad:
             raise BadCapture(f"aotgrad reads a capture document, not {type(document).__name__}")
         options = Options() if options is None else options
         partitioner = partitioner_of(options.partitioner, options.memory_budget)
+        document, rewrites = _with_fused_attention(document, options)
         joint = self.joint(document, options)
-        return split(joint, partitioner(joint))
+        return replace(split(joint, partitioner(joint)), rewrites=rewrites)
 
     def joint(self, document: Capture, options: Options | None = None) -> Joint:
         """The joint graph after the passes, as a partitioner sees it."""
@@ -72,3 +81,22 @@ class AotGrad:
         if options.decompose is None or not joint.has_backward:
             return joint
         return joint.with_graph(options.decompose(joint.graph))
+
+
+def _with_fused_attention(capture: Capture, options: Options) -> tuple[Capture, tuple[Rewrite, ...]]:
+    """The capture as it is traced, and what was rewritten in it.
+
+    The gradient of a gradient is that of the attention as it is written: fused kernels have none. With dropout it would
+    be that of another mask.
+    """
+    if options.written_attention == "keep":
+        return capture, ()
+    fused, rewrites = fuse_attention(capture, Choice(choose, drops=options.written_attention == "fuse"))
+    if not options.gradient_order:
+        return fused, rewrites
+    if any(node.kwargs["dropout"] for node in fused.graph.nodes if node.target == TARGET):
+        raise DoubleBackward(
+            "the weights of attention are dropped in a fused kernel, whose gradient has no gradient",
+            fix='Compile with options={"rng": "eager"}, which leaves such attention as it is written.',
+        )
+    return capture, ()

@@ -45,9 +45,11 @@ class Options:
     recompile_limit: how many versions of one code object to keep before running it plain.
     rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
     through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
+    One thing differs, on a GPU: where a fused kernel computes attention that the program writes out, the kernel draws
+    the dropout of the weights, from the same stream; with "eager" such attention stays as it is written.
     numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
-    stay with ATen, and half precision is rounded wherever eager stores it. "default" compiles those too, which rounds
-    differently in the last bits, and goes on in float32 inside of a kernel.
+    stay with ATen, written-out attention stays as it is, and half precision is rounded wherever eager stores it.
+    "default" compiles those too, which rounds differently in the last bits, and goes on in float32 inside of a kernel.
     cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
     launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
     overwritten: where results of earlier calls are, the program is launched as by default.
@@ -125,6 +127,9 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
     if own.get("numerics") == "eager":
         for slot in ("primops", "loopir"):
             stage.setdefault(slot, {}).setdefault("numerics", "eager")
+        stage.setdefault("aotgrad", {}).setdefault("written_attention", "keep")
+    elif own.get("rng") == "eager":
+        stage.setdefault("aotgrad", {}).setdefault("written_attention", "without_dropout")
     packed = tuple((slot, tuple(fields.items())) for slot, fields in stage.items())
     return Options(stage=packed, **own)
 

@@ -1,8 +1,8 @@
 """`digest(document)`: a content hash that does not see names or provenance, the cache key.
 
 Values, buffers and axes are numbered in the order in which they are defined. The user's lines, the code object,
-origins, fusion decisions and the partition report are left out. Names that carry meaning stay: targets, ops, dtypes,
-sources, symbols, kernels of a `Unit` and the text of their sources.
+origins, fusion decisions, rewrites and the partition report are left out. Names that carry meaning stay: targets, ops,
+dtypes, sources, symbols, kernels of a `Unit` and the text of their sources.
 
 The canonical form is MessagePack of plain data. A struct that can hold no name is encoded as it stands, which is what
 makes a digest of thousands of nodes cheap; the others go through the table of writers below.
@@ -26,7 +26,7 @@ from stagewire.types import ScalarType
 _DROPPED: dict[type[msgspec.Struct], frozenset[str]] = {
     capture.Capture: frozenset({"code"}),
     capture.Check: frozenset({"lines"}),
-    grad.Grad: frozenset({"partition"}),
+    grad.Grad: frozenset({"partition", "rewrites"}),
     loop.LoopGraph: frozenset({"decisions"}),
     loop.Kernel: frozenset({"name", "origins"}),
 }

@@ -18,7 +18,7 @@ import msgspec
 
 from stagewire.capture import InputRole, Relation, Symbol
 from stagewire.expr import Dim
-from stagewire.graph import Arg, Graph
+from stagewire.graph import Arg, Graph, SourceLine
 from stagewire.tensors import Constant
 from stagewire.types import TensorType, ValueType
 
@@ -168,6 +168,15 @@ class PartitionReport(msgspec.Struct, frozen=True):
     recomputed: tuple[str, ...] = ()
 
 
+class Rewrite(msgspec.Struct, frozen=True):
+    """Calls of the program that were traced in another form (`what`: of which kind), or were not, and why."""
+
+    what: str
+    reason: str
+    refused: bool = False
+    line: SourceLine | None = None
+
+
 class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="document"):
     """Functional ATen graphs ("aten.add.Tensor"), in which prims may stand ("prims.add") where the joint graph was cut
     among them. No node mutates or aliases its inputs observably except views, which appear as the view ops themselves
@@ -178,3 +187,4 @@ class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="doc
     backward: Graph | None = None
     joint: Graph | None = None  # where `binding.joint` stood before; nothing reads it any more
     partition: PartitionReport = PartitionReport()
+    rewrites: tuple[Rewrite, ...] = ()

@@ -18,7 +18,7 @@ from absint.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
-from aotgrad.tracer.fused_attention import Operands, choose, fused_backward, fused_forward
+from aotgrad.tracer.fused_attention import ALIGNMENT, Operands, choose, fused_backward, fused_forward
 from aotgrad.tracer.views import reshape_value
 from stagewire.graph import Ref
 
@@ -57,7 +57,7 @@ def attend_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
     fused = mode.attentions.get(mode.content(args[5]).name)
     if fused is not None:
         given = _operands(mode, args[1:4], named)
-        refs = fused_backward(mode, fused, given, mode.content(args[0]), mode.content(args[4]))
+        refs = fused_backward(mode, fused, given, mode.content(args[0]), mode.content(args[4]))[:3]
         return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
     work = _Attention(mode, record, args[1:4], named)
     grad, out, rows = work.operand(args[0]), work.operand(args[4]), mode.content(args[5])
@@ -81,9 +81,37 @@ def _named(rest: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(("dropout_p", "is_causal"), rest, strict=False)) | kwargs
 
 
-def attention_call(*args: Any, **options: Any) -> Any:
-    """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another."""
-    return attention(*args, **options, is_fused=_is_fused)
+def attention_call(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another.
+
+    A mask with a gradient has it from the memory-efficient kernel, if that takes the rest.
+    """
+    mask = attn_mask
+    if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
+        mask = mask.detach()
+    if mask is not None and mask.requires_grad and not dropout_p:
+        metas = [tensor.meta for tensor in (query, key, value)]
+        same = all(tensor.dim() == 4 and tensor.dtype == mask.dtype for tensor in (query, key, value))
+        if same and choose(metas, mask.meta, is_causal, scale, 0.0, mask_grad=True) is not None:
+            keys = key.shape[2]
+            if keys % ALIGNMENT:
+                mask = torch.nn.functional.pad(mask, (0, -keys % ALIGNMENT)).narrow(-1, 0, keys)
+            whole = mask.expand(*query.shape[:3], keys)
+            op = aten._scaled_dot_product_efficient_attention
+            return op(query, key, value, whole, True, 0.0, is_causal, scale=scale)[0]
+    return attention(
+        query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, is_fused=_is_fused
+    )
 
 
 def _is_fused(

@@ -2,7 +2,7 @@
 
     kernel     forward -> results                                  also takes
     flash      out, logsumexp, -, -, -, -, seed, offset, -          grouped heads; no mask
-    efficient  out, logsumexp, -, -                                 a mask, added to the scores
+    efficient  out, logsumexp, -, -                                 a mask, added to the scores, and its gradient
     cudnn      out, logsumexp, -, -, -, -, seed, offset, -          a mask
 
 Results "-" are not kept. The memory-efficient kernel is not taken for dropout: it keeps its seed on the CPU.
@@ -10,21 +10,27 @@ Results "-" are not kept. The memory-efficient kernel is not taken for dropout: 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from absint import Meta
 from absint.meta import contiguous
+from absint.schema import OpRecord
 from absint.strides import preserve_stride
+from aotgrad.errors import NoFunctionalForm
 from stagewire.graph import Ref
 
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["Fused", "choose", "fused_backward", "fused_forward"]
+__all__ = ["Fused", "choose", "efficient", "efficient_backward", "fused_backward", "fused_forward"]
 
+aten = torch.ops.aten
+ALIGNMENT = 16
+"""Elements: where rows of a mask may begin for the memory-efficient kernel, whatever its dtype."""
 _KERNELS = {1: "flash", 2: "efficient", 3: "cudnn"}
 """By `at::SDPBackend`; 0 is the written-out form."""
 
@@ -52,8 +58,18 @@ class Operands(NamedTuple):
     dropout: float
 
 
-def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float) -> str | None:
-    """The kernel that eager would take for such tensors here; None for none, or where the device is not there."""
+def choose(
+    metas: list[Meta],
+    mask: Meta | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout: float,
+    mask_grad: bool = False,
+) -> str | None:
+    """The kernel that eager would take for such tensors here; None for none, or where the device is not there.
+
+    mask_grad: whether a gradient of the mask is wanted, which one kernel gives.
+    """
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
         return None
@@ -62,14 +78,14 @@ def choose(metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float |
     grouped = query.shape[1] != key.shape[1]
     with _disable_current_modes():
         stand_ins = [_real(meta).requires_grad_() for meta in metas]
-        added = None if mask is None else _real(mask)
+        added = None if mask is None else _real(mask).requires_grad_(mask_grad)
         number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
     kernel = _KERNELS.get(int(number))
     if kernel == "flash" and query.shape[-1] % 8:
         return None  # eager pads the width for it
-    if kernel == "efficient" and (dropout or grouped or (mask is not None and mask.shape[-1] % 16)):
-        return None  # eager repeats the heads, pads the mask
-    return kernel
+    if kernel == "efficient" and (dropout or grouped):
+        return None  # eager repeats the heads
+    return None if mask_grad and kernel != "efficient" else kernel
 
 
 def _real(meta: Meta) -> torch.Tensor:
@@ -105,8 +121,10 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     return found[0], Fused(kernel, found[1], found[6:8])
 
 
-def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, out: Ref) -> tuple[Ref, Ref, Ref]:
-    """Record the backward; the gradients of query, key and value."""
+def fused_backward(
+    mode: TraceMode, fused: Fused, given: Operands, grad: Ref, out: Ref, *, mask_grad: bool = False
+) -> tuple[Ref, Ref, Ref, Ref | None]:
+    """Record the backward; the gradients of query, key and value, and of the mask if it is wanted."""
     metas = [mode.recorder.metas[ref.name] for ref in (given.query, given.key, given.value)]
     tensors = (grad, given.query, given.key, given.value)
     lengths = (metas[0].shape[2], metas[1].shape[2])
@@ -115,8 +133,10 @@ def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, ou
     target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
     if fused.kernel == "efficient":
         mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
-        args = (*tensors, mask, out, fused.logsumexp, None, None, 0.0, [True, True, True, False], given.is_causal)
-        found = mode.recorder.record(target, args, named, (*by_length, None))
+        args = (*tensors, mask, out, fused.logsumexp, None, None, 0.0, [True, True, True, mask_grad], given.is_causal)
+        of_mask = _by_rows(mode.recorder.metas[mask.name]) if mask_grad and mask is not None else None
+        found = mode.recorder.record(target, args, named, (*by_length, of_mask))
+        return found[0], found[1], found[2], found[3]
     elif fused.kernel == "flash":
         args = (*tensors, out, fused.logsumexp, None, None, *lengths, given.dropout, given.is_causal, *fused.rest)
         found = mode.recorder.record(target, args, named, by_length)
@@ -124,7 +144,14 @@ def fused_backward(mode: TraceMode, fused: Fused, given: Operands, grad: Ref, ou
         rest = (given.mask, None, None, *lengths, given.dropout, given.is_causal)
         args = (*tensors, out, fused.logsumexp, *fused.rest, *rest)
         found = mode.recorder.record(target, args, named, tuple(_as_laid_out(meta.shape, meta) for meta in metas))
-    return found[0], found[1], found[2]
+    return found[0], found[1], found[2], None
+
+
+def _by_rows(mask: Meta) -> Meta:
+    """The gradient of a mask: rows begin at aligned places."""
+    _, heads, length, keys = mask.shape
+    row = keys + -keys % ALIGNMENT
+    return Meta(mask.shape, (heads * length * row, length * row, row, 1), mask.dtype, mask.device)
 
 
 def _by_length(shape: tuple[int, ...], like: Meta) -> Meta:
@@ -144,5 +171,48 @@ def _whole_mask(mode: TraceMode, given: Operands, shape: tuple[int, ...]) -> Ref
     """The mask for every head, as the memory-efficient kernel takes it."""
     if given.mask is None:
         return None
-    size = [*shape[:3], mode.recorder.metas[given.mask.name].shape[-1]]
-    return mode.emit(torch.ops.aten.expand.default, (given.mask, size), {})
+    mask, meta = given.mask, mode.recorder.metas[given.mask.name]
+    keys = meta.shape[-1]
+    if meta.stride[-1] != 1 or any(step % ALIGNMENT for step in meta.stride[:-1]):
+        padded = mode.emit(aten.constant_pad_nd.default, (mask, [0, -keys % ALIGNMENT], 0.0), {})
+        mask = mode.emit(aten.slice.Tensor, (padded, -1, 0, keys), {})
+    return mode.emit(aten.expand.default, (mask, [*shape[:3], keys]), {})
+
+
+def efficient(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """_scaled_dot_product_efficient_attention(query, key, value, mask, ...), whose gradient has one for the mask."""
+    named = _by_name(record, args, kwargs)
+    if named.get("dropout_p"):
+        raise NoFunctionalForm(f"{record.name} with dropout, which keeps its seed on the CPU")
+    given = _given(mode, named)
+    out, fused = fused_forward(mode, "efficient", given)
+    mode.attentions[fused.logsumexp.name] = fused
+    seed = mode.emit(aten.full.default, ([], 0), {"dtype": torch.int64})
+    refs = (out, fused.logsumexp, seed, seed)
+    return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
+
+
+def efficient_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Its backward: the gradients of query, key, value and mask, or None for the last."""
+    named = _by_name(record, args, kwargs)
+    grad, out, rows = (mode.content(named[key]) for key in ("grad_out_", "out", "logsumexp"))
+    wants = bool(named["grad_input_mask"][3])
+    fused = Fused("efficient", rows, ())
+    refs = fused_backward(mode, fused, _given(mode, named), grad, out, mask_grad=wants)
+    return mode.fresh(refs, tuple([None if ref is None else mode.recorder.metas[ref.name] for ref in refs]))
+
+
+def _by_name(record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = [argument.name for argument in record.func._schema.arguments]
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def _given(mode: TraceMode, named: dict[str, Any]) -> Operands:
+    query, mask, scale = named["query"], named["attn_bias"], named.get("scale")
+    return Operands(
+        *(mode.content(named[key]) for key in ("query", "key", "value")),
+        None if mask is None else mode.content(mask),
+        bool(named.get("is_causal")),
+        1 / math.sqrt(query.meta.shape[-1]) if scale is None else scale,
+        0.0,
+    )

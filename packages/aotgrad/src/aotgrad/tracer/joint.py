@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +42,8 @@ from aotgrad.tracer.stand_ins import (
     row_calls,
 )
 from aotgrad.tracer.values import DATA, Memory, Traced
+from aotgrad.written_attention import TARGET as WRITTEN_ATTENTION
+from aotgrad.written_attention import written_attention
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
 from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
@@ -108,7 +111,13 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes)
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
-        known = {**SYMBOLIC_FORMS, DATA: mode.data, TARGET: _kept_gradients, ATTENTION: attention_call}
+        known = {
+            **SYMBOLIC_FORMS,
+            DATA: mode.data,
+            TARGET: _kept_gradients,
+            ATTENTION: attention_call,
+            WRITTEN_ATTENTION: partial(written_attention, attend=attention_call),
+        }
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
         values: dict[str, Any] = {}

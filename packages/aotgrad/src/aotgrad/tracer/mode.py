@@ -22,7 +22,7 @@ from absint.strides import is_dense
 from absint.symbolic import FloatNode, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
-from aotgrad.tracer.fused_attention import Fused
+from aotgrad.tracer.fused_attention import Fused, efficient, efficient_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
@@ -173,6 +173,12 @@ class TraceMode(AbstractMode):
             return self._plain(record, args, kwargs)
         written_out = attend_backward if "backward" in record.name else attend
         return written_out(self, record, args, kwargs)
+
+    def _efficient(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The memory-efficient kernel by its own name, which gives a mask a gradient."""
+        args, kwargs = self._abstract_all(args, kwargs)
+        traced = efficient_backward if "backward" in record.name else efficient
+        return traced(self, record, args, kwargs)
 
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._abstract_all(args, kwargs)
@@ -486,4 +492,6 @@ _SPECIAL = {
     "aten.cudnn_batch_norm_backward.default": "_cudnn_batch_norm_backward",
     "aten._scaled_dot_product_flash_attention_for_cpu.default": "_attention",
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
+    "aten._scaled_dot_product_efficient_attention.default": "_efficient",
+    "aten._scaled_dot_product_efficient_attention_backward.default": "_efficient",
 }

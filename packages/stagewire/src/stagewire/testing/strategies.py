@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from stagewire.codec import Document
 from stagewire.errors import UnknownVersion
-from stagewire.grad import Binding, Grad, PartitionReport
+from stagewire.grad import Binding, Grad, PartitionReport, Rewrite
 from stagewire.loop import Loop
 from stagewire.prim import Prim
 from stagewire.program import Program
@@ -103,7 +103,11 @@ def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
     kept = found.binding.joint_saved if graph is not None else ()
     binding = msgspec.structs.replace(found.binding, joint_saved=kept, joint=graph)
     report = draw(st.builds(PartitionReport, st.integers(0, 99), st.integers(0, 99), st.just(("add_1",))))
-    return Grad(binding=binding, forward=found.forward, backward=found.backward, joint=graph, partition=report)
+    rewrites = draw(st.lists(st.builds(Rewrite, st.just("attention"), st.sampled_from(("", "why")), st.booleans())))
+    return Grad(
+        binding=binding, forward=found.forward, backward=found.backward, joint=graph, partition=report,
+        rewrites=tuple(rewrites),
+    )  # fmt: skip
 
 
 @st.composite

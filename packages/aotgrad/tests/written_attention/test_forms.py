@@ -1,0 +1,158 @@
+"""Attention in the forms of `programs` becomes one call, which computes what eager does, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aotgrad import AotGrad, bind_interpreted
+from aotgrad.testing import capture_by_torch_function
+from aotgrad.testing.attention_programs import (
+    ADDED,
+    BATCH,
+    CAUSAL,
+    FILLED,
+    HEADS,
+    LENGTH,
+    LOW,
+    PLAIN,
+    Attention,
+    nano_gpt,
+    qkv,
+    t5,
+)
+from aotgrad.written_attention import TARGET, Choice, fuse_attention
+from stagewire.capture import Capture
+from stagewire.graph import Node
+
+ANY = Choice(lambda *_: "any")
+
+
+def fused(program: Attention, inputs: list[torch.Tensor]) -> tuple[Capture, Node, tuple[torch.Tensor, ...]]:
+    """The capture with the attention as a call, that call, and the tensors that the capture takes."""
+    capture, tensors = capture_by_torch_function(program, inputs)
+    capture, notes = fuse_attention(capture, ANY)
+    assert [(note.what, note.refused) for note in notes] == [("attention", False)]
+    (call,) = (node for node in capture.graph.nodes if node.target == TARGET)
+    assert not any("softmax" in node.target for node in capture.graph.nodes)
+    return capture, call, tensors
+
+
+def named(call: Node) -> dict[str, Any]:
+    return dict(call.kwargs)
+
+
+def check(program: Attention, mine: list[torch.Tensor], theirs: list[torch.Tensor], tolerance: float = 1e-5) -> Node:
+    """Results and gradients as eager's, by the kernels of the CPU."""
+    capture, call, tensors = fused(program, mine)
+    (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+    expected = program(*theirs)
+    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert out.stride() == expected.stride()
+    for result in (out, expected):
+        (result.float() * torch.linspace(-1, 1, result.numel()).view(result.shape)).sum().backward()
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=tolerance, atol=tolerance)
+    return call
+
+
+@pytest.mark.parametrize("program", PLAIN, ids=lambda program: program.__name__)
+def test_without_mask(program: Attention) -> None:
+    assert not named(check(program, qkv(), qkv()))["is_causal"]
+
+
+@pytest.mark.parametrize("program", PLAIN, ids=lambda program: program.__name__)
+def test_half_precision(program: Attention) -> None:
+    check(program, qkv(dtype=torch.bfloat16), qkv(dtype=torch.bfloat16), 5e-2)
+
+
+@pytest.mark.parametrize("program", CAUSAL, ids=lambda program: program.__name__)
+def test_a_mask_of_literals_is_known(program: Attention) -> None:
+    """Every later key is masked: kernels need no mask for that."""
+    call = check(program, qkv(), qkv())
+    assert named(call)["is_causal"]
+    assert not named(call)["masked_rows"]
+
+
+@pytest.mark.parametrize("shape", [(BATCH, 1, 1, LENGTH), (1, HEADS, LENGTH, LENGTH), (LENGTH, LENGTH), (LENGTH,)])
+@pytest.mark.parametrize("program", ADDED, ids=lambda program: program.__name__)
+def test_added_mask(program: Attention, shape: tuple[int, ...]) -> None:
+    """The mask has a gradient as well."""
+    mine, theirs = ([*qkv(), torch.linspace(-2, 2, 7)[torch.arange(torch.Size(shape).numel()) % 7]] for _ in range(2))
+    for inputs in (mine, theirs):
+        inputs[3] = inputs[3].view(shape).clone().requires_grad_()
+    check(program, mine, theirs)
+
+
+@pytest.mark.parametrize("program", FILLED, ids=lambda program: program.__name__)
+def test_filled_mask(program: Attention) -> None:
+    mask = torch.ones(LENGTH, LENGTH).tril()[None, None]
+    check(lambda q, k, v: program(q, k, v, mask), qkv(), qkv())
+
+
+@pytest.mark.parametrize("program", FILLED, ids=lambda program: program.__name__)
+def test_rows_that_are_filled_as_a_whole(program: Attention) -> None:
+    """NaN where -inf is filled in (in the output of these rows alone), else the mean of the values; no gradient."""
+    mask = torch.ones(BATCH, 1, LENGTH, LENGTH)
+    mask[1, :, 3:6] = 0
+    if program is nano_gpt:
+        with torch.no_grad():
+            capture, _, tensors = fused(lambda q, k, v: program(q, k, v, mask), qkv())
+            (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+            torch.testing.assert_close(out, program(*qkv(), mask), equal_nan=True)
+        assert out.isnan().any()
+    else:
+        check(lambda q, k, v: program(q, k, v, mask), qkv(), qkv())
+
+
+@pytest.mark.parametrize("low", [LOW, LOW / 3, -1e4, -float("inf")])
+def test_rows_that_are_masked_by_addition(low: float) -> None:
+    """Rows of one low number, of it and of -inf (masks added up), and of -inf."""
+    mask = torch.zeros(BATCH, 1, LENGTH, LENGTH)
+    mask[1, :, 3:6] = low
+    mask[0, :, 5] = torch.where(torch.arange(LENGTH) % 2 > 0, low, -float("inf"))
+    mask[0, :, 7, 4:] = low
+    with torch.no_grad():
+        capture, _, tensors = fused(lambda q, k, v: t5(q, k, v, mask), qkv())
+        (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+        expected = t5(*qkv(), mask)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4 if low != -1e4 else 2e-3, equal_nan=True)
+    assert expected.isnan().any() == (low == -float("inf"))
+
+
+def test_the_gradient_of_rows_that_are_masked_by_addition() -> None:
+    """Where the row has no gradient of its own, nothing of it reaches a key; the query has eager's gradient anyway."""
+    mask = torch.zeros(BATCH, 1, LENGTH, LENGTH)
+    mask[1, :, 3:6] = LOW
+    mine, theirs = qkv(), qkv()
+    capture, _, tensors = fused(lambda q, k, v: t5(q, k, v, mask), mine)
+    (out,) = bind_interpreted(AotGrad().run(capture))(*tensors)
+    expected = t5(*theirs, mask)
+    for of_all in (True, False):
+        found = []
+        for result, inputs in ((out, mine), (expected, theirs)):
+            gradient = torch.linspace(-1, 1, result.numel()).view(result.shape).clone()
+            gradient[1, :, 3:6] *= of_all
+            found.append(torch.autograd.grad(result, inputs, gradient, retain_graph=True))
+        query, key, value = zip(*found, strict=True)
+        torch.testing.assert_close(*query)
+        torch.testing.assert_close(*value)
+        assert torch.allclose(*key, atol=1e-5) != of_all
+
+
+def test_dropout_is_the_kernels() -> None:
+    """With probability 1/2 every weight is dropped or doubled."""
+
+    def program(q, k, v):
+        return torch.dropout((q @ k.mT).softmax(-1), 0.5, True) @ v
+
+    inputs = [torch.zeros(BATCH, HEADS, LENGTH, LENGTH) for _ in range(2)]
+    inputs.append(torch.eye(LENGTH).expand(BATCH, HEADS, LENGTH, LENGTH).contiguous())
+    capture, call, _ = fused(program, inputs)
+    assert named(call)["dropout"] == 0.5
+    torch.manual_seed(1)
+    (weights,) = bind_interpreted(AotGrad().run(capture))(*inputs)
+    assert set((weights * LENGTH).unique().tolist()) == {0.0, 2.0}
+    assert 0.4 < (weights == 0).float().mean() < 0.6

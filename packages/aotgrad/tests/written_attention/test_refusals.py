@@ -1,0 +1,150 @@
+"""What stays as it is written, and the reason that the document gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from aotgrad import AotGrad, Options
+from aotgrad.errors import DoubleBackward
+from aotgrad.testing import capture_by_torch_function
+from aotgrad.testing.attention_programs import qkv
+from aotgrad.written_attention import TARGET, Choice, fuse_attention
+from stagewire.capture import Checkpoint
+
+ANY = Choice(lambda *_: "any")
+
+
+def weights_returned(q: Any, k: Any, v: Any) -> Any:
+    weights = (q @ k.mT).softmax(-1)
+    return weights @ v, weights
+
+
+def scores_used(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.mT
+    return scores.softmax(-1) @ v + scores.mean()
+
+
+def detached(q: Any, k: Any, v: Any) -> Any:
+    return (q @ k.mT).detach().softmax(-1) @ v
+
+
+def no_gradients_inside(q: Any, k: Any, v: Any) -> Any:
+    with torch.no_grad():
+        weights = (q @ k.mT).softmax(-1)
+    return weights @ v
+
+
+def query_written(q: Any, k: Any, v: Any) -> Any:
+    q = q * 1
+    scores = q @ k.mT
+    q.zero_()
+    return scores.softmax(-1) @ v + q
+
+
+def mask_written(q: Any, k: Any, v: Any) -> Any:
+    mask = q.mean((0, 1, 3)) * 1
+    scores = q @ k.mT + mask
+    mask.view(-1)[:3] = 5
+    return scores.softmax(-1) @ v
+
+
+def other_dimension(q: Any, k: Any, v: Any) -> Any:
+    return (q @ k.mT).softmax(2) @ v
+
+
+def over_queries(q: Any, k: Any, v: Any) -> Any:
+    return torch.einsum("bhij,bhid->bhjd", (q @ k.mT).softmax(-1), v)
+
+
+def capped(q: Any, k: Any, v: Any) -> Any:
+    return torch.tanh(q @ k.mT).softmax(-1) @ v
+
+
+def filled_with_a_score(q: Any, k: Any, v: Any) -> Any:
+    return (q @ k.mT).masked_fill(torch.ones(16, 16).triu(1) > 0, -5.0).softmax(-1) @ v
+
+
+def masked_after(q: Any, k: Any, v: Any) -> Any:
+    return ((q @ k.mT).softmax(-1) * torch.ones(16)) @ v
+
+
+def wide_mask(q: Any, k: Any, v: Any) -> Any:
+    return ((q.bfloat16() @ k.bfloat16().mT) + torch.linspace(0, 1, 16)).softmax(-1).bfloat16() @ v.bfloat16()
+
+
+def scaled_by_key(q: Any, k: Any, v: Any) -> Any:
+    return ((q @ k.mT) * torch.linspace(0, 1, 16)).softmax(-1) @ v
+
+
+REASONS: dict[Callable[..., Any], str] = {
+    weights_returned: "the weights are used elsewhere too",
+    scores_used: "the scores are used elsewhere too",
+    detached: "torch.Tensor.detach makes the scores",
+    no_gradients_inside: "the grad mode or the like changes inside of it",
+    query_written: "an operand may be written before the output is computed",
+    mask_written: "an operand may be written before the output is computed",
+    other_dimension: "the softmax is not over the last dimension",
+    over_queries: "the weights are not summed over the last dimension with the values",
+    capped: "torch.tanh makes the scores",
+    filled_with_a_score: "torch.Tensor.masked_fill makes the scores",
+    wide_mask: "the mask that is added is float32, the output is bfloat16",
+    scaled_by_key: "the scores are scaled key by key",
+}
+
+
+@pytest.mark.parametrize("program", REASONS, ids=lambda program: program.__name__)
+def test_reason(program: Callable[..., Any]) -> None:
+    capture, _ = capture_by_torch_function(program, qkv())
+    found, notes = fuse_attention(capture, ANY)
+    assert found is capture
+    assert [(note.reason, note.refused) for note in notes] == [(REASONS[program], True)]
+
+
+def test_masked_weights_are_no_attention_of_a_kernel() -> None:
+    capture, _ = capture_by_torch_function(masked_after, qkv())
+    assert fuse_attention(capture, ANY) == (capture, ())
+
+
+def test_no_kernel() -> None:
+    capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
+    (note,) = AotGrad().run(capture).rewrites
+    assert note.refused
+    assert note.reason == "no fused kernel of the device takes it"
+    assert note.line is not None
+    assert note.line.file == __file__
+
+
+def test_a_checkpoint_is_not_crossed() -> None:
+    capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
+    for checkpoint, moved in ((Checkpoint(0, 2), None), (Checkpoint(0, 4), Checkpoint(0, 2))):
+        found, (note,) = fuse_attention(replace(capture, checkpoints=(checkpoint,)), ANY)
+        assert note.refused == (moved is None)
+        assert found.checkpoints == (moved or checkpoint,)
+
+
+def dropped(q: Any, k: Any, v: Any) -> Any:
+    return torch.dropout((q @ k.mT).softmax(-1), 0.3, True) @ v
+
+
+def test_random_numbers_of_the_program() -> None:
+    capture, _ = capture_by_torch_function(dropped, qkv())
+    _, (note,) = fuse_attention(capture, ANY._replace(drops=False))
+    assert note.refused
+    assert note.reason == "a kernel draws other random numbers than the dropout of the weights"
+
+
+def test_the_gradient_of_a_gradient_is_of_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aotgrad.stage.choose", lambda *_: "any")
+    plain, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
+    second = AotGrad().run(plain, Options(gradient_order=1))
+    assert not any("attention" in node.target for node in (*second.forward.nodes, *second.backward.nodes))
+    capture, _ = capture_by_torch_function(dropped, qkv())
+    assert any(node.target == TARGET for node in fuse_attention(capture, ANY)[0].graph.nodes)
+    with pytest.raises(DoubleBackward, match="dropped in a fused kernel"):
+        AotGrad().run(capture, Options(gradient_order=1))
+    AotGrad().run(capture, Options(gradient_order=1, written_attention="without_dropout"))
