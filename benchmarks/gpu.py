@@ -1,6 +1,7 @@
 """Eager, torch.compile and stagefold on one NVIDIA GPU, in one run: time of a step, first call, peak memory, error.
 
     python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
+                             [--beside aotgrad.written_attention=keep]
 
 A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
 median of wall-clock times of many steps, the device synchronised around each round. `err` is the relative error of the
@@ -17,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -341,6 +343,36 @@ def _dlrm() -> Any:
     return DLRM(), (torch.randn(4096, 13), torch.randint(0, 100_000, (4096, 26, 4)))
 
 
+def _written_out(batch: int, heads: int, length: int, form: str) -> Any:
+    """Attention written out: nothing but the products and a softmax, a causal mask, or a bias that has a gradient."""
+
+    class WrittenOut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.randn(1, heads, length, length)) if form == "biased" else None
+            self.register_buffer("mask", torch.ones(length, length).tril()[None, None], persistent=False)
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            scores = (q @ k.transpose(-2, -1)) * q.size(-1) ** -0.5
+            if self.bias is not None:
+                scores = scores + self.bias
+            if form == "masked":
+                scores = scores.masked_fill(self.mask == 0, float("-inf"))
+            elif form == "causal":
+                scores = scores.masked_fill(later(length, q.device), float("-inf"))
+            return F.softmax(scores, dim=-1) @ v
+
+    def later(length: int, device: torch.device) -> torch.Tensor:
+        return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
+
+    return WrittenOut(), tuple(torch.randn(batch, heads, length, 64) for _ in range(3))
+
+
+for _form in ("plain", "masked", "causal", "biased"):
+    for _sizes in ((8, 12, 512), (4, 16, 2048)):
+        case(f"written-out attention, {_form} {_sizes}", training=True)(partial(_written_out, *_sizes, _form))
+
+
 @case("lstm 32x128", training=True)
 def _lstm() -> Any:
     class Tagger(nn.Module):
@@ -485,6 +517,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--modes", nargs="*", default=["default"])
     parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--beside", nargs="*", default=[], metavar="OPTION=TEXT", help="ours with this option as well")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each engine of a case")
     arguments = parser.parse_args()
     if arguments.list:
@@ -496,6 +529,9 @@ def main() -> None:
         if not arguments.no_peer:
             engines[f"torch{suffix}"] = lambda f, mode=mode: torch.compile(f, mode=mode)
         engines[f"ours{suffix}"] = lambda f, mode=mode: stagefold.compile(f, mode=mode)
+    for text in arguments.beside:
+        key, _, value = text.partition("=")
+        engines[value] = lambda f, key=key, value=value: stagefold.compile(f, options={key: value})
     for name in arguments.cases or CASES:
         torch._dynamo.reset()
         run(name, getattr(torch, arguments.dtype), engines, arguments.seconds)
