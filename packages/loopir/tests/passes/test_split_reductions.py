@@ -33,9 +33,25 @@ def test_the_gradient_of_a_bias_is_split_sooner() -> None:
     """768 columns are many points but few tiles."""
     text = "input %g: f32[16384, 768]@cuda:0\n%b: f32[768]@cuda:0 = prims.sum(%g, [0])\nreturn %b\n"
     first, _ = kernels(lowered(text))
-    assert [axis.size for axis in first.axes] == [32, 768]
+    assert [axis.size for axis in first.axes] == [128, 768]
     rows = text.replace("[16384, 768]", "[1024, 16384]").replace("f32[768]", "f32[1024]").replace("[0]", "[1]")
     assert len(kernels(lowered(rows))) == 1
+
+
+def test_two_sums_over_the_same_data_are_one_kernel() -> None:
+    """As in the backward of a batch norm: each part of an axis is one index of it."""
+    text = """\
+input %x: bf16[64, 256, 28, 28]@cuda:0
+input %g: bf16[64, 256, 28, 28]@cuda:0
+%p: bf16[64, 256, 28, 28]@cuda:0 = prims.mul(%x, %g)
+%a: bf16[256]@cuda:0 = prims.sum(%g, [0, 2, 3])
+%b: bf16[256]@cuda:0 = prims.sum(%p, [0, 2, 3])
+return %a, %b
+"""
+    sums = [kernel for kernel in kernels(lowered(text)) if any(section.axes for section in kernel.sections)]
+    assert len(sums[0].origins) == 2
+    small = text.replace("64, 256", "1024, 4").replace("[256]", "[4]")
+    assert len(kernels(lowered(small))[0].origins) == 2
 
 
 def test_a_cpu_splits_loops_itself() -> None:

@@ -79,7 +79,10 @@ class _KernelEmitter(StatementEmitter):
             self.inner("", section.axes)
             self.statements(section.statements, XR)
             for reduction in reductions:
-                self.fold(reduction, self.masked(reduction, "xmask & rmask"))
+                if reduction.reduction == "welford":
+                    self.moments(reduction, count)
+                else:
+                    self.fold(reduction, self.masked(reduction, "xmask & rmask"))
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
         self.put(f"for base in range(0, {self.dim(count)}, RBLOCK):")
@@ -166,8 +169,32 @@ class _KernelEmitter(StatementEmitter):
             case "argmax" | "argmin":
                 combine = _COMBINE[reduction.reduction]
                 self.put(f"{', '.join(names)} = {combine}({', '.join(names)}, {values[0]}, {values[1]})")
-            case "welford":
-                self.put(f"{', '.join(names)} = welford({', '.join(names)}, {', '.join(values)})")
+            case "welford":  # all lanes have met as many values, but for those that are outside of the last tile
+                mean, squares, weight = names
+                value = values[0]
+                self.put(f"step = {value} - {mean}")
+                self.put(f"{weight} += tl.where(xmask & rmask, 1.0, 0.0)")
+                count = f"(tl.zeros([1, 1], {TYPES[self.working(reduction)]}) + (base // RBLOCK + 1))"
+                self.put(f"{mean} += tl.where(xmask & rmask, step * (1.0 / {count}), 0.0)")
+                self.put(f"{squares} += tl.where(xmask & rmask, step * ({value} - {mean}), 0.0)")
+
+    def moments(self, reduction: Reduce, count: int) -> None:
+        """Mean, squared deviations and count of rows that are at hand as a whole: two passes, and a correction by what
+        the deviations sum up to (Chan, Golub, LeVeque 1983), so that a constant row has no variance."""
+        dtype = TYPES[self.working(reduction)]
+        (tile, *_) = self.masked(reduction, "xmask & rmask")
+        mean, off, rest, squares = (f"f{len(self.names)}_{name}" for name in ("mean", "off", "rest", "squares"))
+        self.put(f"{mean} = tl.sum({tile}, 1)[:, None] / {count}")
+        self.put(f"{off} = tl.where(xmask & rmask, {tile} - {mean}, 0)")
+        self.put(f"{rest} = tl.sum({off}, 1)[:, None] / {count}")
+        self.put(f"{squares} = maximum(tl.sum({off} * {off}, 1)[:, None] - {rest} * {rest} * {count}, 0.0)")
+        kept = (
+            f"tl.where({rest} == {rest}, {mean} + {rest}, {mean})",
+            squares,
+            f"tl.full([XBLOCK, 1], {count}, {dtype})",
+        )
+        for result, text in zip(reduction.results, kept, strict=True):
+            self.define(result, f"{text}.to({TYPES[reduction.dtype]})", X)
 
     def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
         """Combine a tile along its inner direction into [XBLOCK, 1]."""

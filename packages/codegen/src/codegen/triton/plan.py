@@ -2,7 +2,8 @@
 
 row      the inner loop runs along memory: whole rows where they fit in a tile, else a loop of tiles
 column   the outer loop does: a few inner points of many outer ones at a time
-tiled    no inner loop, and memory runs along one axis here, along another there: a two-dimensional grid
+tiled    no inner loop: a two-dimensional grid, where memory runs along one axis here, along another there, or where
+         what is read for a whole row (a factor for each channel) would be read and computed for each of its points
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from stagewire.expr import Dim, evaluate, symbols_of
-from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
+from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Section, Store
 from stagewire.sizes import TYPICAL
-from stagewire.types import numel
+from stagewire.types import ITEM_SIZE, numel
 
 PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
@@ -26,6 +27,9 @@ LOOP_TILE = 2048
 POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of columns and of transposed accesses."""
+
+LONG_ROW, ROW_TILE = 512, 2048
+"""Pointwise rows from this many elements have tiles of their own, of up to that many."""
 
 Hints = Mapping[str, int]
 NO_HINTS: Hints = MappingProxyType({})
@@ -53,8 +57,10 @@ class Plan:
 
     @property
     def warps(self) -> int:
-        """About eight elements a thread, between one warp and sixteen."""
-        return max(1, min(16, self.outer * self.inner // (512 if self.kind != "row" else 256)))
+        """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
+        row's kind, or where rows of a narrow dtype are reduced."""
+        wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
+        return max(1, min(16, self.outer * self.inner // (256 if wide else 512)))
 
 
 def power_of_two(n: int) -> int:
@@ -79,7 +85,8 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     outer = rough(points(kernel.axes), hints)
     inner = max((rough(points(section.axes), hints) for section in kernel.sections if section.axes), default=0)
     if not any(section.axes for section in kernel.sections):
-        return _tiled(kernel, hints) or Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
+        flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
+        return _tiled(kernel, hints) or _rows(kernel, hints) or flat
     if _runs_along_columns(kernel):
         width = min(SQUARE, power_of_two(outer))
         while width > 16 and -(-outer // width) < MANY:
@@ -91,6 +98,13 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     return Plan(kernel, "row", 1, LOOP_TILE)
 
 
+def _narrowest(kernel: Kernel) -> int:
+    """The least bytes of an element that an inner loop reads."""
+    loops = [section for section in kernel.sections if section.axes]
+    reads = [ITEM_SIZE[s.dtype] for section in loops for s in section.statements if isinstance(s, Load)]
+    return min(reads, default=4)
+
+
 def _accesses(section: Section) -> Iterator[Index]:
     return (statement.index for statement in section.statements if isinstance(statement, Load | Store))
 
@@ -100,6 +114,21 @@ def _step(index: Index, axis: Axis) -> int | None:
     steps = [term.coefficient for term in index.terms if term.atom == AxisAtom(axis.name)]
     step = sum(steps) if steps else 0  # type: ignore[arg-type]
     return step if isinstance(step, int) else None
+
+
+def _varies(index: Index, axis: Axis) -> bool:
+    """Whether an index may be another at another point of an axis."""
+    for atom in (term.atom for term in index.terms):
+        match atom:
+            case AxisAtom(name):
+                if name == axis.name:
+                    return True
+            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+                if _varies(numerator, axis):
+                    return True
+            case _:  # of a value, which may depend on anything
+                return True
+    return False
 
 
 def _runs_along_columns(kernel: Kernel) -> bool:
@@ -138,3 +167,18 @@ def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
     made = replace(kernel, axes=axes, sections=sections)
     sides = (min(SQUARE, power_of_two(rough(points(part), hints))) for part in (axes, (fast,)))
     return Plan(made, "tiled", *sides)
+
+
+def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
+    """A pointwise kernel with long rows as inner loops, if something is read that is the same for a whole row."""
+    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
+        return None
+    *others, fast = kernel.axes
+    loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
+    shared = [index for index in loads if index.terms and not _varies(index, fast)]
+    size = rough(fast.size, hints)
+    if not shared or not LONG_ROW <= size <= ROW_TILE * 65535 or (isinstance(fast.size, int) and fast.size % 8):
+        return None
+    made = replace(kernel, axes=tuple(others), sections=tuple(Section((fast,), s.statements) for s in kernel.sections))
+    inner = min(ROW_TILE, power_of_two(size))
+    return Plan(made, "tiled", POINTWISE_TILE // inner or 1, inner)

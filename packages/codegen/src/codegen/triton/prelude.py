@@ -62,7 +62,8 @@ def welford(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
     count = count_a + count_b
     delta = mean_b - mean_a
     share = tl.where(count == 0, 0.0, count_b / count)
-    mean = mean_a * (1 - share) + mean_b * share  # not mean_a + delta * share: an infinite mean stays infinite
+    infinite = mean_a * (1 - share) + mean_b * share  # where the other formula makes a nan of it
+    mean = tl.where(delta - delta == 0, mean_a + delta * share, infinite)
     return mean, squares_a + squares_b + delta * delta * count_a * share, count
 
 

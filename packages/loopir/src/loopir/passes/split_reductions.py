@@ -29,7 +29,7 @@ class SplitReductions:
 
     name = "split_reductions"
     points: int = 1024
-    columns: int = 32768
+    columns: int = 131072
     shortest: int = 1024
     shortest_column: int = 128
 
@@ -118,8 +118,10 @@ def _halves(
     names = state.names
     assert isinstance(axis.size, int)
     many, rest = Axis(names("a"), parts), Axis(names("a"), axis.size // parts)
-    place = ix.add(ix.scale(ix.axis(many.name), axis.size // parts), ix.axis(rest.name))
-    first = substitute_axes(nest, {axis.name: place}, {axis.name: (rest,)}).blocks[0]
+    place, left = ix.axis(many.name), ()
+    if rest.size != 1:  # an axis of one point would hide from later passes that accesses correspond
+        place, left = ix.add(ix.scale(place, rest.size), ix.axis(rest.name)), (rest,)
+    first = substitute_axes(nest, {axis.name: place}, {axis.name: left}).blocks[0]
     axes = (*nest.axes, many) if along_rows else (many, *nest.axes)
     again = {a.name: Axis(names("a"), a.size) for a in axes}
     total = _points(first.axes)

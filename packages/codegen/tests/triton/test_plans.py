@@ -1,0 +1,115 @@
+"""Tiles: rows with a factor of their own, moments of rows that are at hand as a whole or in a loop of tiles."""
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from codegen import Options, load
+from codegen.stage import emit
+from codegen.triton.plan import PERSISTENT_LIMIT, plan
+from stagewire.graph import Ref
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
+from stagewire.types import contiguous
+
+
+def at(*steps: tuple[str, int]) -> Index:
+    return Index(0, tuple(Term(step, AxisAtom(name)) for name, step in steps))
+
+
+def scaled(rows: int, size: int, dtype: str = "float32") -> LoopGraph:
+    """y[i, j] = sqrt(w[i]) * x[i, j]"""
+    whole = at(("i", size), ("j", 1))
+    body = (
+        Load("x", "x", whole, dtype),
+        Load("w", "w", at(("i", 1)), dtype),
+        Compute("s", "sqrt", (Ref("w"),), dtype),
+        Compute("r", "mul", (Ref("x"), Ref("s")), dtype),
+        Store("y", whole, Ref("r")),
+    )
+    kernel = Kernel("k", (Axis("i", rows), Axis("j", size)), (Section((), body),))
+    buffers = (
+        Buffer("x", contiguous(dtype, (rows, size)), "input"),
+        Buffer("w", contiguous(dtype, (rows,)), "input"),
+        Buffer("y", contiguous(dtype, (rows, size)), "kernel"),
+    )
+    return LoopGraph(buffers=buffers, inputs=("x", "w"), outputs=(Ref("y"),), steps=(kernel,))
+
+
+def moments(rows: int, size: int, dtype: str = "float32") -> LoopGraph:
+    """Mean, squared deviations and count of rows."""
+    row = at(("i", 1))
+    loop = (
+        Load("x", "x", at(("i", size), ("j", 1)), dtype),
+        Reduce(("mean", "squares", "count"), "welford", Ref("x"), dtype),
+    )
+    stores = tuple(Store(name, row, Ref(name)) for name in ("mean", "squares", "count"))
+    kernel = Kernel("k", (Axis("i", rows),), (Section((Axis("j", size),), loop), Section((), stores)))
+    results = tuple(Buffer(name, contiguous(dtype, (rows,)), "kernel") for name in ("mean", "squares", "count"))
+    buffers = (Buffer("x", contiguous(dtype, (rows, size)), "input"), *results)
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=tuple(Ref(b.name) for b in results), steps=(kernel,))
+
+
+def run(graph: LoopGraph, directory, device: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    buffers = tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers)
+    unit = emit(replace(graph, buffers=buffers), Options(target="triton"))
+    return [found.cpu() for found in load(unit, directory)(*[x.to(device) for x in inputs])]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 520), (1, 4096), (5, 3136), (2, 2048)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_with_a_factor_of_their_own(rows, size, dtype, directory, device):
+    graph = scaled(rows, size, dtype)
+    assert plan(graph.steps[0]).kind == "tiled"
+    x, w = (torch.randn(*shape, dtype=getattr(torch, dtype)).abs() for shape in ((rows, size), (rows,)))
+    (found,) = run(graph, directory, device, x, w)
+    torch.testing.assert_close(found, x * w.sqrt()[:, None])
+
+
+@pytest.mark.parametrize("size", [511, 64, 521])
+def test_short_and_odd_rows_are_flattened(size):
+    assert plan(scaled(8, size).steps[0]).kind == "row"
+
+
+def test_rows_of_a_narrow_dtype_have_fewer_warps():
+    assert plan(moments(8, 4096, "bfloat16").steps[0]).warps == 8
+    assert plan(moments(8, 4096, "float32").steps[0]).warps == 16
+
+
+SIZES = [1, 2, 3, 500, 1024, PERSISTENT_LIMIT + 77]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_moments(size, dtype, directory, device):
+    graph = moments(4, size, dtype)
+    torch.manual_seed(size)
+    x = torch.randn(4, size, dtype=getattr(torch, dtype)) * torch.tensor([1, 1e-3, 1e3, 1])[:, None]
+    x += torch.tensor([0, 1, 1e4, -3])[:, None]
+    mean, squares, count = run(graph, directory, device, x)
+    wide = x.double()
+    exact = (wide - wide.mean(1, keepdim=True)).square().sum(1)
+    tight = 1e-12 if dtype == "float64" else 1e-5
+    torch.testing.assert_close(mean.double(), wide.mean(1), rtol=tight, atol=tight)
+    torch.testing.assert_close(squares.double(), exact, rtol=1e-9 if dtype == "float64" else 2e-3, atol=tight)
+    assert count.tolist() == [size] * 4
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_constant_row_has_no_variance(size, directory, device):
+    x = torch.tensor([[0.1], [12345.678], [-1e-20], [3e15]]).expand(4, size).contiguous()
+    mean, squares, _ = run(moments(4, size), directory, device, x)
+    torch.testing.assert_close(mean, x[:, 0], rtol=2e-7, atol=0)
+    assert (squares / size <= (x[:, 0] * 2e-7).square()).all()
+    assert (squares >= 0).all()
+
+
+@pytest.mark.parametrize("size", [3, 1024, PERSISTENT_LIMIT + 77])
+def test_moments_of_what_is_not_finite(size, directory, device):
+    x = torch.randn(3, size)
+    x[0, -1], x[1, 0], x[2, 1] = torch.inf, torch.nan, -torch.inf
+    mean, squares, _ = run(moments(3, size), directory, device, x)
+    assert not mean.isfinite().any()
+    assert squares.isnan().all()
+    if size <= PERSISTENT_LIMIT:
+        assert mean[0] == torch.inf
+        assert mean[2] == -torch.inf
