@@ -48,6 +48,18 @@ CASES: dict[str, Case] = {
         ((96, 512, 64), (96, 512, 64)),
     ),
     "batched, one matrix 64x197x768x384": (lambda x, w: (x @ w).relu(), ((64, 197, 384), (384, 768))),
+    "conv 3x3 32x64x56": (
+        lambda x, w, s: (F.conv2d(x, w, None, 1, 1) * s).relu(),
+        ((32, 64, 56, 56), (64, 64, 3, 3), (64, 1, 1)),
+    ),
+    "conv 1x1 32x256x56 to 64": (
+        lambda x, w, s: (F.conv2d(x, w) * s).relu(),
+        ((32, 256, 56, 56), (64, 256, 1, 1), (64, 1, 1)),
+    ),
+    "conv 3x3 32x512x7": (
+        lambda x, w, s: (F.conv2d(x, w, None, 1, 1) * s).relu(),
+        ((32, 512, 7, 7), (512, 512, 3, 3), (512, 1, 1)),
+    ),
     "20 small 16x16x16": (lambda x, w: _chain(x, w), ((16, 16), (16, 16))),
 }
 
@@ -56,6 +68,12 @@ def _chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     for _ in range(20):
         x = torch.relu(x @ w)
     return x
+
+
+def made(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Random numbers; images and windows have their channels fastest."""
+    tensor = torch.randn(shape, device="cuda", dtype=dtype) / shape[-1] ** 0.5
+    return tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
 
 
 def device_time(call: Callable[..., Any], inputs: tuple[torch.Tensor, ...], count: int = 20) -> float:
@@ -101,7 +119,7 @@ def run(name: str, dtype: torch.dtype, *, peer: bool, show: bool) -> None:
     """Print one case."""
     function, shapes = CASES[name]
     torch.manual_seed(0)
-    inputs = tuple(torch.randn(shape, device="cuda", dtype=dtype) / shape[-1] ** 0.5 for shape in shapes)
+    inputs = tuple(made(shape, dtype) for shape in shapes)
     expected = function(*(one.double() for one in inputs))
     with tempfile.TemporaryDirectory() as directory:
         os.environ["STAGEFOLD_CACHE_DIR"] = directory

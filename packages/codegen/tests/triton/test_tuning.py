@@ -11,7 +11,7 @@ from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.tuning import Bench, ByPrecision, Record, make_choices, with_tf32
 from codegen.stage import emit
-from codegen.testing.product_texts import batched_scale, linear_relu
+from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu
 from stagewire.program import CallExtern
 
 TIMED = Options(target="triton", autotune="time")
@@ -141,7 +141,14 @@ def test_without_a_gpu_the_calls_are_made(directory):
 
 
 @on_gpu
-@pytest.mark.parametrize("graph", [linear_relu(300, 200, 100, "bfloat16"), batched_scale(8, 64, 96, 32, "float32")])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        linear_relu(300, 200, 100, "bfloat16"),
+        batched_scale(8, 64, 96, 32, "float32"),
+        convolution_relu(8, 64, 14, 128, "bfloat16"),
+    ],
+)
 def test_real_times(graph, tmp_path, monkeypatch):
     graph = type(graph)(
         **{

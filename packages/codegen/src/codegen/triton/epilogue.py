@@ -68,7 +68,7 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     places = {_offset(one.index, types[one.buffer], made) for one in loads}
     if len(places) != 1:
         return None
-    pieces = _pieces(places.pop(), kernel.axes, _dimensions(product, made))
+    pieces = _pieces(places.pop(), kernel.axes, _dimensions(product))
     if pieces is None:
         return None
     axes, meaning = pieces
@@ -124,11 +124,10 @@ class _Dimension:
     step: int
 
 
-def _dimensions(product: Product, made: TensorType) -> list[_Dimension]:
+def _dimensions(product: Product) -> list[_Dimension]:
     """The axes of a product along which there is more than one element, the fastest first."""
     sizes = (product.batch, product.rows, product.columns)
-    steps: tuple[Any, ...] = (made.stride[0] if len(made.stride) == 3 else 0, *made.stride[-2:])
-    found = [_Dimension(part, sizes[part], steps[part]) for part in range(3) if sizes[part] > 1]
+    found = [_Dimension(part, sizes[part], product.steps[part]) for part in range(3) if sizes[part] > 1]
     return sorted(found, key=lambda one: one.step)
 
 

@@ -59,26 +59,65 @@ class _TemplateEmitter(StatementEmitter):
         """Lines up to `total`, a tile of the sums."""
         self.wide = any(self.reach(name) > LARGEST_32 for name in self.parameters)
         self.axes(product)
+        self.put(f"k = {self.widened('tl.arange(0, KBLOCK)')}")
+        self.put("total = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
+        (self.matrices if product.window is None else self.images)(product)
+        self.indent = "    "
+
+    def matrices(self, product: Product) -> None:
+        """The loop over the depth of two matrices."""
         left = place_in(self.types[product.left], (BATCH, ROW, DEPTH))
         right = place_in(self.types[product.right], (BATCH, DEPTH, COLUMN))
         depth, steps = product.depth, (self.types[product.left].stride[-1], self.types[product.right].stride[-2])
-        self.put(f"k = {self.widened('tl.arange(0, KBLOCK)')}")
         self.names[DEPTH] = "k[None, :]"
         self.put(f"left = {self.pointer[product.left]} + ({self.index(left)}) + {_zeros('XBLOCK', 'KBLOCK')}")
         self.names[DEPTH] = "k[:, None]"
         self.put(f"right = {self.pointer[product.right]} + ({self.index(right)}) + {_zeros('KBLOCK', 'RBLOCK')}")
-        self.put("total = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
         self.put(f"for base in range(0, {depth}, KBLOCK):")
-        fits = f"{product.rows} % XBLOCK == 0", f"{depth} % KBLOCK == 0", f"{product.columns} % RBLOCK == 0"
         self.indent = "        "
-        self.put(f"a = tile_at(left, xmask, k[None, :] < {depth} - base, {fits[0]}, {fits[1]})")
-        self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {fits[1]}, {fits[2]})")
+        self.step(product, "xmask", f"{product.rows} % XBLOCK == 0", depth)
+        self.put(f"left += KBLOCK * {steps[0]}")
+        self.put(f"right += KBLOCK * {steps[1]}")
+
+    def step(self, product: Product, rows: str, fits: str, depth: int) -> None:
+        """Add the product of a tile at `left` and one at `right`, whose depth begins at `base` of `depth`.
+
+        rows: which rows there are; fits: whether that is all of them.
+        """
+        columns = f"{product.columns} % RBLOCK == 0"
+        self.put(f"a = tile_at(left, {rows}, k[None, :] < {depth} - base, {fits}, {depth} % KBLOCK == 0)")
+        self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {depth} % KBLOCK == 0, {columns})")
         precision = ', input_precision="tf32" if TF32 else "ieee"'
         narrow = self.types[product.left].dtype != "float32"
         self.put(f"total = tl.dot(a, b, total{'' if narrow else precision})")
-        self.put(f"left += KBLOCK * {steps[0]}")
-        self.put(f"right += KBLOCK * {steps[1]}")
-        self.indent = "    "
+
+    def images(self, product: Product) -> None:
+        """The loop over the taps of a window, and over the channels under each, as one."""
+        window = product.window
+        assert window is not None
+        channels = product.depth // window.count
+        height, width = window.size
+        image, weight = window.image, window.weight
+        self.put(f"n = x // {height * width}")
+        self.put(f"h = x // {width} % {height} * {window.stride[0]} - {window.padding[0]}")
+        self.put(f"w = x % {width} * {window.stride[1]} - {window.padding[1]}")
+        self.put(f"image = {self.pointer[product.left]} + ({image[0]} * n + {image[2]} * h + {image[3]} * w)")
+        self.put(f"weight = {self.pointer[product.right]} + {weight[0]} * r")
+        self.put(f"for number in range(0, {window.count} * tl.cdiv({channels}, KBLOCK)):")
+        self.indent = "        "
+        self.put(f"tap = number // tl.cdiv({channels}, KBLOCK)")
+        self.put(f"base = number % tl.cdiv({channels}, KBLOCK) * KBLOCK")
+        self.put(f"down = tap // {window.taps[1]} * {window.dilation[0]}")
+        self.put(f"along = tap % {window.taps[1]} * {window.dilation[1]}")
+        self.put(f"left = image + ({image[2]} * down + {image[3]} * along + {image[1]} * (base + k[None, :]))")
+        taps = f"{weight[2]} * (tap // {window.taps[1]}) + {weight[3]} * (tap % {window.taps[1]})"
+        self.put(f"right = weight + ({taps} + {weight[1]} * (base + k[:, None]))")
+        rows, fits = "xmask", f"{product.rows} % XBLOCK == 0"
+        if not window.is_inside:
+            rows, fits = "inside", "False"
+            across = f"(w + along >= 0) & (w + along < {window.image_size[1]})"
+            self.put(f"inside = xmask & (h + down >= 0) & (h + down < {window.image_size[0]}) & {across}")
+        self.step(product, rows, fits, channels)
 
     def reach(self, name: str) -> int:
         """How far the elements of a buffer lie apart."""
@@ -104,12 +143,13 @@ class _TemplateEmitter(StatementEmitter):
         text = "total" if product.alpha == 1 else f"total * {product.alpha!r}"
         if product.bias is not None:
             bias = self.types[product.bias]
-            self.load(Load("bias of the product", product.bias, place_in(bias, (BATCH, ROW, COLUMN)), bias.dtype))
+            axes = (BATCH, ROW, COLUMN) if product.window is None else (COLUMN,)
+            self.load(Load("bias of the product", product.bias, place_in(bias, axes), bias.dtype))
             term = f"{self.names['bias of the product']}.to(tl.float32)"
             text += f" + {term}" if product.beta == 1 else f" + {term} * {product.beta!r}"
         self.put(f"element = ({text}).to({TYPES[made.dtype]})")
         if site.kept:
-            place = self.index(place_in(made, (BATCH, ROW, COLUMN)))
+            place = self.index(product.place())
             pointer = f"{self.pointer[product.result]} + ({place}) + {_zeros('XBLOCK', 'RBLOCK')}"
             self.put(f"tl.store({pointer}, element, xmask & rmask)")
 

@@ -37,7 +37,7 @@ class Tile:
     def cost(self, product: Product) -> float:
         """A rough measure of time: rounds of programs over all processors, by how much each moves and computes."""
         count = product.batch * -(-product.rows // self.rows) * -(-product.columns // self.columns)
-        steps = -(-product.depth // self.depth) * self.depth
+        steps = product.taps * -(-product.depth // product.taps // self.depth) * self.depth
         moved = (self.rows + self.columns) * steps
         computed = self.rows * self.columns * steps / 64
         return max(count / PROCESSORS, 1.0, round(count / PROCESSORS + 0.49) * 0.85) * (moved + computed)
