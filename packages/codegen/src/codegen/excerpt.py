@@ -10,8 +10,19 @@ from msgspec.structs import replace
 
 from stagewire.digest import digest
 from stagewire.grad import Binding
-from stagewire.graph import Ref, references
-from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Program, Release, Unit
+from stagewire.graph import Ref
+from stagewire.program import (
+    Allocate,
+    CallExtern,
+    Choice,
+    Instruction,
+    Launch,
+    MakeView,
+    Program,
+    Release,
+    Unit,
+    used_buffers,
+)
 from stagewire.types import TensorType
 
 
@@ -84,24 +95,11 @@ def _given(instructions: tuple[Instruction, ...]) -> Iterator[str]:
     """Buffers that instructions use and do not make."""
     seen: set[str] = set()
     for one in instructions:
-        for name in _used(one):
+        for name in used_buffers(one):
             if name not in seen:
                 yield name
             seen.add(name)
         seen.update(_made((one,)))
-
-
-def _used(one: Instruction) -> tuple[str, ...]:
-    match one:
-        case Allocate(reuse=str(reuse)):
-            return (reuse,)
-        case MakeView(base=base):
-            return (base,)
-        case Launch(buffers=buffers):
-            return buffers
-        case CallExtern(args=args, kwargs=kwargs):
-            return tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
-    return ()
 
 
 def _made(instructions: tuple[Instruction, ...]) -> list[str]:

@@ -14,7 +14,7 @@ import msgspec
 
 from stagewire.expr import Dim
 from stagewire.grad import Binding
-from stagewire.graph import Arg
+from stagewire.graph import Arg, references
 from stagewire.types import ScalarType, TensorType
 
 
@@ -63,6 +63,20 @@ class Release(msgspec.Struct, frozen=True, tag="release", tag_field="kind"):
 
 
 Instruction = Allocate | MakeView | Launch | CallExtern | Release
+
+
+def used_buffers(instruction: Instruction) -> tuple[str, ...]:
+    """The buffers that an instruction reads, writes or takes the memory of, in order; releasing one is no use."""
+    match instruction:
+        case Allocate(reuse=str(reuse)):
+            return (reuse,)
+        case MakeView(base=base):
+            return (base,)
+        case Launch(buffers=buffers):
+            return buffers
+        case CallExtern(args=args, kwargs=kwargs):
+            return tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
+    return ()
 
 
 class KernelInfo(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
 from codegen.runtime.symbols import inputs_of
 from stagewire.expr import Dim
 from stagewire.graph import references
-from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
+from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Unit, used_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -178,19 +178,7 @@ def _is_alone(type_: TensorType, device: str) -> bool:
 
 def mentioned(one: Instruction) -> tuple[str, ...]:
     """Buffers that an instruction makes or uses; a release is no use."""
-    match one:
-        case Allocate(buffer, _, reuse):
-            return (buffer,) if reuse is None else (buffer, reuse)
-        case MakeView(buffer, base):
-            return (buffer, base)
-        case Launch(_, buffers):
-            return buffers
-        case CallExtern(args=args, kwargs=kwargs, results=results):
-            used = tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
-            return (*used, *(name for name in results if name))
-        case Release():
-            return ()
-    raise AssertionError(one)
+    return (*used_buffers(one), *(name for name, _, _ in _made(one)))
 
 
 def span(type_: TensorType | None) -> Dim:

@@ -18,7 +18,7 @@ import itertools
 import msgspec
 
 from stagewire.graph import references
-from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Program, Release, Unit, used_buffers
 from stagewire.types import TensorType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
@@ -91,7 +91,7 @@ def _check_choices(unit: Unit, symbols: Symbols, path: Path) -> Faults:
 
 
 def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols, path: Path) -> Faults:
-    for name in _used(instruction):
+    for name in (instruction.buffer,) if isinstance(instruction, Release) else used_buffers(instruction):
         if name in state.gone and name not in state.alive:
             yield Fault("R3", f"%{name} is used after its end", path)
         elif name not in state.alive:
@@ -128,20 +128,6 @@ def _check_results(call: CallExtern, state: _State, symbols: Symbols, path: Path
             yield from check_type(type, symbols, path)
         if name:
             yield from _define(state, name, type, path)
-
-
-def _used(instruction: Instruction) -> tuple[str, ...]:
-    match instruction:
-        case Allocate(reuse=reuse):
-            return () if reuse is None else (reuse,)
-        case MakeView(base=base):
-            return (base,)
-        case Launch(buffers=buffers):
-            return buffers
-        case CallExtern(args=args, kwargs=kwargs):
-            return tuple(name for arg in (*args, *kwargs.values()) for name in references(arg))
-        case Release(buffer):
-            return (buffer,)
 
 
 def _define(state: _State, name: str, type: TensorType | None, path: Path) -> Faults:
