@@ -1,6 +1,6 @@
 """Products of matrices with what follows them, on one NVIDIA GPU: eager, stagefold, and both compilers tuned.
 
-    python benchmarks/products.py [--dtype bfloat16] [--peer] [--records]
+    python benchmarks/products.py [CASE ...] [--dtype bfloat16] [--peer] [--records]
 
 A figure is microseconds of the device for one call: many calls recorded as a CUDA graph and replayed, so that what the
 processor takes is not seen. `first` is the first call with an empty cache, `warm` the same in a new wrapper with what
@@ -144,6 +144,7 @@ def run(name: str, dtype: torch.dtype, *, peer: bool, show: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--peer", action="store_true", help="torch.compile in the same mode beside")
@@ -151,7 +152,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high" if arguments.tf32 else "highest")
     with torch.no_grad():
-        for name in CASES:
+        for name in arguments.cases or CASES:
             run(name, getattr(torch, arguments.dtype), peer=arguments.peer, show=arguments.records)
 
 
