@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from primops.decompositions import TABLE
+from primops.exactness import bound
 from primops.stage import lower_graph
 from primops.testing.opinfo import Compare
 from stagewire.parser import parse_graph
@@ -26,16 +27,17 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_both_ways(case: tuple, layout: torch.memory_format, bias: bool) -> None:
+def test_both_ways(case: tuple, layout: torch.memory_format, bias: bool, dtype: torch.dtype) -> None:
     channels, features, kernel, stride, padding, dilation, images, size = case
     torch.manual_seed(0)
     sides = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-    x = torch.randn(images, channels, size, size).to(memory_format=layout).requires_grad_()
-    weight = torch.randn(features, channels, *sides, requires_grad=True)
-    shift = torch.randn(features, requires_grad=True) if bias else None
+    x = torch.randn(images, channels, size, size).to(dtype, memory_format=layout).requires_grad_()
+    weight = torch.randn(features, channels, *sides).to(dtype).requires_grad_()
+    shift = torch.randn(features).to(dtype).requires_grad_() if bias else None
     mode = Compare()
     with mode:
         result = F.conv2d(x, weight, shift, stride, padding, dilation)
@@ -43,6 +45,7 @@ def test_both_ways(case: tuple, layout: torch.memory_format, bias: bool) -> None
     for target in (FORWARD, BACKWARD):
         outcome = mode.outcomes[target]
         assert (outcome.faults, outcome.compared, outcome.declined) == ([], 1, 0)
+        assert max(outcome.ulps.values()) <= bound(target)[dtype is torch.bfloat16]
 
 
 def test_one_dimension() -> None:
@@ -71,7 +74,8 @@ PLAIN = dict(dtype="f32", images=1, size=4, channels=256, kernel=1, out=4, pad=0
         (dict(kernel=3, pad=1), False),
         (dict(kernel=3, pad=1, images=8), True),
         (dict(kernel=5, pad=2), True),
-        (dict(dtype="bf16"), True),
+        (dict(dtype="bf16"), False),
+        (dict(dtype="f16"), True),
         (dict(groups=256, channels=1), True),
         (dict(on="@cuda:0"), True),
     ],
