@@ -3,6 +3,8 @@
     python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
                              [--beside aotgrad.written_attention=keep]
 
+`--modes default max-autotune-no-cudagraphs` adds the columns of both compilers with tuned products.
+
 A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
 median of wall-clock times of many steps, the device synchronised around each round. `err` is the relative error of the
 result, and of the gradients together, against eager in float64.

@@ -33,6 +33,15 @@ def test_names_and_what_stands_around_do_not_count():
     assert alone.key == first.key == second.key
 
 
+def test_the_number_of_a_device_does_not_count():
+    keys = set()
+    for device in ("cuda:0", "cuda:3"):
+        graph = linear_relu(20, 30, 17, "float32")
+        buffers = tuple(replace(one, type=replace(one.type, device=device)) for one in graph.buffers)
+        keys.update(one.key for one in excerpts(replace(graph, buffers=buffers)))
+    assert len(keys) == 1
+
+
 @pytest.mark.parametrize("other", [(21, 30, 17, "float32"), (20, 30, 18, "float32"), (20, 30, 17, "float16")])
 def test_sizes_and_dtypes_count(other):
     (a,), (b,) = excerpts(linear_relu(20, 30, 17, "float32")), excerpts(linear_relu(*other))
