@@ -65,7 +65,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "spaced": lambda x: x * torch.linspace(0, 1, x.shape[1]) + torch.logspace(0, x.shape[0] / 64, x.shape[1]),
     "made": lambda x: torch.kron(x, torch.tensor([[x.shape[0], 0.5]])) / torch.tensor(x.shape[1]),
     "classes": lambda x: functional.one_hot(torch.arange(x.shape[0]), x.shape[0]).to(x.dtype) @ x,
-    "sorted": lambda x: torch.take_along_dim(x, x.argsort(1), 1).cumsum(0),
+    "sorted": lambda x: torch.take_along_dim(x, x.argsort(1) - 1, 1).cumsum(0),
     "pooled": lambda x: functional.max_pool1d(x[None], 3, 2, 1),
     "framed": lambda x: torch.stft(x, 2, 1, window=torch.ones(2), center=False, return_complex=True).abs(),
     "scaled": lambda x: functional.interpolate(x[None, None], scale_factor=1.5, mode="bicubic"),

@@ -121,14 +121,16 @@ def inputs(draw: st.DrawFn) -> list[Tensor]:
     return drawn
 
 
-def program_of(steps: list[tuple[str, int, int]]) -> Callable[..., tuple[Tensor, ...]]:
+def program_of(
+    steps: list[tuple[str, int, int]], operations: dict[str, Operation] = OPERATIONS
+) -> Callable[..., tuple[Tensor, ...]]:
     """The function that a plan means."""
 
     def program(*given: Tensor) -> tuple[Tensor, ...]:
         values = list(given)
         for name, first, second in steps:
             x, y = values[-min(first, len(values))], values[-min(second, len(values))]
-            values.append(OPERATIONS[name](x, y))
+            values.append(operations[name](x, y))
         return tuple(values[-2:])
 
     return program

@@ -164,7 +164,8 @@ class ChangingNumber(CannotCapture):
 
 
 class FixedMarkedSize(CannotCapture):
-    """A dimension that was marked with `mark_dynamic`, and that a line of the program needs to have one size."""
+    """A dimension that was marked with `mark_dynamic`, and that a line of the program needs to have one size, or that
+    has one outside of the range that was given."""
 
     code = "BC017"
     fix = "Take the mark away, or change the line so that it does not ask for one size."

@@ -10,6 +10,7 @@ import torch
 from absint import Meta
 from absint.meta import from_tensor
 from absint.symbolic import ShapeEnv, make_size
+from bytecap.errors import FixedMarkedSize
 from bytecap.guards.printing import print_source
 from bytecap.size_policy import SizeMark, SizePolicy, marks_of
 from stagewire.capture import Reading, Source, Symbol
@@ -57,6 +58,9 @@ class SizeSymbols:
             return size
         if mark.kind == "dynamic":
             lower = 2 if mark.lower is None else max(mark.lower, 2)
+            if size < lower or (mark.upper is not None and size > mark.upper):
+                text = f"{print_source(reading)} is {size}, and was marked as dynamic in {lower}..{mark.upper or ''}"
+                raise FixedMarkedSize(text, fix="Give mark_dynamic a range that holds all sizes.")
             return self._create(size, reading, lower, mark.upper, marked=print_source(reading))
         known = self._by_hint.get(size)
         if known is None:

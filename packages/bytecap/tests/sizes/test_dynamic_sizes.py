@@ -225,6 +225,65 @@ def test_a_marked_size_that_a_line_fixes_is_an_error() -> None:
         compiled(x)
 
 
+def test_a_marked_size_outside_of_its_range_is_an_error() -> None:
+    compiled = bytecap.optimize(lambda x: x + 1, Eager())
+    for size, fits in ((4, True), (64, True), (65, False), (3, False), (1, True)):
+        x = torch.ones(size, 8)
+        bytecap.mark_dynamic(x, 0, min=4, max=64)
+        if fits:
+            assert torch.equal(compiled(x), x + 1)
+        else:
+            with pytest.raises(bytecap.CannotCapture, match=rf"BC017: x.shape\[0\] is {size}(.|\n)*4..64"):
+                compiled(x)
+
+
+def test_what_leaves_a_marked_size_free_is_no_error() -> None:
+    backend = Eager()
+    compiled = bytecap.optimize(lambda x, y: (x.view(2, -1) + y.view(2, -1)) * min(x.shape[0], 50), backend)
+    for size in (4, 6, 8, 64):
+        x, y = torch.ones(size, 8), torch.ones(size, 8)
+        for one in (x, y):
+            bytecap.mark_dynamic(one, 0)
+        assert torch.equal(compiled(x, y), torch.full((2, size * 4), 2.0 * min(size, 50)))
+    assert len(backend.captures) == 2
+
+
+def test_a_branch_on_one_size_names_the_marked_one() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return x if x.shape[1] == 3 else x + 1
+
+    x = torch.ones(4, 3)
+    bytecap.mark_dynamic(x, 1)
+    with pytest.raises(bytecap.CannotCapture, match=r"this line needs x\.shape\[1\] == 3"):
+        bytecap.optimize(branches, Eager())(x)
+    bytecap.maybe_mark_dynamic(x, 1)
+    assert bytecap.optimize(branches, Eager())(x) is x
+
+
+def test_numbers_of_modules_are_constants_and_those_of_others_symbols() -> None:
+    """As torch.compile has it by default."""
+
+    class Counts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = 2
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.steps
+
+    class Plain:
+        steps = 2
+
+    module, plain, counted = Counts(), Plain(), []
+    for owner, call in ((module, module), (plain, lambda x: x * plain.steps)):
+        backend = Eager()
+        compiled = bytecap.optimize(call, backend)
+        for owner.steps in (2, 3, 4, 5):
+            assert torch.equal(compiled(torch.ones(3)), torch.full((3,), float(owner.steps)))
+        counted.append(len(backend.captures))
+    assert counted == [4, 2]
+
+
 def test_static_marks() -> None:
     backend = Eager()
     compiled = bytecap.optimize(lambda x: x + 1, backend)

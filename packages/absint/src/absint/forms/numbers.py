@@ -116,7 +116,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
         shape[dim] = 1
     common = torch.broadcast_shapes(*shapes)
     wide = [one.expand([*common[:dim], one.shape[dim], *common[dim + 1 :]]) for one in (input, indices)]
-    return wide[0].gather(dim, wide[1])
+    return wide[0].gather(dim, wide[1].remainder(input.shape[dim]))
 
 
 NUMBER_FORMS: dict[str, Callable[..., Any]] = {

@@ -15,6 +15,7 @@ such a symbol is taken to be at least 2 and to differ from everything that it is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
@@ -311,11 +312,15 @@ class ShapeEnv:
 
     def _keep_free(self, name: str, value: Polynomial) -> None:
         marked = self.symbols[name].marked
-        if marked is not None and value.symbols == {name}:
-            where = self.line()
+        is_fixed = value.symbols == {name} and not any(atom.operands for atom in value.atoms())
+        if marked is not None and is_fixed:  # that it is even, or equal to another, leaves it free
+            relation, where = _relation("==", value, None), self.line()
+            sides = [
+                re.sub(rf"\b{name}\b", marked.replace("\\", r"\\"), str(side))
+                for side in (relation.left, relation.right)
+            ]
             raise SpecializedSize(
-                f"{marked} was marked as dynamic, and this line needs {_relation('==', value, None).left} == "
-                f"{_relation('==', value, None).right}",
+                f"{marked} was marked as dynamic, and this line needs {' == '.join(sides)}",
                 where=None if where is None else str(where),
             )
 
