@@ -126,6 +126,32 @@ class TestKernels:
         torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_lengths_that_change(has_mask: bool, dtype: torch.dtype, tmp_path: Path) -> None:
+    """One program for all lengths but the first."""
+
+    def program(q, k, v, mask):
+        scores = q @ k.transpose(-2, -1) * 0.125
+        return (scores + mask if has_mask else scores).softmax(-1) @ v
+
+    compiled = stagefold.compile(program, options={"trace_dir": tmp_path, "cache": False})
+    for length in (32, 50, 64, 130):
+        given = moved(qkv(length), dtype)
+        mask = torch.linspace(-1, 1, length, device="cuda", dtype=dtype)
+        found = []
+        for function in (compiled, program):
+            out = function(*given, mask)
+            found.append((out, *torch.autograd.grad(out.float().square().sum(), given)))
+        tolerance = 5e-2 if dtype is torch.bfloat16 else 1e-4
+        torch.testing.assert_close(*found, rtol=tolerance, atol=tolerance)
+    made = documents(tmp_path)
+    assert len(made) <= 3
+    assert all(kernels(document) for document in made)
+
+
 class Block(nn.Module):
     """Attention of nanoGPT, with dropout of the weights."""
 

@@ -14,12 +14,14 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
 from torch.utils._python_dispatch import _disable_current_modes
 
 from absint import Meta
 from absint.meta import contiguous
 from absint.schema import OpRecord
 from absint.strides import preserve_stride
+from absint.symbolic import hint_of
 from aotgrad.errors import NoFunctionalForm
 from stagewire.graph import Ref
 
@@ -68,7 +70,8 @@ def choose(
 ) -> str | None:
     """The kernel that eager would take for such tensors here; None for none, or where the device is not there.
 
-    mask_grad: whether a gradient of the mask is wanted, which one kernel gives.
+    mask_grad: whether a gradient of the mask is wanted, which one kernel gives. Where sizes are symbolic, those at
+    capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
     """
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
@@ -76,11 +79,14 @@ def choose(
     if 0 in query.shape or 0 in key.shape or (mask is not None and mask.dtype != query.dtype):
         return None
     grouped = query.shape[1] != key.shape[1]
+    is_symbolic = any(isinstance(size, torch.SymInt) for meta in metas for size in meta.shape)
     with _disable_current_modes():
         stand_ins = [_real(meta).requires_grad_() for meta in metas]
         added = None if mask is None else _real(mask).requires_grad_(mask_grad)
         number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
-    kernel = _KERNELS.get(int(number))
+        kernel = _KERNELS.get(int(number))
+        if kernel == "cudnn" and is_symbolic:
+            kernel = _for_any_length(SDPAParams(*stand_ins, added, dropout, is_causal, grouped))
     if kernel == "flash" and query.shape[-1] % 8:
         return None  # eager pads the width for it
     if kernel == "efficient" and (dropout or grouped):
@@ -88,8 +94,15 @@ def choose(
     return None if mask_grad and kernel != "efficient" else kernel
 
 
+def _for_any_length(given: SDPAParams) -> str | None:
+    if can_use_flash_attention(given):
+        return "flash"
+    return "efficient" if can_use_efficient_attention(given) else None
+
+
 def _real(meta: Meta) -> torch.Tensor:
-    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=meta.device)
+    shape, stride = ([hint_of(size) for size in sizes] for sizes in (meta.shape, meta.stride))
+    return torch.empty_strided(shape, stride, dtype=meta.dtype, device=meta.device)
 
 
 def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, Fused]:

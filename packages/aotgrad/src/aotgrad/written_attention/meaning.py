@@ -12,6 +12,7 @@ query is made zero, and they are lost here too:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +99,8 @@ def _applied(
             x = x.logical_not() if rest[1] else x
             bias = torch.zeros_like(x, dtype=torch.float32) if bias is None else bias
             bias = torch.where(x, rest[0], bias)
-            filled = x if filled is None else filled.logical_or(x)
+            if rest[0] > -math.inf:  # else such a row is NaN, whatever the query is
+                filled = x if filled is None else filled.logical_or(x)
         elif kind == "add":
             x = _beside_heads(x, rest[1]).float()
             x = x if rest[0] == 1 else x * rest[0]
