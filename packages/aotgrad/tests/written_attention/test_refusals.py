@@ -81,6 +81,14 @@ def scaled_by_key(q: Any, k: Any, v: Any) -> Any:
     return ((q @ k.mT) * torch.linspace(0, 1, 16)).softmax(-1) @ v
 
 
+def one_key_for_all_heads(q: Any, k: Any, v: Any) -> Any:
+    return torch.einsum("bhij,bjd->bhid", torch.einsum("bhid,bjd->bhij", q, k[:, 0]).softmax(-1), v[:, 0])
+
+
+def one_value_for_all_heads(q: Any, k: Any, v: Any) -> Any:
+    return torch.einsum("bhij,bjd->bhid", (q @ k.mT).softmax(-1), v[:, 0])
+
+
 REASONS: dict[Callable[..., Any], str] = {
     weights_returned: "the weights are used elsewhere too",
     scores_used: "the scores are used elsewhere too",
@@ -90,6 +98,8 @@ REASONS: dict[Callable[..., Any], str] = {
     mask_written: "an operand may be written before the output is computed",
     other_dimension: "the softmax is not over the last dimension",
     over_queries: "the weights are not summed over the last dimension with the values",
+    one_key_for_all_heads: "the weights are not summed over the last dimension with the values",
+    one_value_for_all_heads: "the weights are not summed over the last dimension with the values",
     capped: "torch.tanh makes the scores",
     filled_with_a_score: "torch.Tensor.masked_fill makes the scores",
     wide_mask: "the mask that is added is float32, the output is bfloat16",

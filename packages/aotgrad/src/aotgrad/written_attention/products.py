@@ -127,7 +127,7 @@ def roles_of_scores(product: Product) -> Roles | None:
     for (first, one), (second, other) in (
         ((product.left, left), (product.right, right)), ((product.right, right), (product.left, left)),
     ):  # fmt: skip
-        if set(one) == {*lead, row, *summed} and {column, *summed} <= set(other) <= {*lead, column, *summed}:
+        if set(one) == {*lead, row, *summed} and set(other) == {*lead, column, *summed}:
             return Roles(first, second, (one, other, result))
     return None
 
@@ -141,9 +141,7 @@ def roles_of_values(product: Product, weights: str) -> Roles | None:
     result = product.labels[2]
     *lead, row, column = one
     width = set(other) - set(one)
-    if len(width) != 1 or column in result or column not in other or row in other:
-        return None
-    if set(result) != {*lead, row, *width} or not set(other) <= {*lead, column, *width}:
+    if len(width) != 1 or set(result) != {*lead, row, *width} or set(other) != {*lead, column, *width}:
         return None
     return Roles(first, second, (one, other, result))
 
