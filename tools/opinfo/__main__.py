@@ -2,6 +2,7 @@
 
     nox -s opinfo
     nox -s opinfo -- --shard 0/8 --dtype float32 --op softmax
+    nox -s opinfo -- --way symbolic --dtype float32 --results .opinfo/symbolic.jsonl --report .opinfo/symbolic.md
 
 Results are kept, a line for each operator and dtype, in `--results`; what is there is not run again, unless --again
 names its status ("failed", "refused", "passed", "all"). An operator that crashes or hangs ends its worker alone.
@@ -25,6 +26,7 @@ from tools.opinfo.samples import DTYPES, database, is_supported
 
 ROOT = Path(__file__).resolve().parents[2]
 WAYS = ("decomposition", "interpreted", "compiled")
+ALL_WAYS = (*WAYS, "symbolic")
 TIME_LIMIT = 400
 
 
@@ -105,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nox -s opinfo --", description=__doc__)
     parser.add_argument("--op", action="append", default=[], help="an operator, by name (with or without its variant)")
     parser.add_argument("--dtype", action="append", default=[], choices=DTYPES)
-    parser.add_argument("--way", action="append", default=[], choices=WAYS)
+    parser.add_argument("--way", action="append", default=[], choices=ALL_WAYS)
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--shard", default="0/1", help="K/N: every N-th job, from the K-th on")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes")

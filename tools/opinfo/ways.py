@@ -3,6 +3,7 @@
 decomposition   each ATen call that eager makes, and that has a decomposition, is computed by it too
 interpreted     captured, carried to a Loop document, and that interpreted; on a fault, the first document at fault
 compiled        `stagefold.compile` on the CPU; under fullgraph, and again without where that is refused
+symbolic        the same with dynamic=True, sample by sample: calls that differ in sizes alone share a program
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 import bytecap
 from aotgrad.bind import bind
@@ -206,3 +208,23 @@ def compiled(name: str, expected: Expected) -> Outcome:
     if plain.status == "passed":
         return Outcome("refused", outcome.detail, outcome.externs)
     return Outcome("failed", f"without fullgraph: {plain.detail} ({outcome.detail})", plain.externs)
+
+
+def symbolic(info_name: str, op: Call, samples: list[Sample], gradient: bool) -> Outcome:
+    """One call after the other; `detail` counts the programs, and the kinds of calls when sizes are left out."""
+    inner = StagefoldBackend(Options(cache=False, progress=False))
+    call = bytecap.optimize(program, inner, dynamic=True, recompile_limit=len(samples) + 1)
+    wrong: list[str] = []
+    for number, sample in enumerate(samples):
+        try:
+            wrong += [f"sample {number}: {fault}" for fault in Expected(op, [sample], gradient).faults(call, info_name)]
+        except Exception as error:
+            wrong.append(f"sample {number}: {type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}")
+    kinds = len({repr(tree_map(_kind, sample.call())) for sample in samples})
+    counts = f"{len(inner.reports)} programs for {kinds} kinds in {len(samples)} samples"
+    return Outcome("failed" if wrong else "passed", "; ".join([*wrong[:2], counts]))
+
+
+def _kind(leaf: Any) -> Any:
+    """What of an argument is the same at all sizes."""
+    return (leaf.dim(), leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf

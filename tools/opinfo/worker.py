@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tools.opinfo.samples import Sample, database, draw, has_gradient
-from tools.opinfo.ways import Expected, Outcome, compiled, decomposition, interpreted
+from tools.opinfo.ways import Expected, Outcome, compiled, decomposition, interpreted, symbolic
 
 RANK = {"passed": 0, "refused": 1, "failed": 2}
 
@@ -51,6 +51,7 @@ WAYS: dict[str, Way] = {
     "decomposition": lambda name, op, samples, gradient: decomposition(op, samples, gradient),
     "interpreted": lambda name, op, samples, gradient: interpreted(name, Expected(op, samples, gradient)),
     "compiled": lambda name, op, samples, gradient: compiled(name, Expected(op, samples, gradient)),
+    "symbolic": symbolic,
 }
 
 
