@@ -45,18 +45,8 @@ def main() -> int:
         build(Path(directory))
         shutil.copy(PACKAGE / "tests" / "conftest.py", Path(directory) / "stacks.py")
         tests = sys.argv[1:] or [str(PACKAGE / "tests" / name) for name in TESTS]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--noconftest",
-            "-p",
-            "stacks",
-            *tests,
-        ]
+        options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-p", "stacks"]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
         return subprocess.run(command, env=os.environ | {"PYTHONPATH": directory}, cwd=directory).returncode
 
 

@@ -177,18 +177,16 @@ class StagefoldBackend:
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
         backend = self._of_next_order
-        program, _, _ = backend._program(capture, lambda event: None, traced=False)
-        call = backend.load(program, capture)
-        if program.binding.assumptions:
 
-            def fixed(sizes: dict[str, int]) -> Callee:
-                capture_of_these = with_sizes(capture, sizes)
-                return backend.load(
-                    backend._program(capture_of_these, lambda event: None, traced=False)[0], capture_of_these
-                )
+        def made(capture: Capture) -> tuple[Callee, Binding]:
+            program, _, _ = backend._program(capture, lambda event: None, traced=False)
+            return backend.load(program, capture), program.binding
 
-            call = BySizes(call, program.binding.inputs, program.binding.assumptions, fixed)
-        return call, tuple(given.used for given in program.binding.inputs)
+        call, binding = made(capture)
+        if binding.assumptions:
+            fixed = lambda sizes: made(with_sizes(capture, sizes))[0]  # noqa: E731
+            call = BySizes(call, binding.inputs, binding.assumptions, fixed)
+        return call, tuple(given.used for given in binding.inputs)
 
     @functools.cached_property
     def _of_next_order(self) -> StagefoldBackend:
@@ -205,25 +203,27 @@ class StagefoldBackend:
         if not self.options.freeze:
             program, cached, key = self._program(capture, observe, traced=traced)
             return Programs(program), cached, key
-        usable = self.options.cache and capture.portable and self.pipeline.is_portable
-        pipeline = f"{self.pipeline.describe()};freezing={fingerprint('stagefold')}"
-        keys = [program_key(capture, f"{pipeline};{part}") for part in Programs._fields]
-        if usable and not traced:
-            main, prepare = (self._cache.read(key) for key in keys)
+        keys = [self._key(capture, f";freezing={fingerprint('stagefold')};{part}") for part in Programs._fields]
+        if not traced:
+            main, prepare = (None if key is None else self._cache.read(key) for key in keys)
             if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
                 return Programs(main, prepare), True, keys[0]
         programs = frozen_programs(self.pipeline, capture, observe)
         made_here = any(program is not None and _calls_twins(program) for program in programs)
-        for key, program in zip(keys, programs, strict=True) if usable and not made_here else ():
-            if program is not None:
+        for key, program in zip(keys, programs, strict=True):
+            if key is not None and program is not None and not made_here:
                 self._cache.write(key, program)
-        return programs, False, keys[0] if usable else None
+        return programs, False, keys[0]
+
+    def _key(self, capture: Capture, more: str = "") -> str | None:
+        """The key of a capture's program in the cache; None where it is not kept there."""
+        usable = self.options.cache and capture.portable and self.pipeline.is_portable
+        return program_key(capture, self.pipeline.describe() + more) if usable else None
 
     def _program(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
     ) -> tuple[Program, bool, str | None]:
-        usable = self.options.cache and capture.portable and self.pipeline.is_portable
-        key = program_key(capture, self.pipeline.describe()) if usable else None
+        key = self._key(capture)
         if key is not None and not traced:
             program = self._cache.read(key)
             if program is not None:

@@ -313,9 +313,9 @@ def _is_copied(result: torch.Tensor | None, output: _Output) -> bool:
 
 def _repeating(unit: Unit) -> frozenset[int]:
     """Inputs with elements that share memory: nothing can be copied into such a tensor."""
-    types = [type_ for type_ in unit.input_types if isinstance(type_, TensorType)]
     return frozenset(
         k
-        for k, type_ in enumerate(types)
-        if any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
+        for k, type_ in enumerate(unit.input_types)
+        if isinstance(type_, TensorType)
+        and any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
     )
