@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,13 +14,16 @@ from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce
 from stagewire.types import contiguous
 
+Splits = tuple[tuple[Axis, int], ...]
+"""Axes, and into how many parts each is split."""
+
 SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"})
 
 
 @dataclass(frozen=True)
 class SplitReductions:
-    """Before: few outer points, each with a loop over many. After: a nest of partial results, a part of the loop being
-    one more outer axis, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
+    """Before: few outer points, each with a loop over many. After: a nest of partial results, parts of the loop being
+    more outer axes, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
     LeVeque 1979), all parts being of one size.
 
     points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
@@ -57,10 +61,10 @@ class SplitReductions:
             return None
         along_rows = _runs_along_rows(nest, looped[0], state)
         choice = self._choose(nest, looped[0], along_rows)
-        return None if choice is None else _halves(nest, reduces, *choice, along_rows, state)
+        return None if choice is None else _halves(nest, reduces, choice, along_rows, state)
 
-    def _choose(self, nest: Nest, block: Block, along_rows: bool) -> tuple[Axis, int] | None:
-        """The inner axis to split and into how many parts, if that is worth two kernels."""
+    def _choose(self, nest: Nest, block: Block, along_rows: bool) -> Splits | None:
+        """The inner axes to split and into how many parts, if that is worth two kernels."""
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
         outer, inner = _points(nest.axes), _points(block.axes)
         if outer is None or inner is None or not 0 < outer < points:
@@ -68,12 +72,28 @@ class SplitReductions:
         wanted = min(-(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        for axis in block.axes:
-            assert isinstance(axis.size, int)
-            parts = max(d for d in range(1, min(wanted, axis.size) + 1) if axis.size % d == 0)
-            if 2 * parts >= wanted or parts >= 8:
-                return axis, parts
-        return None
+        splits, parts = _parts(block.axes, wanted)
+        return splits if splits and (2 * parts >= wanted or parts >= 8) else None
+
+
+def _parts(axes: tuple[Axis, ...], wanted: int) -> tuple[Splits, int]:
+    """Axes and into how many parts to split each, so that there are about as many as wanted: as few axes as do it."""
+    splits: list[tuple[Axis, int]] = []
+    count, left = 1, list(axes)
+    while left and (not splits or 2 * count < wanted):
+        most, axis = max(((_divisor(axis, wanted // count), axis) for axis in left), key=lambda pair: pair[0])
+        if most < 2:
+            break
+        splits.append((axis, most))
+        left.remove(axis)
+        count *= most
+    return tuple(splits), count
+
+
+def _divisor(axis: Axis, most: int) -> int:
+    """The greatest divisor of a size that is at most so much."""
+    assert isinstance(axis.size, int)
+    return max(d for d in range(1, min(most, axis.size) + 1) if axis.size % d == 0)
 
 
 @dataclass
@@ -111,18 +131,21 @@ def _is_on_gpu(nest: Nest, state: _State) -> bool:
     return bool(writes) and not state.buffers[writes[0].buffer].type.device.startswith("cpu")
 
 
-def _halves(
-    nest: Nest, reduces: list[Reduce], axis: Axis, parts: int, along_rows: bool, state: _State
-) -> tuple[Nest, Nest]:
+def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool, state: _State) -> tuple[Nest, Nest]:
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
-    assert isinstance(axis.size, int)
-    many, rest = Axis(names("a"), parts), Axis(names("a"), axis.size // parts)
-    place, left = ix.axis(many.name), ()
-    if rest.size != 1:  # an axis of one point would hide from later passes that accesses correspond
-        place, left = ix.add(ix.scale(place, rest.size), ix.axis(rest.name)), (rest,)
-    first = substitute_axes(nest, {axis.name: place}, {axis.name: left}).blocks[0]
-    axes = (*nest.axes, many) if along_rows else (many, *nest.axes)
+    parts = math.prod(count for _, count in splits)
+    many = tuple(Axis(names("a"), count) for _, count in splits)
+    places, left = {}, {}
+    for (axis, count), part in zip(splits, many, strict=True):
+        assert isinstance(axis.size, int)
+        places[axis.name], left[axis.name] = ix.axis(part.name), ()
+        if axis.size != count:  # an axis of one point would hide from later passes that accesses correspond
+            rest = Axis(names("a"), axis.size // count)
+            places[axis.name] = ix.add(ix.scale(ix.axis(part.name), rest.size), ix.axis(rest.name))
+            left[axis.name] = (rest,)
+    first = substitute_axes(nest, places, left).blocks[0]
+    axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
     again = {a.name: Axis(names("a"), a.size) for a in axes}
     total = _points(first.axes)
     assert total is not None
@@ -137,16 +160,18 @@ def _halves(
         ]
         loads = [Read(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
         _combine(reduce, loads, (total, parts), (loop, after), values, names)
-    renamed = {old: ix.axis(new.name) for old, new in again.items() if old != many.name}
+    split = {axis.name for axis in many}
+    renamed = {old: ix.axis(new.name) for old, new in again.items() if old not in split}
     tail = substitute_axes(
         Nest(nest.name, nest.axes, nest.blocks[1:]), renamed, {old: (again[old],) for old in renamed}
     )
     blocks = [Block((), tuple(after))] if after else []
     blocks += [Block(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.blocks]
     state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
+    whole = Block(tuple(again[axis.name] for axis in many), tuple(loop))
     return (
         Nest(f"{nest.name}_parts", axes, (first, Block((), tuple(stores))), nest.origins, nest.line),
-        Nest(nest.name, tail.axes, (Block((again[many.name],), tuple(loop)), *blocks), nest.origins, nest.line),
+        Nest(nest.name, tail.axes, (whole, *blocks), nest.origins, nest.line),
     )
 
 
