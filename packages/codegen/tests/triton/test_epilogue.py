@@ -7,7 +7,9 @@ from codegen.choices import chosen
 from codegen.stage import emit
 from codegen.testing.product_texts import SHORT, batched_scale, convolution_relu, linear_relu
 from codegen.triton.epilogue import substitute
+from codegen.triton.products import Product
 from codegen.triton.sites import find_sites
+from codegen.triton.tiles import MOST, SHARED, tiles_for
 from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom, Term
 from stagewire.parser import parse_document
 from stagewire.program import Allocate, CallExtern, Launch, Release
@@ -145,3 +147,16 @@ def test_a_kernel_that_takes_sizes_is_not_one_with_it():
 def test_nothing_is_chosen_unless_asked_for():
     assert not emit(linear_relu(8, 16, 16, "float32"), Options(target="triton")).choices
     assert not sites(chain("%p = aten.mm.default(%x, %w)", "float64"))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4096, 4096), (4096, 3072, 768), (8192, 50264, 768), (3, 17, 100000)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_some_tiles_suit_each_product(sizes, dtype):
+    rows, columns, depth = sizes
+    tiles = tiles_for(Product("a", "b", "c", 1, rows, columns, depth, (0, columns, 1)), dtype)
+    assert 1 <= len(tiles) <= MOST
+    assert len(set(tiles)) == len(tiles)
+    for tile in tiles:
+        assert tile.shared(4 if dtype == "float32" else 2) <= SHARED
+        assert tile.rows <= max(16, 2 * rows)
+        assert tile.columns <= max(16, 2 * columns)

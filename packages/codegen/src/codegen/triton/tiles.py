@@ -14,6 +14,9 @@ MOST = 8
 PROCESSORS = 132
 """Multiprocessors of an H200: what is estimated is good there, and right anywhere."""
 
+LEAST = 16
+"""Rows and columns of the smallest tile: that of the instructions for products."""
+
 SHARED = 227 * 1024
 """Bytes of shared memory that one program may take there."""
 
@@ -48,27 +51,26 @@ HALF = (
     Tile(128, 128, 128, 8, 3), Tile(128, 64, 64, 4, 4), Tile(64, 128, 64, 4, 4), Tile(64, 256, 64, 4, 3),
     Tile(64, 64, 64, 4, 4), Tile(64, 64, 128, 4, 3), Tile(64, 32, 128, 4, 4), Tile(32, 64, 128, 4, 4),
     Tile(32, 32, 128, 4, 4), Tile(32, 128, 64, 4, 4), Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 4, 3),
-    Tile(16, 128, 64, 4, 5), Tile(64, 16, 128, 4, 4),
+    Tile(16, 128, 64, 4, 5), Tile(64, 16, 128, 4, 4), Tile(16, 16, 64, 1, 4),
 )  # fmt: skip
 """For operands of 16 bits."""
 
 FULL = (
     Tile(128, 128, 32, 8, 3), Tile(128, 64, 32, 4, 4), Tile(64, 128, 32, 4, 4), Tile(64, 64, 32, 4, 4),
-    Tile(128, 256, 32, 8, 3), Tile(32, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(16, 64, 64, 4, 3),
-    Tile(32, 32, 64, 4, 3), Tile(16, 32, 128, 4, 3),
+    Tile(32, 64, 32, 4, 4), Tile(64, 32, 32, 4, 4), Tile(16, 64, 64, 4, 3),
+    Tile(32, 32, 64, 4, 3), Tile(16, 32, 128, 4, 3), Tile(16, 16, 64, 1, 3),
 )  # fmt: skip
-"""For operands in float32."""
+"""For operands in float32. A tile of 128 x 256 is hardly better than these, and takes ten seconds to compile."""
 
 
 def tiles_for(product: Product, dtype: str) -> tuple[Tile, ...]:
     """The tiles to be timed, the one of the least estimated cost first."""
     table = FULL if dtype == "float32" else HALF
-    least = 16
     fitting = [
         tile
         for tile in table
-        if tile.rows <= max(least, power_of_two(product.rows))
-        and tile.columns <= max(least, power_of_two(product.columns))
+        if tile.rows <= max(LEAST, power_of_two(product.rows))
+        and tile.columns <= max(LEAST, power_of_two(product.columns))
         and tile.shared(ITEM_SIZE[dtype]) <= SHARED
     ]
-    return tuple(sorted(fitting or table[-2:-1], key=lambda tile: tile.cost(product))[:MOST])
+    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[:MOST])
