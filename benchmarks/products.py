@@ -130,14 +130,14 @@ def run(name: str, dtype: torch.dtype, *, peer: bool, show: bool) -> None:
         if peer:
             torch._dynamo.reset()
             engines["torch tuned"] = torch.compile(function, mode=MODE)
-        made = records(Path(directory))
+        timings = records(Path(directory))
         parts = [f"{name:36s} first {first:5.1f} s warm {warm:5.2f} s "]
         for engine, call in engines.items():
             off = float((call(*inputs).double() - expected).norm() / expected.norm())
             parts.append(f"{engine} {device_time(call, inputs):8.1f} us ({off:.0e})")
-    picks = [one["pick"] for one in made]
+    picks = [one["pick"] for one in timings]
     print("  ".join(parts), " picks", picks, flush=True)
-    for one in made if show else []:
+    for one in timings if show else []:
         times = ["-" if value is None else f"{value * 1e6:.1f}" for value in one["seconds"]]
         print("   ", one["pick"], " ".join(times), one["skipped"] or "", flush=True)
 
