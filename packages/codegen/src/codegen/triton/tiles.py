@@ -53,7 +53,7 @@ HALF = (
     Tile(32, 32, 128, 4, 4), Tile(32, 128, 64, 4, 4), Tile(16, 64, 128, 4, 4), Tile(16, 32, 256, 4, 3),
     Tile(16, 128, 64, 4, 5), Tile(64, 16, 128, 4, 4), Tile(16, 16, 64, 1, 4),
 )  # fmt: skip
-"""For operands of 16 bits. Three stages leave room for two programs on a multiprocessor, of which one computes while the
+"""For operands of 16 bits. Three stages leave room for two programs on a multiprocessor, so that one computes while the
 other stores: on an H200 that is worth more than a fourth stage."""
 
 FULL = (
