@@ -123,7 +123,8 @@ def _layers(run: Any, x: Any, states: list[Any], weights: list[Any], rest: Any) 
 
 def _in_steps(cell: Cell) -> Callable[..., Any]:
     def run(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
-        steps = list(linear(x, *weights[::2]).unbind(0))
+        gates = linear(x.flatten(0, 1), *weights[::2])  # some versions of torch fix the sizes in more dimensions
+        steps = list(gates.unflatten(0, x.shape[:2]).unbind(0))
         outs = []
         for gates in reversed(steps) if reverse else steps:
             state = cell(gates, state, weights)
