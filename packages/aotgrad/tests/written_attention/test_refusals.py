@@ -137,6 +137,18 @@ def test_a_checkpoint_is_not_crossed() -> None:
         assert found.checkpoints == (moved or checkpoint,)
 
 
+def test_gradients_inside_of_a_program() -> None:
+    """They may be differentiated; the gradient of a fused kernel may not."""
+
+    def program(q, k, v):
+        out = (q @ k.mT).softmax(-1) @ v
+        (gradient,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+        return gradient.square().sum()
+
+    capture, _ = capture_by_torch_function(program, qkv())
+    assert fuse_attention(capture, ANY) == (capture, ())
+
+
 def dropped(q: Any, k: Any, v: Any) -> Any:
     return torch.dropout((q @ k.mT).softmax(-1), 0.3, True) @ v
 

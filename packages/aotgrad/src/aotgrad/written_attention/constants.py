@@ -44,7 +44,7 @@ def number(program: Program, arg: Arg) -> float | None:
         return float(arg.text)
     if isinstance(arg, (int, float)):
         return float(arg)
-    if not isinstance(arg, Ref):
+    if not isinstance(arg, Ref) or arg.name not in program.types:
         return None
     node = program.definer(arg.name)
     if node is not None and node.target in _FULL and len(node.args) > 1:
@@ -64,6 +64,15 @@ def _computed(program: Program, name: str) -> torch.Tensor | None:
     needed: dict[str, int] = {}
     if not _collect(program, name, needed) or not _stays(program, set(needed)):
         return None
+    try:
+        with torch.device("cpu"):
+            return _run(program, needed)[name]
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None  # the program will raise as well, or means another device
+
+
+def _run(program: Program, needed: dict[str, int]) -> dict[str, Any]:
+    """The values whose calls are given."""
     values: dict[str, Any] = {}
     for index in sorted(set(needed.values())):
         node = program.nodes[index]
@@ -73,7 +82,7 @@ def _computed(program: Program, name: str) -> torch.Tensor | None:
             **{key: from_arg(arg, lambda ref: values[ref.name]) for key, arg in kwargs.items()},
         )
         values[node.results[0].name] = result
-    return values[name]
+    return values
 
 
 def _stays(program: Program, names: set[str]) -> bool:
@@ -118,4 +127,11 @@ def _plain(arg: Arg, found: list[str]) -> bool:
 
 
 def _here(arg: Arg) -> Arg:
-    return map_arg(arg, lambda leaf: DeviceArg("cpu") if isinstance(leaf, DeviceArg) else leaf)
+    """An argument, with devices replaced by the CPU."""
+
+    def replaced(leaf: Arg) -> Arg:
+        if isinstance(leaf, str) and leaf.partition(":")[0] == "cuda":
+            return "cpu"
+        return DeviceArg("cpu") if isinstance(leaf, DeviceArg) else leaf
+
+    return map_arg(arg, replaced)

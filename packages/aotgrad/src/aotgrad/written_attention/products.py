@@ -48,8 +48,8 @@ def product_of(node: Node, types: Types) -> Product | None:
 
 
 def _matmul(node: Node, types: Types) -> Product | None:
-    operands = [*node.args, *node.kwargs.values()]
-    if len(operands) != 2 or not all(isinstance(operand, Ref) for operand in operands):
+    operands = [*node.args, *(node.kwargs[key] for key in ("input", "other", "mat2") if key in node.kwargs)]
+    if len(operands) != 2 or "out" in node.kwargs or not all(isinstance(operand, Ref) for operand in operands):
         return None
     left, right = (operand.name for operand in operands)
     if node.target.endswith("__rmatmul__"):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from msgspec.structs import replace
 
+from absint.gradients import TARGET as GRADIENT
 from absint.meta import Meta, contiguous_stride
 from aotgrad.written_attention import names
 from aotgrad.written_attention.constants import constant
@@ -38,7 +39,8 @@ class Choice(NamedTuple):
 
 def fuse_attention(capture: Capture, choice: Choice) -> tuple[Capture, tuple[Rewrite, ...]]:
     """The capture with each written-out attention for which there is a kernel as one call, and what was done or not."""
-    if not any(node.target in names.SOFTMAX for node in capture.graph.nodes):
+    targets = {node.target for node in capture.graph.nodes}
+    if targets.isdisjoint(names.SOFTMAX) or GRADIENT in targets:  # which may be differentiated, unlike a kernel's
         return capture, ()
     program = Program(capture)
     found: dict[int, tuple[Match, Node]] = {}
@@ -104,9 +106,12 @@ class _Site:
             if self.program.types[name].dtype == self.dtype:
                 return True
             node = self.program.definer(name)
-            if node is None or node.target not in names.CAST | names.LAYOUT or not isinstance(node.args[0], Ref):
+            if node is None or node.target not in names.CAST | names.LAYOUT:
                 return False
-            name = node.args[0].name
+            source = node.args[0] if node.args else None
+            if not isinstance(source, Ref):
+                return False
+            name = source.name
 
     def _sizes(self, name: str, labels: str, wanted: str) -> tuple[Dim, ...]:
         shape = self.program.types[name].shape

@@ -51,6 +51,9 @@ def steps_of(program: Program, node: Node, result: str) -> Read:
 
 
 def _keeps_shape(program: Program, name: str, result: str, steps: tuple[Step, ...]) -> bool:
+    tensors = [x.name for step in steps for x in step[1:2] if isinstance(x, Ref)]
+    if not program.types.keys() >= {name, result, *tensors}:
+        return False
     before, after = program.types[name], program.types[result]
     if before.device != after.device or before.dtype not in FLOATS or after.dtype not in FLOATS:
         return False
@@ -133,15 +136,19 @@ def _where(program: Program, node: Node) -> Read:
 
 def _fill(program: Program, scores: Ref, mask: Arg, value: Arg, keep: bool) -> Read:
     low = number(program, value)
-    if low is None or not low <= LOW or not isinstance(mask, Ref) or program.types[mask.name].dtype != "bool":
+    if low is None or not low <= LOW or not isinstance(mask, Ref) or not _is_bool(program, mask):
         return []
     return [(scores.name, (("fill", _unexpanded(program, mask), low, keep),))]
+
+
+def _is_bool(program: Program, mask: Ref) -> bool:
+    return mask.name in program.types and program.types[mask.name].dtype == "bool"
 
 
 def _unexpanded(program: Program, mask: Ref) -> Ref:
     """What was expanded to be the mask: an operand of scores is expanded to their shape anyway."""
     node = program.definer(mask.name)
-    while node is not None and node.target in names.EXPAND and isinstance(node.args[0], Ref):
+    while node is not None and node.target in names.EXPAND and node.args and isinstance(node.args[0], Ref):
         mask = node.args[0]
         node = program.definer(mask.name)
     return mask
@@ -154,7 +161,7 @@ def _assigned(program: Program, node: Node) -> Read:
     scores, index, value = node.args
     items = list(index.items) if isinstance(index, Tuple) else [index]
     *before, mask = items
-    if not isinstance(mask, Ref) or program.types[mask.name].dtype != "bool":
+    if not isinstance(mask, Ref) or not _is_bool(program, mask):
         return []
     whole = [item for item in before if item == Slice() or isinstance(item, Ellipsis)]
     mine, theirs = program.types[mask.name].shape, program.types[scores.name].shape
