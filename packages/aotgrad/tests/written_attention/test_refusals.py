@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from aotgrad import AotGrad, Options
+from aotgrad import AotGrad, Options, bind_interpreted
 from aotgrad.errors import DoubleBackward
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.testing.attention_programs import qkv
@@ -147,6 +147,47 @@ def test_gradients_inside_of_a_program() -> None:
 
     capture, _ = capture_by_torch_function(program, qkv())
     assert fuse_attention(capture, ANY) == (capture, ())
+
+
+class TestMultiHead:
+    """`multi_head_attention_forward` writes attention out where it is asked for weights."""
+
+    @staticmethod
+    def taken(read: bool = False, **options: Any) -> tuple[Any, Any]:
+        dropout = options.pop("dropout", 0.0)
+        heads = torch.nn.MultiheadAttention(16, 4, dropout=dropout)
+        x = torch.randn(5, 2, 16)
+
+        def program(x):
+            out, weights = heads(x, x, x, **options)
+            return (out, weights) if read else out
+
+        capture, tensors = capture_by_torch_function(program, [x])
+        found, notes = fuse_attention(capture, ANY)
+        if not read and not dropout:
+            torch.testing.assert_close(bind_interpreted(AotGrad().run(found))(*tensors)[0], program(x))
+        return found, notes
+
+    def test_nobody_uses_the_weights(self) -> None:
+        found, (note,) = self.taken()
+        assert not note.refused
+        (call,) = (node for node in found.graph.nodes if node.target.endswith("multi_head_attention_forward"))
+        assert call.kwargs["need_weights"] is False
+
+    def test_they_are_used(self) -> None:
+        _, (note,) = self.taken(read=True)
+        assert note.reason == "the weights are used elsewhere too"
+
+    def test_a_mask(self) -> None:
+        _, (note,) = self.taken(attn_mask=torch.ones(5, 5).triu(1) > 0)
+        assert note.reason == "all keys of a query may be masked"
+
+    def test_dropout(self) -> None:
+        _, (note,) = self.taken(dropout=0.1)
+        assert note.reason == "the weights are dropped"
+
+    def test_they_are_not_asked_for(self) -> None:
+        assert self.taken(need_weights=False)[1] == ()
 
 
 def dropped(q: Any, k: Any, v: Any) -> Any:

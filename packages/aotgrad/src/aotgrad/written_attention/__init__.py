@@ -6,13 +6,15 @@
               out     = weights @ v
     after     out     = aotgrad.written_attention(q, k, v, step*)
 
-The rewrite works on the Capture, so that the gradient is the fused kernel's own. `match` finds the calls, `rewrite`
-says where they may be replaced, `meaning` is what the new call computes.
+The rewrite works on the Capture, so that the gradient is the fused kernel's own. `match` finds the calls, `site` says
+whether they may be replaced, `meaning` is what the new call computes.
 """
 
 from __future__ import annotations
 
+from aotgrad.written_attention.choice import Choice
 from aotgrad.written_attention.meaning import written_attention
-from aotgrad.written_attention.rewrite import TARGET, Choice, fuse_attention
+from aotgrad.written_attention.rewrite import fuse_attention
+from aotgrad.written_attention.site import TARGET
 
 __all__ = ["TARGET", "Choice", "fuse_attention", "written_attention"]
