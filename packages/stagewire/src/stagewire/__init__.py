@@ -1,4 +1,4 @@
-"""The documents between the stages of stagefold. Imports msgspec (and sympy on symbolic use), never torch.
+"""The documents between the stages of stagefold. Imports msgspec, never torch.
 
 Modules: `types`, `expr`, `graph` (shared vocabulary); `capture`, `grad`, `prim`, `loop`, `program` (one document each);
 `codec`, `tensors` (bytes), `printer`, `parser` (text), `files`, `command`, `verify`, `digest`, `schema`, `stage`,

@@ -1,4 +1,4 @@
-"""Polynomials in size symbols with integer coefficients: the arithmetic of most sizes, without sympy.
+"""Polynomials in size symbols with integer coefficients: the arithmetic of most sizes.
 
 A polynomial is a mapping from monomials to coefficients, none of them 0; a monomial is the sorted (symbol, power) pairs
 of its factors, () being that of the constant. `text_of` prints what `stagewire.expr` takes for canonical: terms in

@@ -5,8 +5,8 @@
     atom       ::= symbol | polynomial // polynomial | Min(polynomial, polynomial) | Max(polynomial, polynomial)
 
 `a % b` is `a - b * (a // b)`. Sums and products are `stagewire.polynomial`'s, over atoms in the place of names; inside
-a capture thousands of them are made, which cost some microseconds each. The border of the documents (`stagewire.expr`)
-checks and prints what has other operations in it by sympy.
+a capture thousands of them are made, which cost some microseconds each. The border of the documents is
+`stagewire.expr`, with a canonical form of its own (remainders stay remainders there).
 """
 
 from __future__ import annotations
