@@ -32,7 +32,7 @@ def test_symbolic_sizes_need_no_sympy() -> None:
         "from stagewire.expr import parse_expr\n"
         "print(parse_expr('Max(1, (n + 1) // 2) * 4 % 8'))"
     )
-    assert run(code) == "4*((Max(1, (n + 1)//(2)))%(2))\n"
+    assert run(code) == "4*((Max((n + 1)//(2), 1))%(2))\n"
 
 
 def test_public_names() -> None:
