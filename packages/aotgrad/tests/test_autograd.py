@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from aotgrad.errors import (
     ReplayFailed,
     UnsupportedOutput,
 )
-from aotgrad.function import visible_results
+from aotgrad.function import repeated, visible_results
 from aotgrad.testing import Tolerance, capture_by_torch_function, check_against_eager
 from aotgrad.tracer.mode import TraceMode
 from stagewire.errors import StageError
@@ -133,6 +134,17 @@ def test_a_saved_input_changed_before_the_backward_is_an_error_as_in_eager() -> 
     hidden.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("shape", [(8, 3, 16), (5,), (1,), (0, 4), (7, 8)], ids=str)
+@pytest.mark.parametrize("value", [1.5, math.nan, -0.0])
+def test_repeated_scalars_are_written_bit_by_bit(dtype: torch.dtype, shape: tuple[int, ...], value: float) -> None:
+    x = torch.tensor([7, value], dtype=dtype)[1].expand(shape)
+    found = repeated(x)
+    assert found.is_contiguous()
+    assert found.shape == x.shape
+    assert str(found.tolist()) == str(x.tolist())  # tells zeros of both signs and nan apart
 
 
 def test_tangents_of_other_strides_and_expanded() -> None:

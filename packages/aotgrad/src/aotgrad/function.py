@@ -196,4 +196,19 @@ def _restride(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """The same elements in dense memory of these strides."""
     order = sorted(range(tensor.ndim), key=lambda d: (-stride[d], -tensor.shape[d], d))
     inverse = [order.index(d) for d in range(tensor.ndim)]
-    return tensor.permute(order).contiguous().permute(inverse)
+    turned = tensor.permute(order)
+    if tensor.is_cuda and not any(tensor.stride()) and type(tensor) is torch.Tensor:
+        return repeated(turned).permute(inverse)
+    return turned.contiguous().permute(inverse)
+
+
+def repeated(tensor: torch.Tensor) -> torch.Tensor:
+    """An expanded scalar, as the gradient of a sum is, in dense memory. Written 16 bytes at a time: to copy elements of
+    two bytes from one place takes a GPU five times as long as to fill memory."""
+    together = 16 // tensor.element_size()
+    if together < 2 or tensor.numel() == 0 or tensor.numel() % together:
+        return tensor.contiguous()
+    found = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    piece = tensor.as_strided((together,), (0,)).contiguous().view(torch.complex128)
+    found.view(-1).view(torch.complex128).copy_(piece.expand(tensor.numel() // together))
+    return found
