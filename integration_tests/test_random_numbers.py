@@ -11,7 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import stagefold
+from aotgrad import bind
+from codegen import load
+from codegen.runtime.philox import uniform
 from stagefold.errors import BadOption
+from stagefold.options import Options
+from stagefold.pipeline import Pipeline
+from stagewire.capture import Capture, Code, Input, Local
+from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.parser import parse_document
+from stagewire.printer import print_document
+from stagewire.types import TensorType
 
 EAGER = {"rng": "eager"}
 
@@ -88,6 +98,49 @@ def test_recomputation_sees_the_masks_of_the_forward(budget: float) -> None:
         call(x, w).backward()
         results.append((x.grad, w.grad, torch.rand(2)))
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+SHAPE = (8, 12, 64)
+
+
+def dropout_on_a_gpu() -> Capture:
+    """gelu, dropout and a product, on a device that need not be there."""
+    x = Value("x", TensorType("float32", SHAPE, (768, 64, 1), 0, "cuda:0", True))
+    mask = Value("m", TensorType("bool", SHAPE, (768, 64, 1), 0, "cuda:0"))
+    nodes = (
+        Node("torch.nn.functional.gelu", (Ref("x"),), {}, (Value("a", x.type),)),
+        Node("torch.native_dropout", (Ref("a"), 0.25, True), {}, (Value("y", x.type), mask)),
+        Node("torch.Tensor.mul", (Ref("y"), Ref("x")), {}, (Value("z", x.type),)),
+    )
+    return Capture(code=Code("f", "a.py", 1), inputs=(Input(x, Local("x")),), graph=Graph((x,), nodes, (Ref("z"),)))
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.0])
+def test_masks_by_formula_are_drawn_or_computed_again(budget: float) -> None:
+    """The document for a GPU, run on the CPU: its numbers are those that a GPU of 512 threads would draw."""
+    options = Options(verify=True, stage=(("aotgrad", (("memory_budget", budget),)),))
+    prim = Pipeline.build(options).drawing(512).run(dropout_on_a_gpu(), until="prim")
+    again = {node.target for node in prim.backward.nodes}
+    assert ("prims.philox_uniform" in again) == (budget == 0.0)
+    assert "prims.philox_state" not in again
+    program = Pipeline.build(Options()).run(parse_document(print_document(prim).replace("cuda:0", "cpu")))
+    call = bind(program.binding, *load([program.forward, program.backward]))
+    x, tangents = torch.randn(SHAPE, requires_grad=True), torch.randn(SHAPE)
+    torch.manual_seed(1)
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    mask = uniform(seed, 0, torch.arange(x.numel()), 512, 4).reshape(SHAPE) < 0.75
+    eager = F.gelu(x) * mask / 0.75 * x
+    torch.manual_seed(1)
+    (result,) = call(x)
+    torch.testing.assert_close(result, eager)
+    (gradient,) = torch.autograd.grad(result, x, tangents)
+    torch.testing.assert_close(gradient, torch.autograd.grad(eager, x, tangents)[0])
+
+
+def test_what_is_known_of_a_gpu_is_part_of_the_key() -> None:
+    pipeline = Pipeline.build(Options())
+    assert pipeline.drawing(0) is pipeline
+    assert pipeline.drawing(512).describe() != pipeline.drawing(1024).describe() != pipeline.describe()
 
 
 def test_an_unknown_contract_is_refused() -> None:

@@ -11,6 +11,7 @@ import stagefold
 from codegen.cpp.compiler import Compiler, find_compiler, run_compiler
 from codegen.load import load
 from codegen.runtime.library import LAUNCH_FAILED, raise_status
+from codegen.runtime.philox import philox_state
 from codegen.stage import Codegen, Options
 from stagewire.loop import Loop
 from stagewire.parser import parse_document
@@ -134,6 +135,18 @@ def CG011(folder: Path) -> None:
 
 def CG012() -> None:
     raise_status(LAUNCH_FAILED | 700)  # what the native executor reports after CUDA_ERROR_ILLEGAL_ADDRESS
+
+
+class RecordingGenerator:
+    """As that of a device on which the caller records a CUDA graph."""
+
+    def get_offset(self) -> int:
+        raise RuntimeError("Cannot call CUDAGeneratorImpl::get_offset during CUDA graph capture.")
+
+
+def CG013(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch.cuda, "default_generators", (RecordingGenerator(),))
+    philox_state(4, "cuda:0")
 
 
 def CG020() -> None:

@@ -13,7 +13,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 
 def test_every_op_stands_there_with_its_meaning() -> None:
     for op in OPS.values():
-        signature = f"`{op.name}({', '.join('abc'[: op.arity])})`"
+        signature = f"`{op.name}({', '.join('abcde'[: op.arity])})`"
         assert f"| {signature} | {op.result} | {op.meaning.replace('|', chr(92) + '|')} |" in README
 
 

@@ -19,7 +19,7 @@ _ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg")
 _PRIM_MOVES = frozenset(f"prims.{name}" for name in ("permute", "reshape", "broadcast_in_dim", "slice", "flip"))
 _DRAWING = (
     "rand randn randint randperm bernoulli bernoulli_p uniform normal normal_of exponential cauchy log_normal "
-    "geometric poisson binomial standard_gamma multinomial rrelu"
+    "geometric poisson binomial standard_gamma multinomial rrelu philox_state"
 )
 DRAWING_PRIMS = frozenset(f"prims.{name}" for name in _DRAWING.split())
 

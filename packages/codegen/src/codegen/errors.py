@@ -92,6 +92,14 @@ class LaunchFailed(StageError):
     fix = "Look the number up in the driver's documentation; an earlier failure of the device may be the cause."
 
 
+class NotOnHost(StageError):
+    """A program that computes random numbers by formula runs while the caller records a CUDA graph: the state of the
+    generator is not known to the host then."""
+
+    code = "CG013"
+    fix = 'Compile with options={"primops.random_threads": 0}, or mode="reduce-overhead": ATen draws the numbers then.'
+
+
 class CorruptCode(UserWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 
@@ -102,6 +110,10 @@ class SlowExecutor(UserWarning):
 
 class NotRecorded(UserWarning):
     """A program that was to be a CUDA graph cannot be recorded; it runs correctly, launched each time."""
+
+
+class OtherNumbers(UserWarning):
+    """ATen's random kernels draw other numbers than the formula of programs; programs leave the drawing to ATen."""
 
 
 class UnsupportedKernel(StageError):

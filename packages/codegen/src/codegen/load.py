@@ -39,7 +39,7 @@ def load(
     it empties the list, and lets go of what only the list held as soon as it has read it; an empty list runs nothing,
     and gives back the memory that is kept for the next run. Without `cache_dir`, machine code lives in a temporary
     directory that ends with the process. `executor`: "fast", or "reference" (one readable step per instruction).
-    `replay`, one for each unit: record them as CUDA graphs. This is the only part of codegen that imports torch.
+    `replay`, one for each unit: record them as CUDA graphs. This and `random_threads` alone import torch.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
     targets = {one.target for one in units}
@@ -58,3 +58,14 @@ def load(
 
         loaded = tuple(replayed(*row) for row in zip(units, loaded, replay, strict=True))
     return loaded[0] if isinstance(unit, Unit) else loaded
+
+
+def random_threads(cache_dir: str | Path | None = None) -> int:
+    """How many threads ATen's random kernels have at most on the GPUs of this process, for programs that compute their
+    numbers by formula; 0 where ATen has to draw: no GPU, several kinds, or kernels that draw other numbers.
+
+    That is found out once for each version of torch and kind of device, and kept in `cache_dir`.
+    """
+    from codegen.runtime import philox
+
+    return philox.random_threads(None if cache_dir is None else Path(cache_dir))

@@ -12,6 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from loopir.errors import NotInterpretable
+from loopir.philox import uniform
 
 Array = np.ndarray
 HELD: dict[str, type] = {
@@ -150,6 +151,7 @@ TABLE: dict[str, Callable[..., Array]] = {
     "logical_or": np.logical_or, "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "shift_left": _shift(True),
     "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c, "wrap_index": _wrap,
+    "philox": uniform,
 }  # fmt: skip
 
 

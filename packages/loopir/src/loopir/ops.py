@@ -116,6 +116,9 @@ OPS: dict[str, LoopOp] = _table(
     # indices
     ("wrap_index", 2, "same", 2, "a + b where a is negative, else a; b is the size (int). -b <= a < b must hold: "
      "code generators report a violation as an IndexError, or clamp where they cannot report"),
+    # random numbers
+    ("philox", 5, "given", 20, "the float32 in (0, 1] that element c draws from Philox4x32-10 with key a from offset b "
+     "on, where d threads share the elements, each taking e of them that lie together (e 1: see `loopir.philox`)"),
 )  # fmt: skip
 
 COMMUTATIVE: frozenset[str] = frozenset(

@@ -1,4 +1,4 @@
-"""Prims that stay calls of ATen: sorting, scans, special functions, pooling, random numbers, spectra.
+"""Prims that stay calls, nearly all of ATen: sorting, scans, special functions, pooling, random numbers, spectra.
 
     row ::= prim parameters target keyword* draws?
 
@@ -20,7 +20,8 @@ class PrimCall(NamedTuple):
 
 
 def _row(parameters: str, target: str, keywords: str = "", draws: bool = False) -> PrimCall:
-    return PrimCall(tuple(parameters.split()), f"aten.{target}", tuple(keywords.split()), draws)
+    full = target if target.startswith("stagefold.") else f"aten.{target}"
+    return PrimCall(tuple(parameters.split()), full, tuple(keywords.split()), draws)
 
 
 PRIM_CALLS: dict[str, PrimCall] = {
@@ -82,6 +83,7 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "standard_gamma": _row("shape", "_standard_gamma.default", draws=True),
     "multinomial": _row("weights count replacement", "multinomial.default", draws=True),
     "rrelu": _row("x noise low high training", "rrelu_with_noise_functional.default", draws=True),
+    "philox_state": _row("count device", "stagefold.philox_state.default", draws=True),
     # scan
     "cummax": _row("x dim", "cummax.default"),
     "cummin": _row("x dim", "cummin.default"),

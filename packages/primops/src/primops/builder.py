@@ -74,9 +74,18 @@ def type_of(argument: Any) -> Any:
 
 
 class Builder:
-    """One ATen call being decomposed. `results`: the types of its results."""
+    """One ATen call being decomposed. `results`: the types of its results.
+
+    `most_threads`: of ATen's random kernels on the GPU that the graph is for; 0 where ATen has to draw.
+    """
 
     results: tuple[ValueType, ...] = ()
+    most_threads: int = 0
+
+    def begins_anywhere(self, x: Value) -> bool:
+        """Whether `x` is a tensor of somebody else, which may begin elsewhere than its type says. Windows on it are
+        taken to begin where it was when the program was captured: ATen would be given a copy of these."""
+        return True
 
     @property
     def out(self) -> TensorType:
@@ -124,7 +133,10 @@ for _record in RECORDS.values():
 
 
 class GraphBuilder(Builder):
-    """Emits nodes. `names` are the names taken already, shared by the graph."""
+    """Emits nodes. `names` are the names taken already, shared by the graph.
+
+    `elsewhere`: the values that the graph is given, and what calls of others than ATen return.
+    """
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -133,6 +145,10 @@ class GraphBuilder(Builder):
         self.line: SourceLine | None = None
         self.phase: Phase = "forward"
         self.counter = 0
+        self.elsewhere: set[str] = set()
+
+    def begins_anywhere(self, x: Value) -> bool:
+        return x.payload in self.elsewhere
 
     def begin(self, node: Node) -> None:
         """Start the decomposition of `node`: its results name and type what is emitted."""

@@ -54,7 +54,7 @@ _EXACT = (
     "copysign nextafter add sub mul floor_div trunc_div maximum minimum fmax fmin eq ne lt le gt ge bitwise_and "
     "bitwise_or bitwise_xor shift_left shift_right logical_and logical_or logical_xor where convert_element_type "
     "bitcast broadcast_in_dim permute reshape slice flip cat pad as_strided clone full iota amax amin any all argmax "
-    "argmin gather index scatter slice_scatter"
+    "argmin gather index scatter slice_scatter philox_uniform"
 )
 _ONE_ROUNDING = frozenset(f"prims.{name}" for name in _EXACT.split())
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from primops import philox
 from primops.prims import RECORDS
 from primops.prims.record import Record
 
@@ -159,7 +160,9 @@ def _called(record: Record) -> Meaning:
 
 
 MEANINGS: dict[str, Meaning] = {
-    **{r.name: _called(r) for r in RECORDS.values() if r.call is not None},
+    **{r.name: _called(r) for r in RECORDS.values() if r.call is not None and r.call.target.startswith("aten.")},
+    "philox_state": philox.state,
+    "philox_uniform": philox.uniform,
     **{
         r.name: _on_tensors(_TORCH_NAMES.get(r.name) or getattr(torch, r.name))
         for r in RECORDS.values()

@@ -31,7 +31,9 @@ class Options:
     `passes`: what runs over each graph afterwards, in order; `strict`: a decomposition that fails is an error, where
     otherwise its call stays with ATen and a warning is logged; `numerics`: "eager" decomposes only what then gives
     eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen; `channels_last`: the
-    layout of inference through depthwise convolutions on a CPU (module `channels_last`)."""
+    layout of inference through depthwise convolutions on a CPU (module `channels_last`); `random_threads`: how many
+    threads ATen's random kernels have at most on the GPU that programs are for, whose numbers are then computed by
+    formula (module `philox`); 0 leaves masks of dropout on GPUs to ATen."""
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()
@@ -39,6 +41,7 @@ class Options:
     strict: bool = False
     numerics: Literal["default", "eager"] = "default"
     channels_last: bool = True
+    random_threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class Decomposition:
         for target in options.keep:
             table.pop(target, None)
         exact = options.numerics == "eager"
-        return lower_graph(graph, table, options.passes, strict=options.strict, exact=exact)
+        threads = options.random_threads
+        return lower_graph(graph, table, options.passes, strict=options.strict, exact=exact, random_threads=threads)
 
 
 def lower_graph(
@@ -89,9 +93,10 @@ def lower_graph(
     *,
     strict: bool = True,
     exact: bool = False,
+    random_threads: int = 0,
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
-    lowered = _Lowering(graph, table, strict, exact).run()
+    lowered = _Lowering(graph, table, strict, exact, random_threads).run()
     for step in passes:
         lowered = step.run(lowered)
     return lowered
@@ -104,7 +109,9 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool) -> None:
+    def __init__(
+        self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool, random_threads: int
+    ) -> None:
         self.graph = graph
         self.table = table
         self.strict = strict
@@ -112,6 +119,8 @@ class _Lowering:
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = GraphBuilder(names)
+        self.builder.most_threads = random_threads
+        self.builder.elsewhere = {value.name for value in graph.inputs}
         self.values: dict[str, Value] = {v.name: Value(v.type, v.name) for v in graph.inputs}  # type: ignore[arg-type]
         self.renamed: dict[str, str] = {}
 
@@ -120,6 +129,8 @@ class _Lowering:
             function = self.table.get(node.target)
             if function is None or not self.decompose(node, function):
                 self.extern(node)
+            if not node.target.startswith(("aten.", "prims.")):
+                self.builder.elsewhere.update(value.name for value in node.results)
         outputs = tuple(renamed(arg, self.renamed) for arg in self.graph.outputs)
         return Graph(self.graph.inputs, tuple(self.builder.nodes), outputs)
 

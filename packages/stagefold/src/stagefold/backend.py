@@ -20,7 +20,7 @@ from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
-from codegen import Replay
+from codegen import Replay, random_threads
 from codegen import load as load_unit
 from stagefold.by_sizes import BySizes, with_sizes
 from stagefold.cache import Cache, program_key
@@ -36,6 +36,7 @@ from stagewire.codec import kind_of
 from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput
 from stagewire.program import CallExtern, Program
+from stagewire.types import TensorType
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -165,14 +166,15 @@ class StagefoldBackend:
             return None
 
     def _partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
-        _, stage, options = self.pipeline.stages[0]
+        pipeline = self._pipeline_for(capture)
+        _, stage, options = pipeline.stages[0]
         grad = stage.run(capture, options)
         if not isinstance(grad, Grad) or grad.binding.saved != program.binding.saved:
             return None
         document = partial_backward(grad, arrived)
         if document is None:
             return None
-        return load_unit(self.pipeline.run(document).forward, cache_dir=self._cache.code_directory())
+        return load_unit(pipeline.run(document).forward, cache_dir=self._cache.code_directory())
 
     def _gradient(self, capture: Capture) -> tuple[Callee, tuple[bool, ...]]:
         """The program of the gradient of what this backend makes, and which of its inputs it reads."""
@@ -196,6 +198,16 @@ class StagefoldBackend:
         backend.pipeline = self.pipeline.of_next_gradient()
         return backend
 
+    def _pipeline_for(self, capture: Capture) -> Pipeline:
+        """Programs on a GPU may compute the random numbers that eager draws there, where it is known which these are.
+
+        Not in a CUDA graph, in which the state of the generator changes from replay to replay.
+        """
+        chosen = self.options.cuda_graphs or "random_threads" in self.options.for_stage("primops")
+        if chosen or not _draws_on_gpu(capture):
+            return self.pipeline
+        return self.pipeline.drawing(random_threads(self._cache.code_directory()))
+
     def _programs(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
     ) -> tuple[Programs, bool, str | None]:
@@ -208,7 +220,7 @@ class StagefoldBackend:
             main, prepare = (None if key is None else self._cache.read(key) for key in keys)
             if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
                 return Programs(main, prepare), True, keys[0]
-        programs = frozen_programs(self.pipeline, capture, observe)
+        programs = frozen_programs(self._pipeline_for(capture), capture, observe)
         made_here = any(program is not None and _calls_twins(program) for program in programs)
         for key, program in zip(keys, programs, strict=True):
             if key is not None and program is not None and not made_here:
@@ -217,8 +229,9 @@ class StagefoldBackend:
 
     def _key(self, capture: Capture, more: str = "") -> str | None:
         """The key of a capture's program in the cache; None where it is not kept there."""
-        usable = self.options.cache and capture.portable and self.pipeline.is_portable
-        return program_key(capture, self.pipeline.describe() + more) if usable else None
+        pipeline = self._pipeline_for(capture)
+        usable = self.options.cache and capture.portable and pipeline.is_portable
+        return program_key(capture, pipeline.describe() + more) if usable else None
 
     def _program(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
@@ -228,7 +241,7 @@ class StagefoldBackend:
             program = self._cache.read(key)
             if program is not None:
                 return program, True, key
-        program = self.pipeline.run(capture, observe=observe)
+        program = self._pipeline_for(capture).run(capture, observe=observe)
         if key is not None and not _calls_twins(program):
             self._cache.write(key, program)
         return program, False, key
@@ -280,6 +293,17 @@ class _Plain:
             warnings.warn(f"{self._capture.code.name} {self._why}", RunsPlain, stacklevel=3)
         self.calls += 1
         return run_plain(self._capture, *inputs)
+
+
+def _draws_on_gpu(capture: Capture) -> bool:
+    """Whether a program may draw random numbers there, by the names of what it calls."""
+    types = (value.type for value in capture.graph.inputs)
+    on_gpu = any(isinstance(type_, TensorType) and type_.device.startswith("cuda") for type_ in types)
+    return on_gpu and any(part in node.target for node in capture.graph.nodes for part in _DRAWING)
+
+
+_DRAWING = ("drop", "rand", "bernoulli", "uniform")
+"""Parts of such names; what has another one is drawn by ATen."""
 
 
 def _replays(binding: Binding) -> tuple[Replay, Replay]:

@@ -45,8 +45,9 @@ class Options:
     recompile_limit: how many versions of one code object to keep before running it plain.
     rng: "eager" asks for eager's random numbers, bit for bit on a CPU. That is what "default" does too: a program draws
     through ATen, in its own order, from the stream that `torch.manual_seed` sets; fusion and recomputation draw none.
-    One thing differs, on a GPU: where a fused kernel computes attention that the program writes out, the kernel draws
-    the dropout of the weights, from the same stream; with "eager" such attention stays as it is written.
+    On a GPU, kernels compute the masks of dropout that ATen would draw ("primops.random_threads": 0 has ATen draw). One
+    thing differs there: where a fused kernel computes attention that the program writes out, the kernel draws the
+    dropout of the weights, from the same stream; with "eager" such attention stays as it is written.
     numerics: "eager" asks for eager's bits on a CPU: only what rounds once is compiled, sums, exponentials and the like
     stay with ATen, written-out attention stays as it is, and half precision is rounded wherever eager stores it.
     "default" compiles those too, which rounds differently in the last bits, and goes on in float32 inside of a kernel.

@@ -134,6 +134,17 @@ class Pipeline:
         following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
         return dataclasses.replace(self, stages=((slot, stage, following), *self.stages[1:]))
 
+    def drawing(self, random_threads: int) -> Pipeline:
+        """The pipeline to programs that compute the numbers which ATen's random kernels draw with so many threads."""
+        (slot, first, choices), (other, second, given), *rest = self.stages
+        if not random_threads or not hasattr(given, "random_threads"):
+            return self
+        following = dataclasses.replace(given, random_threads=random_threads)
+        decomposition = getattr(second, "decomposition", None)
+        if decomposition is not None and getattr(choices, "decompose", None) == decomposition(given):
+            choices = dataclasses.replace(choices, decompose=decomposition(following))
+        return dataclasses.replace(self, stages=((slot, first, choices), (other, second, following), *rest))
+
     def describe(self) -> str:
         """Names, versions, code and options: part of every cache key."""
         shared = f"stagewire={fingerprint('stagewire')};absint={fingerprint('absint')}"

@@ -43,7 +43,7 @@ RECOMPUTABLE |= TRANSCENDENTAL | _prims(
     "neg abs sign sqrt rsqrt reciprocal ceil floor round trunc isnan isinf signbit logical_not bitwise_not div "
     "copysign nextafter add sub mul floor_div trunc_div remainder fmod maximum minimum fmax fmin eq ne lt le gt ge "
     "bitwise_and bitwise_or bitwise_xor shift_left shift_right logical_and logical_or logical_xor fma where "
-    "convert_element_type bitcast clone cat pad full iota slice_scatter"
+    "convert_element_type bitcast clone cat pad full iota slice_scatter philox_uniform"
 )
 _FEW_PRODUCTS = ((1,), (2,), (3,), (0.5,), (-0.5,), (-1,))
 
@@ -54,13 +54,15 @@ class Policy(msgspec.Struct, frozen=True):
     recomputable: packets ("aten.add") that may be computed again; None for `RECOMPUTABLE`.
     pointwise, transcendental: cost for each element of the result. Saving a float32 costs 32: it is written once and
     read once. So a transcendental is cheaper than one saved float32, and dearer than one saved bfloat16 (on a CUDA
-    device, which computes while it waits for memory, it is cheaper than that too: transcendental_on_cuda).
+    device, which computes while it waits for memory, it is cheaper than that too: transcendental_on_cuda). A random
+    number by formula (`drawn`) is cheaper than one that is saved, and dearer than the byte of a mask made of it.
     """
 
     recomputable: frozenset[str] | None = None
     pointwise: int = 1
     transcendental: int = 17
     transcendental_on_cuda: int = 6
+    drawn: int = 12
 
     def is_free(self, node: Node) -> bool:
         """Costs nothing to compute again and gains nothing to save: a view."""
@@ -76,6 +78,8 @@ class Policy(msgspec.Struct, frozen=True):
             return 0 if self.is_free(node) else None
         if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:
             return self.pointwise
+        if packet == "prims.philox_uniform":
+            return self.drawn
         if packet not in TRANSCENDENTAL:
             return self.pointwise
         kind = node.results[0].type

@@ -21,7 +21,7 @@ LONGEST_TILE = 4096
 COSTLY = frozenset(
     """
     exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
-    lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div
+    lgamma digamma sigmoid pow atan2 hypot remainder fmod floor_div philox
     """.split()  # noqa: SIM905
 )
 

@@ -447,6 +447,25 @@ static inline f64 sf_digamma_f64(f64 x) {
 
 static inline f32 sf_digamma_f32(f32 x) { return (f32)sf_digamma_f64(x); }
 
+// ---- random numbers
+
+static inline f32 sf_philox(i64 seed, i64 offset, i64 e, i64 threads, i64 width) {
+  // Philox4x32-10, and the place of element e among the draws of ATen's kernels on a GPU: see the loop op `philox`
+  i64 group = e / width, within = e % width, turn = e / threads;
+  i64 thread = width == 1 ? e % threads : group % threads;
+  i64 call = width == 1 ? turn / 4 : group / threads * (width > 4 ? width / 4 : 1) + within / 4;
+  u64 start = (u64)offset / 4 + (u64)call;
+  u32 k0 = (u32)seed, k1 = (u32)((u64)seed >> 32), c[4] = {(u32)start, (u32)(start >> 32), (u32)thread, 0};
+  for (int round = 0; round < 10; round++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+    u64 left = 0xd2511f53ull * c[0], right = 0xcd9e8d57ull * c[2];
+    c[0] = (u32)(right >> 32) ^ c[1] ^ k0;
+    c[2] = (u32)(left >> 32) ^ c[3] ^ k1;
+    c[1] = (u32)right;
+    c[3] = (u32)left;
+  }
+  return (f32)c[(width == 1 ? turn : within) & 3] * 0x1p-32f + 0x1p-33f;
+}
+
 // ---- choices; maximum and minimum give nan if either is nan
 
 SF_INLINE f32 sf_maximum_f32(f32 a, f32 b) { return a > b || a != a ? a : b; }

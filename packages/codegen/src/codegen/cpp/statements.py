@@ -153,6 +153,9 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         return [f"{local} {scope.define(statement.result, dtype)} = {value};"]
     if op == "wrap_index":
         return _wrap_index(scope, statement)
+    if op == "philox":
+        given = ", ".join(_as(scope, operand, "int64") for operand in operands)
+        return [f"f32 {scope.define(statement.result, dtype)} = sf_philox({given});"]
     typed = _operand_dtype(scope, statement)
     condition = (scope.operand(operands[0], "bool"),) if op == "where" else ()
     texts = condition + tuple(_as(scope, o, typed) for o in operands[len(condition) :])

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from codegen.errors import UnknownExtern
-from codegen.runtime.packed import CALL_SITES, NAMESPACE
+from codegen.runtime.packed import PackedConvolution
+from codegen.runtime.philox import philox_state
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -64,6 +65,13 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
 
     return run
 
+
+NAMESPACE = "stagefold"
+CALL_SITES: dict[str, Callable[[], Callable[..., Any]]] = {
+    "convolution.default": PackedConvolution,
+    "philox_state.default": lambda: philox_state,
+}
+"""What makes the callable of a call site of the project's own calls, by the name behind their namespace."""
 
 LSTM_LAYER = "aten.mkldnn_rnn_layer.default"
 

@@ -31,7 +31,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
-    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID",
+    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -211,9 +211,16 @@ class _Encoder:
                 way = self.launch(kernel)
                 if way is not None:
                     operation, operands = way
-                    self.emit(operation, *operands, len(buffers), *(self.slot(name) for name in buffers), *sizes)
+                    by_value = self.homes.device if operation == "LAUNCH_GRID" else None
+                    slots = (self.given(name, by_value) for name in buffers)
+                    self.emit(operation, *operands, len(buffers), *slots, *sizes)
             case CallExtern():
                 self.call(instruction)
+
+    def given(self, name: str, device: str | None) -> int:
+        """The slot of what a kernel takes; ~slot for memory elsewhere than on `device`, of which it takes the value."""
+        type_ = self.homes.types[name]
+        return ~self.slot(name) if device and type_ is not None and type_.device != device else self.slot(name)
 
     def make(self, name: str, type_: TensorType | None) -> None:
         """Memory for a root; the arena needs no instruction."""
@@ -244,14 +251,13 @@ class _Encoder:
 
     def call(self, call: CallExtern) -> None:
         if is_native(call, self.homes.device):
-            if call.target in WRITES_ITS_RESULT:
-                self.make(call.results[0], call.result_types[0])
             encoded = NATIVE[call.target](call, self)
             if encoded is not None:
+                for name, type_ in zip(call.results, call.result_types, strict=False):
+                    if name and call.target in WRITES_ITS_RESULT:
+                        self.make(name, type_)
                 self.emit(encoded[0], *encoded[1])
                 return
-            if call.target in WRITES_ITS_RESULT:
-                self.owned.discard(call.results[0])
         function, names, numbers = closure(call)
         self.python(function, names, self.results(call, len(call.results)), numbers)
 

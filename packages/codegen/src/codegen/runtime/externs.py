@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from codegen.runtime.philox import native_state
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.program import CallExtern
@@ -143,6 +144,17 @@ def _attention(op: str, results: int, *names: str) -> Callable[[CallExtern, Word
     return encode
 
 
+PHILOX_STATE = "stagefold.philox_state.default"
+
+
+def _philox_state(call: CallExtern, words: Words) -> Encoded:
+    count, device = call.args
+    found = native_state(str(device))
+    if found is None or not isinstance(count, int):
+        return None
+    return "PHILOX_STATE", (*found, count, *(words.slot(name) if name else -1 for name in call.results))
+
+
 NATIVE: dict[str, Callable[[CallExtern, Words], Encoded]] = {
     "aten.mm.default": _product("MM", "self", "mat2"),
     "aten.bmm.default": _product("BMM", "self", "mat2"),
@@ -154,7 +166,10 @@ NATIVE: dict[str, Callable[[CallExtern, Words], Encoded]] = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention(
         "ATTENTION_BACKWARD", 3, "grad_out", "query", "key", "value", "out", "logsumexp"
     ),
+    PHILOX_STATE: _philox_state,
 }
 
-WRITES_ITS_RESULT = frozenset({"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default"})
-"""These take the memory of their result as an argument."""
+WRITES_ITS_RESULT = frozenset(
+    {"aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", PHILOX_STATE}
+)
+"""These take the memory of their results as arguments."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from codegen.runtime.arena import Lifetime, place
-from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
+from codegen.runtime.externs import NATIVE, PHILOX_STATE, WRITES_ITS_RESULT
 from codegen.runtime.symbols import inputs_of
 from stagewire.expr import Dim
 from stagewire.graph import references
@@ -53,6 +53,8 @@ LARGE = {"cuda": 2 << 20}
 
 def is_native(call: CallExtern, device: str) -> bool:
     """Whether the native executor of a unit on `device` may make this call itself."""
+    if call.target == PHILOX_STATE:
+        return device.startswith("cuda") and bool(call.result_types)
     if any(type_ is not None and type_.device != device for type_ in call.result_types):
         return False
     return call.target in NATIVE and (call.target not in WRITES_ITS_RESULT or bool(call.result_types))

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-NAMESPACE = "stagefold"
-
 
 class PackedConvolution:
     """A call site. Its weight is packed for the first input's size, and again when it has changed."""
@@ -72,7 +70,3 @@ def plain_convolution(
     """The same, one operator of ATen after the other."""
     result = torch.convolution(x, weight, bias, stride, padding, dilation, False, [0, 0], groups)
     return POSTS[post](result if other is None else result + other)
-
-
-CALL_SITES: dict[str, Callable[[], Callable[..., Any]]] = {"convolution.default": PackedConvolution}
-"""What makes the callable of a call site, by the name behind "stagefold."."""

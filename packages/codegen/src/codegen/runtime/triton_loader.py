@@ -152,7 +152,9 @@ class TritonWrapper(PythonWrapper):
         constants = dict(info.constants)
         if dims:
             constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
-        function[grid](*buffers, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages)
+        on_device = any(buffer.device.type != "cpu" for buffer in buffers)
+        given = [buffer.item() if on_device and buffer.device.type == "cpu" else buffer for buffer in buffers]
+        function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages)
 
 
 def reach(tensor: torch.Tensor) -> int:

@@ -146,7 +146,7 @@ def _compiled(
     def compiled(job: tuple[Path, Any, Wanted]) -> Cubin | str:
         _, module, one = job
         try:
-            cubin = compile_cubin(module, one.info, one.dtypes, bench.capability, one.aligned, one.sizes)
+            cubin = compile_cubin(module, one.info, one.dtypes, bench.capability, one.aligned, one.sizes, one.values)
         except Exception as error:  # whatever Triton and ptxas raise: this kernel is not to be had
             return f"{type(error).__name__}: {str(error)[:300]}"
         limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin

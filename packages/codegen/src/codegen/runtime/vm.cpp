@@ -84,7 +84,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -468,11 +468,12 @@ static bool launch(Run *run, const i64 *w) {  // address, count, slot*, size*
 
 static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, shared bytes, spare, sizes, count, slot*, size*
   static void *none = nullptr;                     // spare: parameters behind the buffers, which are null
+  void **data = run->frame->data;                  // ~slot: memory of the CPU, of which the kernel takes the number in it
   void *few[264], **p = few;
   i64 count = w[8], sizes = count + w[7], all = sizes + w[6];
   if (!w[1] || !w[2] || !w[3]) return true;      // no point to run at
   if (all > 264 && !(p = (void **)malloc((unsigned long)all * sizeof(void *)))) return false;
-  for (i64 k = 0; k < count; k++) p[k] = &run->frame->data[w[9 + k]];
+  for (i64 k = 0; k < count; k++) p[k] = w[9 + k] < 0 ? data[~w[9 + k]] : &data[w[9 + k]];
   for (i64 k = count; k < sizes; k++) p[k] = (void *)&w[9 + k];  // their lower halves: sizes are limited to 32 bits
   for (i64 k = sizes; k < all; k++) p[k] = &none;
   i32 failed = run->unit->torch->launch((void *)w[0], (unsigned)w[1], (unsigned)w[2], (unsigned)w[3], (unsigned)w[4], 1, 1,
@@ -480,6 +481,19 @@ static bool launch_grid(Run *run, const i64 *w) {  // function, grid3, threads, 
   if (p != few) free(p);
   if (failed) run->status = LAUNCH_FAILED | failed;
   return !failed;
+}
+
+// The state of a device's generator, which moves on; not while the caller records a graph, in which it is not known.
+static bool philox_state(Run *run, const i64 *w) {  // engine, generator, whether a stream is captured, count, seed, offset
+  struct State { i64 seed, offset; };
+  i32 captured = 0;
+  if (((i32 (*)(void *, i32 *))w[2])(run->stream, &captured) || captured) return false;
+  lock(run);  // one unit at a time
+  State state = ((State (*)(void *, unsigned long))w[0])((void *)w[1], (unsigned long)w[3]);
+  unlock(run);
+  if (w[4] >= 0) *(i64 *)run->frame->data[w[4]] = state.seed;
+  if (w[5] >= 0) *(i64 *)run->frame->data[w[5]] = state.offset;
+  return true;
 }
 
 static bool step(Run *run, i64 op, const i64 *w) {
@@ -506,6 +520,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case ATTENTION: return attention(run, w);
     case ATTENTION_BACKWARD: return attention_backward(run, w);
     case LAUNCH_GRID: return launch_grid(run, w);
+    case PHILOX_STATE: return philox_state(run, w);
   }
   return false;
 }

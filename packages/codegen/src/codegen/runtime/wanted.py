@@ -23,15 +23,21 @@ def wanted(unit: Unit) -> tuple[Wanted, ...]:
             launches.setdefault(one.kernel, []).append(one.buffers)
             sizes[one.kernel] = tuple(divides(ALIGNMENT, size) for size in one.sizes)
 
+    def is_value(buffer: str) -> bool:
+        type_ = homes.types[buffer]
+        return type_ is not None and type_.device != homes.device
+
     def is_aligned(buffer: str) -> bool:
-        return homes.of[buffer].kind != "library" and divides(ALIGNMENT, homes.distance[buffer])
+        if is_value(buffer) or homes.of[buffer].kind == "library":
+            return False
+        return divides(ALIGNMENT, homes.distance[buffer])
 
     found = []
     for info in unit.kernels:
         places = range(len(info.parameters))
         aligned = frozenset(k for k in places if all(is_aligned(buffers[k]) for buffers in launches[info.name]))
         types = [homes.types[buffer] for buffer in launches[info.name][0]]
-        found.append(
-            Wanted(info, tuple(type_.dtype for type_ in types if type_ is not None), aligned, sizes[info.name])
-        )
+        dtypes = tuple(type_.dtype for type_ in types if type_ is not None)
+        values = frozenset(k for k in places if is_value(launches[info.name][0][k]))
+        found.append(Wanted(info, dtypes, aligned, sizes[info.name], values))
     return tuple(found)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from codegen.runtime.arguments import operator, resolve
+from codegen.runtime.philox import uniform
 from stagewire.graph import NonFinite, Ref, references
 from stagewire.loop import (
     AxisAtom,
@@ -52,7 +53,15 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "shift_right": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,
     "wrap_index": lambda a, b: torch.where(a < 0, a + b, a),
+    "philox": lambda seed, offset, element, threads, width: uniform(
+        _single(seed), _single(offset), element, _single(threads), _single(width)
+    ),
 }
+
+
+def _single(numbers: torch.Tensor) -> int:
+    (number,) = numbers.unique().tolist()
+    return number
 
 
 class Points:
@@ -168,7 +177,7 @@ def _compute(statement: Compute, points: Points, values: dict[str, torch.Tensor]
     if first:
         operands.insert(0, _operand(statement.operands[0], torch.bool, points, values))
     result = OPS[statement.op](*operands)
-    if result.dtype != torch.bool:
+    if result.dtype != torch.bool and statement.op != "philox":
         result = result.to(kind)
     return result.to(dtype)
 

@@ -34,19 +34,20 @@ def compile_cubin(
     capability: int = 90,
     aligned: frozenset[int] = frozenset(),
     sizes: tuple[bool, ...] = (),
+    values: frozenset[int] = frozenset(),
 ) -> Cubin:
     """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
 
     dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
-    `ALIGNMENT` bytes. sizes: for each size that it takes, whether that is always a multiple of `ALIGNMENT`. Needs the
-    CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module must have been imported without
-    TRITON_INTERPRET.
+    `ALIGNMENT` bytes. values: of which it takes the only element, a number of 64 bits, instead of the address. sizes:
+    for each size that it takes, whether that is always a multiple of `ALIGNMENT`. Needs the CUDA back end of Triton
+    (its own ptxas is enough), no GPU and no driver. The module must have been imported without TRITON_INTERPRET.
     """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = {f"p{i}": POINTER[dtype] for i, dtype in enumerate(dtypes)}
+    signature = {f"p{i}": "i64" if i in values else POINTER[dtype] for i, dtype in enumerate(dtypes)}
     signature.update({f"n{i}": "i32" for i in range(len(sizes))})
     multiples = sorted(aligned) + [len(dtypes) + i for i, known in enumerate(sizes) if known]
     constants = dict(info.constants)

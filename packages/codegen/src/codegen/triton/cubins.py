@@ -30,6 +30,7 @@ class Wanted(NamedTuple):
     dtypes: tuple[str, ...]
     aligned: frozenset[int]
     sizes: tuple[bool, ...] = ()
+    values: frozenset[int] = frozenset()
 
 
 def cubins_of(
@@ -56,7 +57,7 @@ def cubins_of(
 
 
 def _key(source: str, kernels: tuple[Wanted, ...], capability: int) -> str:
-    described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes) for one in kernels]
+    described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes, sorted(one.values)) for one in kernels]
     text = "\0".join((source, repr(described), str(capability), triton_version()))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
@@ -72,7 +73,9 @@ def triton_version() -> str:
 
 def _compile(kernels: tuple[Wanted, ...], capability: int, module: ModuleType) -> dict[str, Cubin]:
     def one(kernel: Wanted) -> Cubin:
-        return compile_cubin(module, kernel.info, kernel.dtypes, capability, kernel.aligned, kernel.sizes)
+        return compile_cubin(
+            module, kernel.info, kernel.dtypes, capability, kernel.aligned, kernel.sizes, kernel.values
+        )
 
     if len(kernels) < 2:
         return {kernel.info.name: one(kernel) for kernel in kernels}

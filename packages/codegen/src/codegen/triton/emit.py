@@ -12,7 +12,7 @@ Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES
@@ -20,7 +20,7 @@ from codegen.triton.plan import Plan, points
 from codegen.triton.statements import StatementEmitter, dtypes_of
 from stagewire.expr import Expr
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
+from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
 from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -30,21 +30,31 @@ X = frozenset("x")
 XR = frozenset("xr")
 
 
-def emit_kernel(plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType]) -> tuple[str, tuple[Expr, ...]]:
-    """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order."""
-    emitter = _KernelEmitter(parameters, types, kernel=plan.kernel, plan=plan)
+def emit_kernel(
+    plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType], values: frozenset[str] = frozenset()
+) -> tuple[str, tuple[Expr, ...]]:
+    """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order.
+
+    values: those of which it takes the only element, an int64, instead of the address.
+    """
+    emitter = _KernelEmitter(parameters, types, values=values, kernel=plan.kernel, plan=plan)
     return emitter.emit(), tuple(emitter.sizes)
 
 
 @dataclass(kw_only=True)
 class _KernelEmitter(StatementEmitter):
+    """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point."""
+
     kernel: Kernel
     plan: Plan
+    tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
 
     def emit(self) -> str:
         self.dtypes = dtypes_of(tuple(s for section in self.kernel.sections for s in section.statements))
         self.wide = self.needs_64_bits()
-        self.put(f"x = {self.widened('tl.program_id(0)')} * XBLOCK + tl.arange(0, XBLOCK)[:, None]")
+        start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
+        self.tiles["x"] = self.kernel.axes, start
+        self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
         self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
@@ -67,6 +77,7 @@ class _KernelEmitter(StatementEmitter):
 
     def section(self, number: int, section: Section) -> None:
         if not section.axes:
+            self.tiles.pop("r", None)
             self.statements(section.statements, X)
             return
         count = points(section.axes)
@@ -98,9 +109,45 @@ class _KernelEmitter(StatementEmitter):
     def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
         """The inner points of one tile, and the axes that they stand for."""
         lanes = "tl.arange(0, RBLOCK)[None, :]"
+        self.tiles["r"] = axes, start
         self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
         self.put(f"rmask = r < {self.dim(points(axes))}")
         self.split("r", axes)
+
+    # random numbers
+
+    def drawn(self, state: str, place: Index, sharing: str) -> str:
+        """Four elements that lie together are made at once, where a tile has them side by side."""
+        way = self.along_fours(place) if int(sharing.rpartition(" ")[2]) % 4 == 0 else None
+        if way is None:
+            return super().drawn(state, place, sharing)
+        gathered = "columns" if way == "x" else "rows"
+        return f"philox_{gathered}(philox_fours({state}, {self.at_fours(place, way)}, {sharing}))"
+
+    def along_fours(self, place: Index) -> str | None:
+        """The direction of the tile in which each four neighbours are the elements 4 k to 4 k + 3, if there is one."""
+        steps = {term.atom.name: term.coefficient for term in place.terms if isinstance(term.atom, AxisAtom)}
+        if len(steps) < len(place.terms):
+            return None
+        for way, (axes, _) in self.tiles.items():
+            length = self.plan.outer if way == "x" else self.plan.inner
+            if not axes or length < 4 or steps.get(axes[-1].name) != 1:
+                continue
+            others = [place.constant, *(step for name, step in steps.items() if name != axes[-1].name)]
+            others += [axes[-1].size] if len(axes) > 1 else []
+            if all(isinstance(step, int) and step % 4 == 0 for step in others):
+                return way
+        return None
+
+    def at_fours(self, place: Index, way: str) -> str:
+        """The index at every fourth point of the tile."""
+        names, spread, (axes, start) = dict(self.names), dict(self.spread), self.tiles[way]
+        flat, points = ("y", "XBLOCK // 4)[:, None]") if way == "x" else ("s", "RBLOCK // 4)[None, :]")
+        self.put(f"{flat} = {start + ' + ' if start else ''}4 * tl.arange(0, {points}")
+        self.split(flat, axes)
+        text = self.index(place)
+        self.names, self.spread = names, spread
+        return text
 
     # reductions
 

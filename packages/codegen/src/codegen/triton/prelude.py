@@ -120,6 +120,70 @@ def wrap_index(a, size):
 
 
 @triton.jit
+def wide_product(factor: tl.constexpr, x):
+    product = x.to(tl.uint64) * factor
+    return (product >> 32).to(tl.uint32), product.to(tl.uint32)
+
+
+@triton.jit
+def philox_words(seed, offset, thread, call):
+    counter = (offset // 4 + call.to(tl.int64)).to(tl.uint64, bitcast=True)
+    key = seed.to(tl.uint64, bitcast=True)
+    a, b, c = counter.to(tl.uint32), (counter >> 32).to(tl.uint32), thread.to(tl.uint32)
+    d = tl.zeros_like(c)
+    low, high = key.to(tl.uint32), (key >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        left, next_d = wide_product(0xD2511F53, a)
+        right, next_b = wide_product(0xCD9E8D57, c)
+        a, b, c, d = right ^ b ^ low, next_b, left ^ d ^ high, next_d
+        low = low + 0x9E3779B9
+        high = high + 0xBB67AE85
+    return a, b, c, d
+
+
+@triton.jit
+def philox_unit(word):
+    return word.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10
+
+
+@triton.jit
+def philox_each(seed, offset, element, threads: tl.constexpr, width: tl.constexpr):
+    if width == 1:
+        turn = element // threads
+        thread = element - turn * threads
+        call = turn // 4
+        number = turn % 4
+    else:
+        group = element // width
+        turn = group // threads
+        thread = group - turn * threads
+        call = turn * max(width // 4, 1) + element % width // 4
+        number = element % width % 4
+    a, b, c, d = philox_words(seed, offset, thread, call)
+    return philox_unit(tl.where(number < 2, tl.where(number == 0, a, b), tl.where(number == 2, c, d)))
+
+
+@triton.jit
+def philox_fours(seed, offset, first, threads: tl.constexpr, width: tl.constexpr):
+    group = first // width
+    turn = group // threads
+    a, b, c, d = philox_words(seed, offset, group - turn * threads, turn * (width // 4) + first % width // 4)
+    return tl.join(
+        tl.join(philox_unit(a), philox_unit(c)), tl.join(philox_unit(b), philox_unit(d))
+    )  # [..., 2, 2], in order
+
+
+@triton.jit
+def philox_rows(fours):
+    return tl.reshape(fours, [fours.shape[0], 4 * fours.shape[1]])
+
+
+@triton.jit
+def philox_columns(fours):
+    return tl.reshape(tl.permute(fours, (0, 2, 3, 1)), [4 * fours.shape[0], fours.shape[1]])
+
+
+@triton.jit
 def integer_power(a, b):
     result = a * 0 + 1
     base = a

@@ -22,6 +22,7 @@ from stagewire.loop import (
     IndexValue,
     Load,
     ModAtom,
+    Operand,
     Reduce,
     Statement,
     Store,
@@ -47,7 +48,8 @@ class StatementEmitter:
     """A function whose parameters are buffers and sizes, line by line.
 
     names: what each axis and value is called there; spread: which of "x" and "r" it varies along; dtypes: of values.
-    sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
+    values: buffers whose only element, an int64, is the argument instead of the address. places: of the values that are
+    indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
     """
 
     parameters: tuple[str, ...]
@@ -56,6 +58,8 @@ class StatementEmitter:
     names: dict[str, str] = field(default_factory=dict)
     spread: dict[str, frozenset[str]] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
+    values: frozenset[str] = frozenset()
+    places: dict[str, Index] = field(default_factory=dict)
     sizes: dict[Expr, str] = field(default_factory=dict)
     indent: str = "    "
     wide: bool | None = False
@@ -95,6 +99,8 @@ class StatementEmitter:
                     self.load(statement)
                 case Store():
                     self.store(statement, scope)
+                case Compute(result, "philox", operands):
+                    self.philox(result, operands)
                 case Compute(result, op, operands, dtype):
                     source = self.source_dtype(statement)
                     texts = [
@@ -103,6 +109,7 @@ class StatementEmitter:
                     along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
                     self.define(result, expression(op, texts, source, dtype), along)
                 case IndexValue(result, index, dtype):
+                    self.places[result] = index
                     text = f"({self.index(index)} + tl.zeros([1, 1], {TYPES[dtype]}))"
                     self.define(result, text, self.index_spread(index))
                 case Reduce():
@@ -123,6 +130,9 @@ class StatementEmitter:
 
     def load(self, statement: Load) -> None:
         """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
+        if statement.buffer in self.values:
+            self.define(statement.result, f"tl.full([1, 1], {self.pointer[statement.buffer]}, tl.int64)", frozenset())
+            return
         along = self.index_spread(statement.index)
         pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
         mask = _bounds(along)
@@ -150,6 +160,17 @@ class StatementEmitter:
             pointer += f" + tl.zeros({shape}, tl.int32)"
         call = "atomic_add" if statement.mode == "atomic_add" else "store"
         self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
+
+    def philox(self, result: str, operands: tuple[Operand, ...]) -> None:
+        """Random numbers: seed, offset, element, threads, width."""
+        seed, offset, element, threads, width = operands
+        place = self.places[element.name] if isinstance(element, Ref) else Index(element)  # type: ignore[arg-type]
+        state = f"{self.operand(seed, 'int64')}, {self.operand(offset, 'int64')}"
+        self.define(result, self.drawn(state, place, f"{threads}, {width}"), self.index_spread(place))
+
+    def drawn(self, state: str, place: Index, sharing: str) -> str:
+        """The random numbers of the elements at `place`. sharing: "threads, width"."""
+        return f"philox_each({state}, {self.index(place)} + tl.zeros([1, 1], tl.int32), {sharing})"
 
     # indices
 

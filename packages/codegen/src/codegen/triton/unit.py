@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from codegen.choices import Templates, chosen
@@ -35,7 +35,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     for step in graph.steps:
         if not isinstance(step, Kernel):
             continue
-        devices = sorted({types[name].device for name in buffers_of(step)})
+        devices = sorted({types[name].device for name in set(buffers_of(step)) - taken_by_value(step, types)})
         if len(devices) > 1:
             raise UnsupportedKernel(f"kernel {step.name} works on several devices: {', '.join(devices)}")
         if devices == ["cpu"] and is_mixed:
@@ -75,7 +75,7 @@ class _Functions:
         """The launch of a loop kernel."""
         parameters = buffers_of(kernel)
         tiles = plan(kernel, hints)
-        body, sizes = emit_kernel(tiles, parameters, types)
+        body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
         described = [types[name].dtype for name in parameters], sizes, tiles.grid if sizes else ()
         key = body.replace(f"def {kernel.name}(", "def (", 1) + repr(described)
         (info,) = self.once(key, body, lambda: (kernel_info(tiles, parameters, is_symbolic=bool(sizes)),))
@@ -106,6 +106,19 @@ def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     """The buffers that a kernel reads or writes, in order of first use."""
     statements = [statement for section in kernel.sections for statement in section.statements]
     return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
+
+
+def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
+    """Integers on the CPU that a kernel on another device reads: it takes their values when it is launched."""
+    names = buffers_of(kernel)
+    if all(types[name].device == "cpu" for name in names):
+        return frozenset()
+    written = {s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)}
+    single = {name for name in names if (types[name].device, types[name].dtype, types[name].shape) == NUMBER}
+    return frozenset(single - written)
+
+
+NUMBER = ("cpu", "int64", ())
 
 
 def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:

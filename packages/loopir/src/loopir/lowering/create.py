@@ -1,4 +1,4 @@
-"""Prims that make tensors from nothing."""
+"""Prims that make tensors from nothing, or from a seed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from stagewire.expr import Expr
 from stagewire.loop import Index
+from stagewire.types import contiguous_stride
 
 
 def lower_full(lowering: Lowering, call: Call) -> None:
@@ -36,7 +37,22 @@ def lower_iota(lowering: Lowering, call: Call) -> None:
     lowering.pointwise(call, point)
 
 
+def lower_philox_uniform(lowering: Lowering, call: Call) -> None:
+    """result[i] = the number of the element i in row-major order."""
+    seed, offset = call.tensor("seed")[0], call.tensor("offset")[0]
+    threads, width = (int(call.operand(name)) for name in ("threads", "width"))  # type: ignore[arg-type]
+    steps = contiguous_stride(call.type.shape)
+
+    def point(ops: Recorder, *indices: Index) -> Typed:
+        element = ops.index(ix.linear(indices, steps))
+        shared = Typed(threads, "int64"), Typed(width, "int64")
+        return ops.emitter.compute("philox", ops.load(seed), ops.load(offset), element, *shared, dtype="float32")
+
+    lowering.pointwise(call, point)
+
+
 TABLE = {
+    "philox_uniform": (("seed", "offset", "shape", "threads", "width", "device"), lower_philox_uniform),
     "full": (("shape", "value", "dtype"), lower_full),
     "iota": (("length", "start", "step", "dtype"), lower_iota),
 }

@@ -13,7 +13,8 @@ from stagewire.graph import DTypeArg, NonFinite, Ref
 from stagewire.loop import Index
 from stagewire.types import ITEM_SIZE, DType
 
-CASTS = ("convert", "bitcast", "wrap_index")
+APART = ("convert", "bitcast", "wrap_index", "philox")
+"""Loop ops that are no prims of their own name, or have other parameters than operands."""
 PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}
 
 
@@ -93,7 +94,7 @@ def lower_bitcast(lowering: Lowering, call: Call) -> None:
     lowering.pointwise(call, lambda ops, *i: ops.bitcast(ops.load(buffer, *i), call.type.dtype))
 
 
-TABLE = {name: (PARAMETERS[op.arity], lower_elementwise) for name, op in OPS.items() if name not in CASTS}
+TABLE = {name: (PARAMETERS[op.arity], lower_elementwise) for name, op in OPS.items() if name not in APART}
 TABLE |= {
     "convert_element_type": (("x", "dtype"), lower_convert),
     "bitcast": (("x", "dtype"), lower_bitcast),

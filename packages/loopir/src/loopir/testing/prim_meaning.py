@@ -17,6 +17,7 @@ from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded
 from loopir.ops import OPS
+from loopir.philox import uniform
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
 from stagewire.types import TensorType
 
@@ -203,6 +204,13 @@ def _bitcast_from(node_type: TensorType, x: Array, dtype: DTypeArg) -> Array:
     return _bitcast(node_type, x, dtype).reshape(np.shape(x))
 
 
+def _philox_uniform(
+    type: TensorType, seed: Array, offset: Array, shape: Sequence[int], threads: int, width: int, device: str
+) -> Array:
+    count = int(np.prod(type.shape))
+    return uniform(seed, offset, np.arange(count), np.array(threads), np.array(width)).reshape(type.shape)
+
+
 PRIMS: dict[str, Meaning] = {
     "convert_element_type": lambda type, x, dtype: rounded(x, type.dtype),
     "bitcast": _bitcast_from,
@@ -218,6 +226,7 @@ PRIMS: dict[str, Meaning] = {
     "clone": lambda type, x: x,
     "full": lambda type, shape, value, dtype=None: np.full(type.shape, rounded(np.array(value), type.dtype)),
     "iota": lambda type, length, start, step, dtype=None: start + np.arange(length) * step,
+    "philox_uniform": _philox_uniform,
     "sum": _reduction(np.sum),
     "prod": _reduction(np.prod),
     "amax": _reduction(np.max),

@@ -1,4 +1,8 @@
-"""Random numbers: drawn by ATen from its stream, in the order of the program, so that a seed gives eager's numbers."""
+"""Random numbers: drawn by ATen from its stream, in the order of the program, so that a seed gives eager's numbers.
+
+Or by formula: `philox_state` takes from the stream what a kernel of ATen would, `philox_uniform` is the numbers of that
+kernel as a function of it, which may be fused, and computed again.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,16 @@ def _multinomial(weights: TensorType, count: Dim, replacement: bool) -> tuple[Te
 
 def _with_noise(x: TensorType, noise: TensorType, *_: object) -> tuple[TensorType, ...]:
     return (*_like(x), *_like(noise))
+
+
+def _state(count: Dim, device: str) -> tuple[TensorType, ...]:
+    return tensor("int64", ()), tensor("int64", ())
+
+
+def _uniform(
+    seed: TensorType, offset: TensorType, shape: Shape, threads: int, width: int, device: str
+) -> tuple[TensorType, ...]:
+    return (tensor("float32", shape, device),)
 
 
 # --- constraints ---------------------------------------------------------------------------------------------------
@@ -83,6 +97,22 @@ def _slopes(x: TensorType, noise: TensorType, low: float, high: float, training:
     return None if low <= high else f"from {low} to {high}"
 
 
+def _a_state(seed: TensorType, offset: TensorType, *_: object) -> str | None:
+    for x in (seed, offset):
+        if (x.dtype, x.shape, x.device) != ("int64", (), "cpu"):
+            return f"{x.dtype}{list(x.shape)} on {x.device}"
+    return None
+
+
+def _sharing(seed: TensorType, offset: TensorType, shape: Shape, threads: int, width: int, device: str) -> str | None:
+    good = threads > 0 and threads % 256 == 0 and width in (1, 2, 4, 8, 16)
+    return None if good else f"{threads} threads, {width} elements at a time"
+
+
+def _calls(count: Dim, device: str) -> str | None:
+    return None if isinstance(count, int) and count > 0 and count % 4 == 0 else f"the count is {count}"
+
+
 D1 = Constraint("D1", "The operand is a float.", _float_operand, ("bernoulli", (_I,)), FLOATS)
 D2 = Constraint("D2", "The dtype is a float.", _float_dtype, ("rand", ((2,), "int64")))
 D3 = Constraint("D3", "The probability is between 0 and 1.", _probability, ("bernoulli_p", (_X, 1.5)))
@@ -99,6 +129,19 @@ D9 = Constraint(
 
 
 D10 = Constraint("D10", "The least slope is not above the greatest.", _slopes, ("rrelu", (_X, _X, 0.5, 0.1, True)))
+D11 = Constraint(
+    "D11",
+    "Seed and offset are numbers on the CPU.",
+    _a_state,
+    ("philox_uniform", (_I, tensor("int64", ()), (2,), 256, 1, "cpu")),
+)
+D12 = Constraint(
+    "D12",
+    "Threads come in blocks of 256; each takes 1, 2, 4, 8 or 16 elements at a time.",
+    _sharing,
+    ("philox_uniform", (tensor("int64", ()), tensor("int64", ()), (2,), 100, 1, "cpu")),
+)
+D13 = Constraint("D13", "The count is a multiple of four, and a number.", _calls, ("philox_state", (3, "cpu")))
 
 
 def _draw(
@@ -150,5 +193,19 @@ RECORDS: tuple[Record, ...] = (
         "middle; and the noise, which while training holds 1 or the slope.", _with_noise, (D1, D8, D10),
         "rrelu(x: f32[2, 3], noise: f32[2, 3], 0.1, 0.3, true) -> f32[2, 3], f32[2, 3]", ("out", "noise"),
         Call("aten.rrelu_with_noise_functional.default"), draws=True,
+    ),
+    Record(
+        "philox_state", "random", parameters("count: size, device: word"),
+        "The seed of a device's stream and its offset, which moves on by count: what a kernel of ATen takes that draws "
+        "there. Numbers on the CPU, whose own stream has no offset: there it is 0, and the seed is drawn.",
+        _state, (D13,), 'philox_state(4, "cuda:0") -> i64[], i64[]', ("seed", "offset"),
+        Call("stagefold.philox_state.default"), draws=True,
+    ),
+    Record(
+        "philox_uniform", "random",
+        parameters("seed: tensor, offset: tensor, shape: sizes, threads: int, width: int, device: word"),
+        "The numbers in 0 < x <= 1 that a kernel of ATen with so many threads draws on a GPU, each thread taking width "
+        "elements that lie together (1: elements that lie `threads` apart, four a call). See `primops.philox`.",
+        _uniform, (D11, D12), 'philox_uniform(seed: i64[], offset: i64[], [2, 3], 256, 4, "cuda:0") -> f32[2, 3]',
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@
     parameter  ::= name kind
     kind       ::= tensor | tensor? | operand | tensors | indices | dims | sizes | size | int | int? | number
                  | number? | bool | flags | dtype | word
-    call       ::= target keyword*        the ATen call that computes a prim which no stage turns into loops
+    call       ::= target keyword*        the call (of ATen, save one) that computes a prim which does not become loops
 
 In a graph a prim takes all its arguments by position, in the order of its parameters, and no keyword arguments.
 Rules and constraints see types instead of tensors: a `TensorType` where the argument is a value, plain Python
@@ -35,7 +35,7 @@ Kind = Literal[
     "bool",
     "flags",  # a list of bools
     "dtype",
-    "word",  # a string out of a few that the prim knows
+    "word",  # a string out of a few that the prim knows, or the name of a device
 ]
 
 Rule = Callable[..., tuple[TensorType, ...]]
@@ -97,8 +97,9 @@ class Record:
 
     @property
     def creates(self) -> bool:
-        """Whether it has no tensor operand: the device is then the one that the result type states."""
-        return not any(p.kind in ("tensor", "tensor?", "operand", "tensors", "indices") for p in self.parameters)
+        """Whether it has no tensor operand, and names no device: that is then the one that the result type states."""
+        told = ("tensor", "tensor?", "operand", "tensors", "indices")
+        return not any(p.kind in told or p.name == "device" for p in self.parameters)
 
 
 def parameters(text: str) -> tuple[Parameter, ...]:

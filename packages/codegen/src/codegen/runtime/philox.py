@@ -1,0 +1,183 @@
+"""Random numbers that kernels compute by formula: the state that they start from, and whether they are ATen's here.
+
+    philox_state(count, device) -> seed, offset      the call `stagefold.philox_state.default` of programs
+    random_threads(cache) -> int                     of ATen's kernels on the GPUs of this process; 0: draw with ATen
+
+Which number an element gets is part of ATen's kernels, not of its interface. So the formula is held against these
+kernels once for each version of torch and kind of device; where they differ, programs leave the drawing to ATen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from codegen.errors import NotOnHost, OtherNumbers
+
+MASK = 0xFFFFFFFF
+BLOCK = 256
+"""Threads of a block of ATen's random kernels."""
+SEED, OFFSET = 0x1234_5678_9ABC_DEF0, 4 * ((1 << 32) - 2)
+"""For the check: all words of the counter take part, as the calls of a large tensor carry into the second."""
+CHECKED = (
+    ("dropout", "float32", 1, 1),
+    ("dropout", "float32", 777, 1),
+    ("dropout", "float32", 1022, 2),
+    ("dropout", "float64", 5000, 2),
+    ("dropout", "float16", 2**22 + 4, 4),
+    ("dropout", "bfloat16", 4096, 8),
+    ("dropout", "bfloat16", 2**23, 8),
+    ("bernoulli", "float32", 3000, 1),
+    ("bernoulli", "bfloat16", 2**22, 1),
+)
+"""Masks that are compared: kernel, dtype, number of elements, elements that a thread takes at a time."""
+EAGER = "eager"
+"""The answer where they are equal."""
+
+
+def philox_state(count: int, device: str) -> tuple[Tensor, Tensor]:
+    """Seed and offset as the next random kernel on `device` would get them, which moves the offset on by `count`.
+
+    The generator of the CPU has no offset: a seed is drawn from it.
+    """
+    if device == "cpu":
+        return torch.empty((), dtype=torch.int64).random_(), torch.zeros((), dtype=torch.int64)
+    generator = torch.cuda.default_generators[torch.device(device).index or 0]
+    try:
+        offset = generator.get_offset()
+    except RuntimeError as error:
+        raise NotOnHost(f"the random state of {device} cannot be read: {error}") from error
+    generator.set_offset(offset + count)
+    seed = generator.initial_seed()
+    return torch.tensor(seed - (seed >> 63 << 64)), torch.tensor(offset)
+
+
+class _State(ctypes.Structure):
+    _fields_ = (("seed", ctypes.c_uint64), ("offset", ctypes.c_uint64))
+
+
+@lru_cache(maxsize=64)
+def native_state(device: str) -> tuple[int, int, int] | None:
+    """Addresses, for the native executor: of what gives and moves the state of a generator, of the generator of
+    `device`, and of what tells whether a stream is recorded. None where this torch has no such function.
+    """
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return None
+    torch.cuda.init()
+    try:
+        engine = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so"))[ENGINE]
+        captured = ctypes.CDLL("libcuda.so.1").cuStreamIsCapturing
+        engine.restype, engine.argtypes = _State, [ctypes.c_void_p, ctypes.c_uint64]
+        trial = torch.Generator(device)
+        trial.manual_seed(SEED)
+        trial.set_offset(OFFSET)
+        state = engine(trial._cdata, 8)
+        generator = torch.cuda.default_generators[torch.device(device).index or 0]._cdata
+    except (AttributeError, OSError):
+        return None
+    if (state.seed, state.offset, trial.get_offset()) != (SEED, OFFSET, OFFSET + 8):
+        return None
+    addresses = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (engine, captured))
+    address, asks = addresses
+    return address, generator, asks
+
+
+ENGINE = "_ZN2at17CUDAGeneratorImpl20philox_engine_inputsEm"
+"""at::CUDAGeneratorImpl::philox_engine_inputs(count) -> seed and offset, two words in registers."""
+
+
+def random_threads(cache: Path | None) -> int:
+    """The most threads that ATen's random kernels have on the GPUs that this process sees.
+
+    0 where there are none, where they are not all alike, or where the formula is not theirs (with a warning).
+    """
+    if not torch.cuda.is_available():
+        return 0
+    kinds = {_described(number) for number in range(torch.cuda.device_count())}
+    return _checked(cache, *kinds.pop()) if len(kinds) == 1 else 0
+
+
+def _described(number: int) -> tuple[str, int]:
+    properties = torch.cuda.get_device_properties(number)
+    blocks = properties.multi_processor_count * (properties.max_threads_per_multi_processor // BLOCK)
+    return properties.name, blocks * BLOCK
+
+
+@lru_cache(maxsize=8)
+def _checked(cache: Path | None, name: str, threads: int) -> int:
+    """`threads`, or 0; the answer is kept on disk."""
+    about = json.dumps([name, threads, torch.__version__, torch.version.cuda, CHECKED])
+    path = (cache or Path(tempfile.gettempdir())) / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.random"
+    try:
+        answer = path.read_text()
+    except OSError:
+        answer = EAGER if all(agrees(*one, threads) for one in CHECKED) else "other"
+        _write(path, answer)
+    if answer == EAGER:
+        return threads
+    warnings.warn(
+        f"torch {torch.__version__} draws other random numbers on {name} than expected: ATen draws them",
+        OtherNumbers, stacklevel=4,
+    )  # fmt: skip
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(part, path)
+
+
+def _dropout(x: Tensor, generator: torch.Generator) -> Tensor:
+    return torch._fused_dropout(x, 0.5, generator)[1] != 0
+
+
+def _bernoulli(x: Tensor, generator: torch.Generator) -> Tensor:
+    return x.bernoulli_(0.5, generator=generator) != 0
+
+
+KERNELS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {"dropout": _dropout, "bernoulli": _bernoulli}
+"""ATen's: the mask for x, each element with the probability 0.5."""
+
+
+def agrees(kernel: str, dtype: str, count: int, width: int, most: int) -> bool:
+    """Whether a kernel of ATen draws the numbers of the formula, and moves the offset as far."""
+    generator = torch.Generator("cuda")
+    generator.manual_seed(SEED)
+    generator.set_offset(OFFSET)
+    threads = min(-(-count // BLOCK) * BLOCK, most)
+    drawn = KERNELS[kernel](torch.ones(count, dtype=getattr(torch, dtype), device="cuda"), generator)
+    moved = ((count - 1) // (threads * 4) + 1) * 4
+    computed = uniform(SEED, OFFSET, torch.arange(count, device="cuda"), threads, width) < 0.5
+    return torch.equal(drawn, computed) and generator.get_offset() == OFFSET + moved
+
+
+def uniform(seed: int, offset: int, element: Tensor, threads: int, width: int) -> Tensor:
+    """The loop op `philox`: float32 in (0, 1]."""
+    if width == 1:
+        turn = element // threads
+        thread, call, number = element % threads, turn // 4, turn % 4
+    else:
+        group, within = element // width, element % width
+        thread, call, number = group % threads, group // threads * max(width // 4, 1) + within // 4, within % 4
+    call = call + offset // 4
+    a, b, c, d = call & MASK, call >> 32, thread, torch.zeros_like(call)
+    low, high = seed & MASK, (seed >> 32) & MASK
+    for _ in range(10):
+        left, right = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b, c, d = ((right >> 32) & MASK) ^ b ^ low, right & MASK, ((left >> 32) & MASK) ^ d ^ high, left & MASK
+        low, high = (low + 0x9E3779B9) & MASK, (high + 0xBB67AE85) & MASK
+    words = torch.stack(torch.broadcast_tensors(a, b, c, d))
+    return words.gather(0, number[None])[0].to(torch.float32) * 2.0**-32 + 2.0**-33

@@ -1,0 +1,128 @@
+"""Random numbers by formula: published vectors, what dropout becomes on a GPU, and what stays with ATen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from primops.philox import count_for, philox, state, threads_for, uniform
+from primops.stage import lower_graph
+from primops.verify import verify_graph
+from stagewire.graph import Graph
+from stagewire.parser import parse_graph
+
+ONES = 0xFFFFFFFF
+# Random123's kat_vectors, philox4x32 with 10 rounds: counter, key, result.
+VECTORS = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((ONES, ONES, ONES, ONES), (ONES, ONES), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+     (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+]  # fmt: skip
+H200 = 270336
+"""The most threads of ATen's random kernels there: 132 multiprocessors of 2048."""
+
+
+@pytest.mark.parametrize(("counter", "key", "result"), VECTORS)
+def test_published_vectors(counter: tuple[int, ...], key: tuple[int, int], result: tuple[int, ...]) -> None:
+    a, b, c, d = (torch.tensor([word]) for word in counter)
+    assert tuple(int(word) for word in philox((a, b, c, d), key)) == result
+
+
+@pytest.mark.parametrize(
+    ("elements", "threads", "count"),
+    [(1, 256, 4), (256, 256, 4), (257, 512, 4), (1000, 1024, 4), (4096 * 1024, H200, 16), (2**24 + 4, H200, 64)],
+)
+def test_threads_and_counts_are_those_measured(elements: int, threads: int, count: int) -> None:
+    assert threads_for(elements, H200) == threads
+    assert count_for(elements, threads) == count
+
+
+def test_a_seed_gives_the_numbers_again() -> None:
+    torch.manual_seed(3)
+    first = state(4, "cpu")
+    assert first != state(4, "cpu")
+    torch.manual_seed(3)
+    again = state(4, "cpu")
+    draw = lambda pair: uniform(*pair, (3, 5), 256, 1, "cpu")  # noqa: E731
+    assert torch.equal(draw(first), draw(again))
+    assert draw(first).shape == (3, 5)
+
+
+def lowered(text: str, threads: int = H200) -> Graph:
+    graph = lower_graph(parse_graph(text), random_threads=threads)
+    verify_graph(graph)
+    return graph
+
+
+def dropout(type: str, before: str = "aten.add.Tensor(%x, 1.0)", given: str = "") -> str:
+    """Dropout of what a call makes of the input; `type` of the operand, `given` of the input."""
+    shape, _, layout = type.partition("]")
+    plain = layout.partition("+")[0] + ("" if "+" not in layout else "@cuda:0")
+    mask = shape.replace("f32", "b8").replace("bf16", "b8").replace("f64", "b8")
+    return f"""
+        input %x: {given or type}
+        %y: {type} = {before}
+        %z: {shape}]{plain}, %m: {mask}]{plain} = aten.native_dropout.default(%y, 0.25, True)
+        return %z, %m
+    """
+
+
+def sharing(graph: Graph) -> tuple[object, ...]:
+    """count, threads, width"""
+    nodes = {node.target: node for node in graph.nodes}
+    return nodes["prims.philox_state"].args[0], *nodes["prims.philox_uniform"].args[3:5]
+
+
+@pytest.mark.parametrize(
+    ("type", "expected"),
+    [
+        ("f32[4096, 1024]@cuda:0", (16, H200, 4)),
+        ("bf16[4096, 1024]@cuda:0", (16, H200, 8)),
+        ("f64[4096, 1024]@cuda:0", (16, H200, 2)),
+        ("bf16[7, 12]@cuda:0", (4, 256, 4)),
+        ("bf16[7, 6]@cuda:1", (4, 256, 2)),
+        ("f32[33, 7]@cuda:0", (4, 256, 1)),
+        ("f32[16, 24]{1, 16}@cuda:0", (4, 512, 4)),
+        ("f32[4, 8]+8@cuda:0", (4, 256, 4)),
+        ("f32[4, 8]+6@cuda:0", (4, 256, 2)),
+        ("f32[4, 8]+1@cuda:0", (4, 256, 1)),
+    ],
+)
+def test_dropout_on_a_gpu(type: str, expected: tuple[int, int, int]) -> None:
+    assert sharing(lowered(dropout(type))) == expected
+
+
+STAY = {
+    "the kernels are not known": (dropout("f32[4, 8]@cuda:0"), 0),
+    "an input, which may begin anywhere": (dropout("f32[4, 8]@cuda:0").replace("(%y, 0.25", "(%x, 0.25"), H200),
+    "what a custom operator returns": (dropout("f32[4, 8]@cuda:0", "mine.op.default(%x)"), H200),
+    "one by one in another order": (dropout("f32[7, 3]{1, 7}@cuda:0"), H200),
+    "windows in another order": (dropout("f32[8, 4]{1, 16}@cuda:0"), H200),
+    "a symbolic size": (dropout("f32[n, 8]@cuda:0"), H200),
+    "everything is dropped": (dropout("f32[4, 8]@cuda:0").replace("0.25", "1.0"), H200),
+}
+
+
+@pytest.mark.parametrize("why", STAY)
+def test_what_stays_with_aten(why: str) -> None:
+    text, threads = STAY[why]
+    targets = [node.target for node in lower_graph(parse_graph(text), random_threads=threads).nodes]
+    assert "aten.native_dropout.default" in targets
+    assert "prims.philox_state" not in targets
+
+
+@pytest.mark.parametrize(
+    ("call", "type", "by_formula"),
+    [
+        ("aten.rand.default([8, 1], device=device(cuda:0))", "f32[8, 1]@cuda:0", True),
+        ("aten.bernoulli.p(%x, 0.5)", "bf16[8, 1]@cuda:0", True),
+        ("aten.rand.default([1024, 1024], device=device(cuda:0))", "f32[1024, 1024]@cuda:0", False),
+        ("aten.bernoulli.p(%x, 0.5)", "f64[8, 1]@cuda:0", False),
+        ("aten.randn.default([8, 1], device=device(cuda:0))", "f32[8, 1]@cuda:0", False),
+    ],
+)
+def test_few_numbers_are_computed_in_place(call: str, type: str, by_formula: bool) -> None:
+    graph = lowered(f"input %x: {type}\n%y: {type} = {call}\nreturn %y\n")
+    targets = {node.target for node in graph.nodes}
+    assert ("prims.philox_uniform" in targets) == by_formula
