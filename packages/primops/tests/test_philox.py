@@ -93,6 +93,18 @@ def test_dropout_on_a_gpu(type: str, expected: tuple[int, int, int]) -> None:
     assert sharing(lowered(dropout(type))) == expected
 
 
+def test_windows_are_drawn_one_by_one_in_row_major_order() -> None:
+    """ATen would be given a copy, of which it takes several elements at a time."""
+    graph = lowered("""
+        input %x: f32[8, 16]@cuda:0
+        %y: f32[8, 16]@cuda:0 = aten.add.Tensor(%x, 1.0)
+        %w: f32[8, 4]{16, 1}@cuda:0 = aten.slice.Tensor(%y, 1, 0, 4, 1)
+        %z: f32[8, 4]@cuda:0, %m: b8[8, 4]@cuda:0 = aten.native_dropout.default(%w, 0.25, True)
+        return %z, %m
+    """)
+    assert sharing(graph) == (4, 256, 1)
+
+
 STAY = {
     "the kernels are not known": (dropout("f32[4, 8]@cuda:0"), 0),
     "an input, which may begin anywhere": (dropout("f32[4, 8]@cuda:0").replace("(%y, 0.25", "(%x, 0.25"), H200),

@@ -63,7 +63,7 @@ def _width(p: Builder, x: Value) -> int:
     width = 16 // item if is_dense(x.shape, x.type.stride) else 1
     while width > 1 and (count % width or x.type.storage_offset % width):  # type: ignore[operator]
         width //= 2
-    if width == 1 and x.type.stride != row_major(x.shape):
+    if width == 1 and p.out.stride != row_major(x.shape):
         raise Decline("numbers are drawn one by one in another layout")
     return width
 
