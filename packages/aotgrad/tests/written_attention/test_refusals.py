@@ -129,6 +129,13 @@ def test_no_kernel() -> None:
     assert note.line.file == __file__
 
 
+def test_too_many_heads() -> None:
+    inputs = [torch.zeros(70_000, 2, 1) for _ in range(3)]
+    capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, inputs)
+    _, (note,) = fuse_attention(capture, ANY)
+    assert note.reason == "there are more heads than blocks in a dimension of a grid"
+
+
 def test_a_checkpoint_is_not_crossed() -> None:
     capture, _ = capture_by_torch_function(lambda q, k, v: (q @ k.mT).softmax(-1) @ v, qkv())
     for checkpoint, moved in ((Checkpoint(0, 2), None), (Checkpoint(0, 4), Checkpoint(0, 2))):

@@ -89,6 +89,8 @@ class Site:
         mine = [types[name] for name in (self.query, self.key, self.value)]
         if any(kind.device != device for kind in mine):
             raise Refused("the operands are on different devices")
+        if max(hints(self.program.capture, self.heads)) > _MOST_HEADS:
+            raise Refused("there are more heads than blocks in a dimension of a grid")
         scores = self.program.nodes[min(self.match.calls)].results[0].type
         assert isinstance(scores, TensorType)
         if scores.dtype != self.dtype and not (self._is_exact(self.query) and self._is_exact(self.key)):
@@ -230,6 +232,9 @@ class Site:
         shape = tuple(sizes)
         return Meta(shape, contiguous_stride(shape), getattr(torch, self.dtype), torch.device(self.result.device))
 
+
+_MOST_HEADS = 65535
+"""What CUDA allows in the second and third dimension of a grid."""
 
 _FITTING = {"float32": ("bfloat16", "float16")}
 """By dtype of the output: others of a mask that is added, of which nothing is lost."""
