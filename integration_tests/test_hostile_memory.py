@@ -81,9 +81,23 @@ def test_edges_of_floats() -> None:
     check(lambda x, y: (x + y, x - y, x * y, x / y), x, y)
     check(lambda x, y: torch.where(x == y, -x, y), x, y)
     check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y)), x, y)
+    for bounded in (torch.relu, lambda x: x.clamp(-0.0, 1), lambda x: x.clamp(max=0.0), lambda x: x.clamp(min=-0.0)):
+        check(bounded, x)  # with the signs of zeros
     check(lambda x: (x.abs(), -x, x.sign(), x.floor(), x.round(), x.trunc()), x)
     check(lambda x: (x.amax(), x.argmax(), x.isnan().sum()), x)
     check(lambda x: x[5:7] * 0.5 + x[5:7], x)  # denormal numbers stay
+
+
+def test_reductions_at_the_edges() -> None:
+    rows = [
+        [float("-inf")] * 5, [float("inf"), 1.0, 2.0, 3.0, 4.0], [1.0, float("nan"), 2.0, 3.0, float("inf")],
+        [3e38, 3e38, -3e38, 1.0, 2.0], [1e-45, 2e-45, 3e-45, 0.0, -0.0], [-0.0] * 5, [1e30, -1e30, 1e30, -1e30, 1.0],
+    ]  # fmt: skip
+    x = torch.tensor(rows)
+    check(lambda x: (x.amax(1), x.amin(1), x.argmax(1), x.argmin(1)), x)
+    check(lambda x: x[3:].t().amax(0), x)
+    check(lambda x: (x.logsumexp(1), torch.softmax(x, 1), x.sum(1)), x, exact=False)
+    check(lambda x: (x[4:].var(1), x[4:].double().mean(1)), x, exact=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])

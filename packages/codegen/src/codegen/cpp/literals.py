@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 
 from codegen.cpp.types import BITS, c_type, is_floating
@@ -22,6 +23,18 @@ def literal(value: bool | int | float | NonFinite, dtype: str) -> str:
     if is_floating(dtype):
         return _float(float(value), single=c_type(dtype).local == "f32")
     return _integer(int(value), dtype)
+
+
+_NUMBER = re.compile(r"\(?-?(\d|__builtin_inf)")
+
+
+def is_number(text: str) -> bool:
+    """Whether an operand is a literal other than nan.
+
+    >>> is_number("(-1.5f)"), is_number("-__builtin_inff()"), is_number('__builtin_nanf("")'), is_number("v0")
+    (True, True, False, False)
+    """
+    return _NUMBER.match(text) is not None
 
 
 def _float(value: float, single: bool) -> str:

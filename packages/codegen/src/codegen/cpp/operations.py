@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from codegen.cpp.literals import is_number
 from codegen.cpp.types import BITS, c_type, is_floating
 from codegen.errors import UnknownOp, UnsupportedType
 
@@ -125,6 +126,10 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
             return f"({a} / {b})"
         case ("trunc_div", (a, b)):
             return f"__builtin_trunc{mark}({a} / {b})"
+        case (("maximum" | "minimum"), (a, b)) if is_number(a) or is_number(b):
+            value, bound = (b, a) if is_number(a) else (a, b)
+            # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
+            return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
         case (("floor_div" | "remainder" | "fmod" | "maximum" | "minimum"), (a, b)):
             return f"sf_{op}_{suffix}({a}, {b})"
         case ("pow", (a, b)):
