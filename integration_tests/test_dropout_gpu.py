@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import stagefold
-from codegen.errors import NotOnHost
+from stagefold.errors import RunsPlain
 
 pytestmark = [
     pytest.mark.gpu,
@@ -184,13 +184,22 @@ def test_steps_differ_and_seeds_repeat() -> None:
     assert not torch.equal(first, second)
 
 
-def test_a_graph_that_the_caller_records_is_refused() -> None:
+def test_a_graph_that_the_caller_records_draws_at_each_replay() -> None:
     call = stagefold.compile(lambda x: F.dropout(x + 1, 0.5), fullgraph=True)
     x = torch.ones(1000, device="cuda")
     call(x)
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(NotOnHost), torch.cuda.graph(graph):
-        call(x)
+    with pytest.warns(RunsPlain, match="records a CUDA graph"), torch.cuda.graph(graph):
+        result = call(x)
+    masks = []
+    for _ in range(2):
+        graph.replay()
+        masks.append(result == 0)
+    assert not torch.equal(*masks)
+    torch.manual_seed(1)
+    again = call(x)
+    torch.manual_seed(1)
+    assert torch.equal(again, F.dropout(x + 1, 0.5))
 
 
 def test_recorded_programs_leave_drawing_to_aten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ import stagefold
 from aotgrad import bind
 from codegen import load
 from codegen.runtime.philox import uniform
-from stagefold.errors import BadOption
+from stagefold.backend import StagefoldBackend
+from stagefold.errors import BadOption, RunsPlain
 from stagefold.options import Options
 from stagefold.pipeline import Pipeline
 from stagewire.capture import Capture, Code, Input, Local
@@ -135,6 +137,24 @@ def test_masks_by_formula_are_drawn_or_computed_again(budget: float) -> None:
     torch.testing.assert_close(result, eager)
     (gradient,) = torch.autograd.grad(result, x, tangents)
     torch.testing.assert_close(gradient, torch.autograd.grad(eager, x, tangents)[0])
+
+
+def test_they_are_left_to_eager_while_a_cuda_graph_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    capture = dropout_on_a_gpu()
+    options = Options(cache_dir=tmp_path)
+    prim = Pipeline.build(options).drawing(512).run(capture, until="prim")
+    program = Pipeline.build(options).run(parse_document(print_document(prim).replace("cuda:0", "cpu")))
+    call = StagefoldBackend(options).load(program, capture)
+    x = torch.randn(SHAPE, requires_grad=True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    torch.manual_seed(1)
+    with pytest.warns(RunsPlain, match="records a CUDA graph"):
+        (result,) = call(x)
+    torch.manual_seed(1)
+    assert torch.equal(result, torch.native_dropout(F.gelu(x), 0.25, True)[0] * x)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    torch.manual_seed(1)
+    assert not torch.equal(call(x)[0] == 0, result == 0)
 
 
 def test_what_is_known_of_a_gpu_is_part_of_the_key() -> None:

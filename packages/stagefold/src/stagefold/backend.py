@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import stagewire
 from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
@@ -152,6 +154,8 @@ class StagefoldBackend:
             program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True, partial=partial
         )
         call.assumes = program.binding.assumptions  # type: ignore[attr-defined]  # guarded by bytecap
+        if capture is not None and _reads_generators(program):
+            return NotRecorded(call, _Plain(capture, _STATE_UNKNOWN))
         return call
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
@@ -293,6 +297,25 @@ class _Plain:
             warnings.warn(f"{self._capture.code.name} {self._why}", RunsPlain, stacklevel=3)
         self.calls += 1
         return run_plain(self._capture, *inputs)
+
+
+_STATE_UNKNOWN = "runs plain while its caller records a CUDA graph: the state of the generator is not known then"
+
+
+class NotRecorded:
+    """A program that reads the state of a GPU's generator, and `plain` while a CUDA graph is being recorded."""
+
+    def __init__(self, call: Callee, plain: Callee) -> None:
+        self.call, self.plain = call, plain
+        self.assumes = getattr(call, "assumes", ())
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.plain(*inputs) if torch.cuda.is_current_stream_capturing() else self.call(*inputs)
+
+
+def _reads_generators(program: Program) -> bool:
+    steps = program.forward.instructions
+    return any(isinstance(step, CallExtern) and step.target == "stagefold.philox_state.default" for step in steps)
 
 
 def _draws_on_gpu(capture: Capture) -> bool:
