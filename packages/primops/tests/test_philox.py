@@ -129,6 +129,7 @@ def test_what_stays_with_aten(why: str) -> None:
     [
         ("aten.rand.default([8, 1], device=device(cuda:0))", "f32[8, 1]@cuda:0", True),
         ("aten.bernoulli.p(%x, 0.5)", "bf16[8, 1]@cuda:0", True),
+        ("aten.bernoulli.p(%x, 0.5)", "b8[8, 1]@cuda:0", True),
         ("aten.rand.default([1024, 1024], device=device(cuda:0))", "f32[1024, 1024]@cuda:0", False),
         ("aten.bernoulli.p(%x, 0.5)", "f64[8, 1]@cuda:0", False),
         ("aten.randn.default([8, 1], device=device(cuda:0))", "f32[8, 1]@cuda:0", False),

@@ -37,6 +37,7 @@ CHECKED = (
     ("dropout", "float16", 2**22 + 4, 4),
     ("dropout", "bfloat16", 4096, 8),
     ("dropout", "bfloat16", 2**23, 8),
+    ("bernoulli", "bool", 3000, 1),
     ("bernoulli", "float32", 3000, 1),
     ("bernoulli", "bfloat16", 2**22, 1),
 )

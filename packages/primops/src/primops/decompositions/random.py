@@ -140,9 +140,9 @@ SMALL = 1 << 17
 less than a launch."""
 
 
-def _is_small(p: Builder) -> bool:
+def _is_small(p: Builder, *dtypes: str) -> bool:
     type = p.out
-    fits = p.most_threads > 0 and type.device.startswith("cuda") and type.dtype in (*HALVES, "float32")
+    fits = p.most_threads > 0 and type.device.startswith("cuda") and type.dtype in (*HALVES, "float32", *dtypes)
     fits = fits and all(isinstance(n, int) for n in type.shape) and 0 < numel(type.shape) <= SMALL  # type: ignore[operator]
     return fits and type.stride == row_major(type.shape)
 
@@ -156,7 +156,7 @@ def _rand_of_a_gpu(p: Builder) -> Value:
 def bernoulli_p(p: Builder, x: Value, probability: float = 0.5, *, generator: Any = None) -> Value:
     """1 with this probability; on a GPU its kernel compares the numbers with it, in float32."""
     _no_generator(generator)
-    if x.shape == p.out.shape and _is_small(p):
+    if x.shape == p.out.shape and _is_small(p, "bool"):
         drawn = _by_formula(p, p.out.shape, 1)
         return convert(p, p.lt(drawn, _rounded(probability, "float32")), p.out.dtype)  # type: ignore[arg-type]
     return p.bernoulli_p(x, probability)
