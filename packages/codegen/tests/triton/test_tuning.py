@@ -106,7 +106,8 @@ def test_the_quickest_that_is_right_is_taken(directory, monkeypatch):
     """Alternative 0 does not compile, 1 is wrong and quick, 2 does not start, 3 is quicker than the unit, 4 is not."""
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(tuning, "FLUSH", 1)
+    for name in ("FLUSH", "ROUNDS", "REPEATS"):
+        monkeypatch.setattr(tuning, name, 1)
     unit = emit(linear_relu(40, 64, 17, "float32"), TIMED)
     one = Excerpts(unit, plan_memory(chosen(unit, {})).types).of(0)
     numbers = {one.names[launch.kernel]: n for n, (*_, launch) in enumerate(unit.choices[0].alternatives)}
