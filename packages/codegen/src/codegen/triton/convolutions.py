@@ -45,6 +45,14 @@ class Window:
         return self.taps[0] * self.taps[1]
 
     @property
+    def is_point(self) -> bool:
+        """Whether the window is a point that goes over all of an image without gaps: then this is a plain product."""
+        height, width = self.image_size
+        n, _, down, along = self.image
+        packed = width > 1 and (height == 1 or down == width * along) and n == height * width * along
+        return packed and (self.taps, self.stride, self.padding) == ((1, 1), (1, 1), (0, 0))
+
+    @property
     def is_inside(self) -> bool:
         """Whether every tap is inside of the image at every point."""
         return self.padding == (0, 0)

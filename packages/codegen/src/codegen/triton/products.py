@@ -28,12 +28,16 @@ BATCH, ROW, COLUMN, DEPTH = "batch of the product", "row of the product", "colum
 """Names of the axes of a product: no axis of a document is called so."""
 
 
+Steps = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Product:
     """Names of buffers, and the sizes. `batch` is 1 for a product of two matrices.
 
-    steps: how far elements of the result lie apart along batch, rows and columns. window: of a convolution, whose image
-    is `left` and whose weight is `right`.
+    steps: how far elements of the result lie apart along batch, rows and columns; left_steps: those of `left` along
+    batch, rows and depth; right_steps: those of `right` along batch, depth and columns. window: of a convolution whose
+    image is `left` and whose weight is `right`; it says where elements of these are.
     """
 
     left: str
@@ -43,7 +47,9 @@ class Product:
     rows: int
     columns: int
     depth: int
-    steps: tuple[int, int, int]
+    steps: Steps
+    left_steps: Steps = (0, 0, 0)
+    right_steps: Steps = (0, 0, 0)
     bias: str | None = None
     alpha: float = 1.0
     beta: float = 1.0
@@ -61,8 +67,8 @@ class Product:
 
     def place(self) -> Index:
         """Where an element of the result is."""
-        terms = zip((BATCH, ROW, COLUMN), (self.batch, self.rows, self.columns), self.steps, strict=True)
-        return Index(0, tuple(Term(step, AxisAtom(axis)) for axis, size, step in terms if size > 1))
+        sizes = (self.batch, self.rows, self.columns)
+        return at((BATCH, ROW, COLUMN), tuple(step * (size > 1) for step, size in zip(self.steps, sizes, strict=True)))
 
 
 def product_of(call: Extern, types: Types) -> Product | None:
@@ -81,7 +87,9 @@ def product_of(call: Extern, types: Types) -> Product | None:
     if 0 in (*a.shape, *b.shape, *made.shape) or (bias is not None and types[bias].dtype not in DTYPES):
         return None
     layout = _convolution if call.target == CONVOLUTION else _matrices
-    return layout(call, Product(left, right, call.results[0], 1, 1, 1, 1, (0, 0, 1), bias, *factors), types)
+    alpha, beta = factors
+    product = Product(left, right, call.results[0], 1, 1, 1, 1, (0, 0, 1), bias=bias, alpha=alpha, beta=beta)
+    return layout(call, product, types)
 
 
 def _matrices(call: Extern, product: Product, types: Types) -> Product | None:
@@ -94,7 +102,14 @@ def _matrices(call: Extern, product: Product, types: Types) -> Product | None:
         return None
     rows, columns = made.shape[-2:]
     sizes: Any = {"batch": batch, "rows": rows, "columns": columns, "depth": a.shape[-1]}
-    return replace(product, **sizes, steps=(step, *made.stride[-2:]))  # type: ignore[arg-type]
+    left, right = (_steps(types[name]) for name in (product.left, product.right))
+    return replace(product, **sizes, steps=(step, *made.stride[-2:]), left_steps=left, right_steps=right)
+
+
+def _steps(type_: TensorType) -> Steps:
+    """Those of a matrix, or of a batch of them; 0 along what there is one of."""
+    steps: Any = [step if size > 1 else 0 for size, step in zip(type_.shape, type_.stride, strict=True)]
+    return tuple([0] * (3 - len(steps)) + steps)  # type: ignore[return-value]
 
 
 def _convolution(call: Extern, product: Product, types: Types) -> Product | None:
@@ -104,6 +119,10 @@ def _convolution(call: Extern, product: Product, types: Types) -> Product | None
         return None
     number, channels, height, width = made.shape
     sizes: Any = {"rows": number * height * width, "columns": channels, "depth": window.count * image.shape[1]}
+    if window.is_point:
+        left: Steps = (0, window.image[3], window.image[1])
+        right: Steps = (0, window.weight[1], window.weight[0])
+        return replace(product, **sizes, steps=(0, channels, 1), left_steps=left, right_steps=right)  # type: ignore
     return replace(product, **sizes, steps=(0, channels, 1), window=window)  # type: ignore[arg-type]
 
 
@@ -144,6 +163,11 @@ _CALLS: dict[str, Callable[[Extern], Any]] = {
     "aten.addmm.default": _with_bias,
     "aten.baddbmm.default": _with_bias,
 }
+
+
+def at(axes: tuple[str, ...], steps: tuple[int, ...]) -> Index:
+    """An index that grows by so many elements along each axis."""
+    return Index(0, tuple(Term(step, AxisAtom(axis)) for axis, step in zip(axes, steps, strict=True) if step != 0))
 
 
 def place_in(type_: TensorType, axes: tuple[str, ...]) -> Index:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from codegen.triton.emit import LARGEST_32, XR
 from codegen.triton.epilogue import Epilogue
 from codegen.triton.expressions import TYPES
-from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Types, place_in
+from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Types, at, place_in
 from codegen.triton.sites import Site
 from codegen.triton.statements import StatementEmitter, dtypes_of
 from codegen.triton.tiles import Tile
@@ -66,9 +66,8 @@ class _TemplateEmitter(StatementEmitter):
 
     def matrices(self, product: Product) -> None:
         """The loop over the depth of two matrices."""
-        left = place_in(self.types[product.left], (BATCH, ROW, DEPTH))
-        right = place_in(self.types[product.right], (BATCH, DEPTH, COLUMN))
-        depth, steps = product.depth, (self.types[product.left].stride[-1], self.types[product.right].stride[-2])
+        left, right = at((BATCH, ROW, DEPTH), product.left_steps), at((BATCH, DEPTH, COLUMN), product.right_steps)
+        depth, steps = product.depth, (product.left_steps[2], product.right_steps[1])
         self.names[DEPTH] = "k[None, :]"
         self.put(f"left = {self.pointer[product.left]} + ({self.index(left)}) + {_zeros('XBLOCK', 'KBLOCK')}")
         self.names[DEPTH] = "k[:, None]"
@@ -143,8 +142,7 @@ class _TemplateEmitter(StatementEmitter):
         text = "total" if product.alpha == 1 else f"total * {product.alpha!r}"
         if product.bias is not None:
             bias = self.types[product.bias]
-            axes = (BATCH, ROW, COLUMN) if product.window is None else (COLUMN,)
-            self.load(Load("bias of the product", product.bias, place_in(bias, axes), bias.dtype))
+            self.load(Load("bias of the product", product.bias, place_in(bias, (BATCH, ROW, COLUMN)), bias.dtype))
             term = f"{self.names['bias of the product']}.to(tl.float32)"
             text += f" + {term}" if product.beta == 1 else f" + {term} * {product.beta!r}"
         self.put(f"element = ({text}).to({TYPES[made.dtype]})")
