@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.choices import chosen
@@ -16,6 +17,11 @@ from stagewire.program import CallExtern
 
 TIMED = Options(target="triton", autotune="time")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times are of a GPU")
+
+
+def placed(graph, device):
+    buffers = tuple(replace(one, type=replace(one.type, device=device)) for one in graph.buffers)
+    return replace(graph, buffers=buffers)
 
 
 @pytest.fixture
@@ -102,13 +108,13 @@ class Event:
         return 1000 * (end.at - self.at)
 
 
-def test_the_quickest_that_is_right_is_taken(directory, monkeypatch):
+def test_the_quickest_that_is_right_is_taken(directory, device, monkeypatch):
     """Alternative 0 does not compile, 1 is wrong and quick, 2 does not start, 3 is quicker than the unit, 4 is not."""
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     for name in ("FLUSH", "ROUNDS", "REPEATS"):
         monkeypatch.setattr(tuning, name, 1)
-    unit = emit(linear_relu(40, 64, 17, "float32"), TIMED)
+    unit = emit(placed(linear_relu(40, 64, 17, "float32"), device), TIMED)
     one = Excerpts(unit, plan_memory(chosen(unit, {})).types).of(0)
     numbers = {one.names[launch.kernel]: n for n, (*_, launch) in enumerate(unit.choices[0].alternatives)}
     seconds = {None: 5e-5, 1: 1e-5, 3: 3e-5, 4: 6e-5}
@@ -151,13 +157,7 @@ def test_without_a_gpu_the_calls_are_made(directory):
     ],
 )
 def test_real_times(graph, tmp_path, monkeypatch):
-    graph = type(graph)(
-        **{
-            field: getattr(graph, field) if field != "buffers" else tuple(_on_cuda(one) for one in graph.buffers)
-            for field in ("buffers", "inputs", "outputs", "steps")
-        }
-    )
-    unit = emit(graph, TIMED)
+    unit = emit(placed(graph, "cuda:0"), TIMED)
     types = dict(zip(unit.inputs, unit.input_types, strict=True))
     inputs = [
         torch.randn(type_.shape, device="cuda", dtype=getattr(torch, type_.dtype)).as_strided(type_.shape, type_.stride)
@@ -174,7 +174,3 @@ def test_real_times(graph, tmp_path, monkeypatch):
     assert len([one for one in record.seconds if one is not None]) > len(record.seconds) // 2, record.skipped
     monkeypatch.setattr(tuning, "_timed", None)
     torch.testing.assert_close(load(unit, tmp_path)(*inputs), found)
-
-
-def _on_cuda(buffer):
-    return tuning.replace(buffer, type=tuning.replace(buffer.type, device="cuda:0"))
