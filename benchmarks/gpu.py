@@ -519,7 +519,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--modes", nargs="*", default=["default"])
     parser.add_argument("--no-peer", action="store_true")
-    parser.add_argument("--beside", nargs="*", default=[], metavar="OPTION=TEXT", help="ours with this option as well")
+    parser.add_argument(
+        "--beside", action="append", default=[], metavar="OPTION=TEXT", help="ours with this option as well"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each engine of a case")
     arguments = parser.parse_args()
     if arguments.list:

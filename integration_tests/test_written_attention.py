@@ -37,6 +37,7 @@ def moved(inputs: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    a, b = a.detach(), b.detach()
     return float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-9))
 
 

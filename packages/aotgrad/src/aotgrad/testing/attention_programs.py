@@ -79,12 +79,14 @@ def positions(q: Any, k: Any, v: Any) -> torch.Tensor:
 
 
 def triangle_added(q: Any, k: Any, v: Any) -> torch.Tensor:
-    return ((q @ k.mT) + torch.triu(torch.full((LENGTH, LENGTH), float("-inf")), 1)).softmax(-1) @ v
+    return ((q @ k.mT) + torch.triu(torch.full((LENGTH, LENGTH), float("-inf"), dtype=q.dtype), 1)).softmax(-1) @ v
 
 
 def assigned(q: Any, k: Any, v: Any) -> torch.Tensor:
-    scores = torch.baddbmm(torch.empty(8, 16, 16), *(x.flatten(0, 1) for x in (q, k.mT)), beta=0, alpha=0.25)
-    scores[:, ~torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()] = LOW
+    scores = torch.baddbmm(
+        torch.empty(8, 16, 16, dtype=q.dtype), *(x.flatten(0, 1) for x in (q, k.mT)), beta=0, alpha=0.25
+    )
+    scores[:, ~torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()] = torch.finfo(q.dtype).min
     return torch.bmm(scores.softmax(-1), v.flatten(0, 1)).unflatten(0, (BATCH, HEADS))
 
 
@@ -120,7 +122,7 @@ def gpt2(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
 
 
 def bloom(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
-    alibi = torch.linspace(-1, 0, 8 * LENGTH).view(8, 1, LENGTH)
+    alibi = torch.linspace(-1, 0, 8 * LENGTH, dtype=q.dtype).view(8, 1, LENGTH)
     q, k, v = (x.reshape(BATCH * HEADS, -1, WIDTH) for x in (q, k, v))
     scores = alibi.baddbmm(batch1=q, batch2=k.mT, beta=1.0, alpha=0.2).view(BATCH, HEADS, LENGTH, LENGTH)
     return torch.bmm(F.softmax(scores + mask, -1).view(8, LENGTH, LENGTH), v).view(BATCH, HEADS, LENGTH, WIDTH)
