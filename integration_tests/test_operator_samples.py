@@ -9,10 +9,11 @@ import pytest
 
 pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
+import stagefold
 from tools.opinfo.__main__ import main
 from tools.opinfo.report import WAYS, report, worst_status
 from tools.opinfo.samples import Sample, copied, database
-from tools.opinfo.ways import Expected, compiled
+from tools.opinfo.ways import Expected, compiled, symbolic
 from tools.opinfo.worker import judge
 
 SAMPLE = (
@@ -82,3 +83,22 @@ def test_the_command_keeps_results_and_writes_the_report(tmp_path: Path) -> None
     (row,) = [json.loads(line) for line in results.read_text().splitlines()]
     assert (row["op"], row["dtype"], worst_status(row)) == ("neg", "int64", "passed")
     assert "| int64 | 1 | 1 | 0 | 0 | 0 | 0 | 100.0 % | 100.0 % |" in report([row])
+
+
+def test_calls_that_differ_in_sizes_share_a_program() -> None:
+    import torch
+
+    samples = [Sample(torch.randn(n, 4, requires_grad=True), (0,), {}) for n in (3, 5, 7)]
+    outcome = symbolic("std", torch.std, samples, gradient=True)
+    assert (outcome.status, outcome.detail) == ("passed", "1 programs for 1 kinds in 3 samples")
+
+
+def test_a_wrong_result_at_another_size_is_told() -> None:
+    import torch
+
+    def differs(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if stagefold.is_compiling() and x.shape[0] > 4 else x + 2
+
+    outcome = symbolic("differs", differs, [Sample(torch.ones(n), (), {}) for n in (3, 5)], gradient=False)
+    assert outcome.status == "failed"
+    assert outcome.detail.startswith("sample 1: result 0")
