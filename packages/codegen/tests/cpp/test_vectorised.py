@@ -34,6 +34,16 @@ def pointwise(name: str, op: str, dtypes: tuple[str, ...], result: str) -> tuple
     return kernel, [*inputs, Buffer(f"{name}_y", contiguous(result, (SIZE,)), "kernel")]
 
 
+def chained(name: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
+    """Extrema of extrema: conditions that a compiler may make branches of."""
+    kernel, buffers = pointwise(name, "maximum", (dtype, dtype), dtype)
+    *before, store = kernel.sections[0].statements
+    more = (Compute("d", "mul", (Ref("w"), Ref("v0")), dtype), Compute("l", "minimum", (Ref("d"), Ref("v1")), dtype),
+            Compute("u", "maximum", (Ref("l"), 0.0), dtype), Compute("m", "maximum", (Ref("u"), Ref("w")), dtype),
+            Store(store.buffer, store.index, Ref("m")))  # fmt: skip
+    return Kernel(name, kernel.axes, (Section((), (*before, *more)),)), buffers
+
+
 def reduction(name: str, kind: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
     result = "int64" if kind.startswith("arg") else dtype
     results = tuple(f"r{k}" for k in range(3 if kind == "welford" else 1))
@@ -74,7 +84,7 @@ def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], tmp_path) -> list
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="reads the report of g++")
-@pytest.mark.parametrize("family", ["operations", "conversions", "reductions"])
+@pytest.mark.parametrize("family", ["operations", "conversions", "reductions", "chains"])
 def test_every_loop_is_vectorised(family, tmp_path):
     match family:
         case "operations":
@@ -86,6 +96,8 @@ def test_every_loop_is_vectorised(family, tmp_path):
             ]
         case "conversions":
             kernels = [pointwise(f"{a}_to_{b}", "convert", (a,), b) for a in DTYPES for b in DTYPES if a != b]
+        case "chains":
+            kernels = [chained(f"chained_{dtype}", dtype) for dtype in ("float32", "float64", "bfloat16")]
         case "reductions":
             kernels = [reduction(f"{kind}_{dtype}", kind, dtype) for kind in REDUCTIONS
                        for dtype in ("float32", "int64") if (kind, dtype) != ("welford", "int64")]  # fmt: skip

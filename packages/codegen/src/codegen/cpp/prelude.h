@@ -468,13 +468,26 @@ static inline f32 sf_philox(i64 seed, i64 offset, i64 e, i64 threads, i64 width)
 
 // ---- choices; maximum and minimum give nan if either is nan
 
-SF_INLINE f32 sf_maximum_f32(f32 a, f32 b) { return a > b || a != a ? a : b; }
+SF_INLINE f32 sf_maximum_f32(f32 a, f32 b) {
+  // two selects: a condition with || becomes branches, which gcc does not make vectors of
+  f32 c = b >= a ? b : a;
+  return b != b ? b : c;
+}
 
-SF_INLINE f64 sf_maximum_f64(f64 a, f64 b) { return a > b || a != a ? a : b; }
+SF_INLINE f64 sf_maximum_f64(f64 a, f64 b) {
+  f64 c = b >= a ? b : a;
+  return b != b ? b : c;
+}
 
-SF_INLINE f32 sf_minimum_f32(f32 a, f32 b) { return a < b || a != a ? a : b; }
+SF_INLINE f32 sf_minimum_f32(f32 a, f32 b) {
+  f32 c = b <= a ? b : a;
+  return b != b ? b : c;
+}
 
-SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) { return a < b || a != a ? a : b; }
+SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) {
+  f64 c = b <= a ? b : a;
+  return b != b ? b : c;
+}
 
 SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
 

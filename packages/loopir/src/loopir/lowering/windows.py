@@ -108,7 +108,7 @@ def _best(
         better = ops.gt(one, value)
         if one.dtype in FLOATS:
             better = ops.logical_or(better, ops.isnan(one))
-        value = ops.where(better, one, value)
+        value = ops.maximum(one, value)
         at = ops.where(better, ops.index(_position(place, sides)), at)
     return value, at
 
