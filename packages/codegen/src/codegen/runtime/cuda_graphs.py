@@ -180,7 +180,7 @@ class Replayed:
             addresses = device.addresses
             places = [inputs[k].data_ptr() for k in self._others]
             known = [place if place in addresses else 0 for place in places]
-            key = (torch.is_inference_mode_enabled(), *[inputs[k].data_ptr() for k in self._in_place], *known)
+            key = (*_state(), *[inputs[k].data_ptr() for k in self._in_place], *known)
             moving = [k for k, place in zip(self._others, known, strict=True) if not place]
             recording = self._free(key) or self._record(key, inputs, moving)
             if recording is None:
@@ -278,6 +278,17 @@ class Replayed:
 
 
 Key = tuple[Any, ...]
+
+
+def _state() -> Key:
+    """What libraries read of torch when they are called, and so when a recording is made: how precise products are."""
+    return (
+        torch.is_inference_mode_enabled(),
+        torch._C._get_fp32_precision_getter("cuda", "matmul"),
+        torch._C._get_fp32_precision_getter("cuda", "conv"),
+        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
+        torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
+    )
 
 
 def _addresses(recording: _Recording) -> list[int]:
