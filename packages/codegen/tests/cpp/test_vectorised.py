@@ -39,7 +39,7 @@ def chained(name: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
     kernel, buffers = pointwise(name, "maximum", (dtype, dtype), dtype)
     *before, store = kernel.sections[0].statements
     more = (Compute("d", "mul", (Ref("w"), Ref("v0")), dtype), Compute("l", "minimum", (Ref("d"), Ref("v1")), dtype),
-            Compute("u", "maximum", (Ref("l"), 0.0), dtype), Compute("m", "maximum", (Ref("u"), Ref("w")), dtype),
+            Compute("u", "maximum", (Ref("l"), 0.0), dtype), Compute("m", "fmax", (Ref("u"), Ref("w")), dtype),
             Store(store.buffer, store.index, Ref("m")))  # fmt: skip
     return Kernel(name, kernel.axes, (Section((), (*before, *more)),)), buffers
 

@@ -130,14 +130,10 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
             value, bound = (b, a) if is_number(a) else (a, b)
             # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
             return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
-        case (("floor_div" | "remainder" | "fmod" | "maximum" | "minimum"), (a, b)):
+        case (("floor_div" | "remainder" | "fmod" | "maximum" | "minimum" | "fmax" | "fmin"), (a, b)):
             return f"sf_{op}_{suffix}({a}, {b})"
         case ("pow", (a, b)):
             return _power(mark, suffix, a, b)
-        case ("fmax", (a, b)):
-            return f"({a} > {b} || {b} != {b} ? {a} : {b})"
-        case ("fmin", (a, b)):
-            return f"({a} < {b} || {b} != {b} ? {a} : {b})"
         case ("fma", (a, b, c)):
             return f"({a} * {b} + {c})"
     raise UnknownOp(f"no C++ form of the op {op!r} on {suffix} with {len(operands)} operands")

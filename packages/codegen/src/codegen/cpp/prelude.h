@@ -489,6 +489,26 @@ SF_INLINE f64 sf_minimum_f64(f64 a, f64 b) {
   return b != b ? b : c;
 }
 
+SF_INLINE f32 sf_fmax_f32(f32 a, f32 b) {
+  f32 c = a > b ? a : b;
+  return b != b ? a : c;
+}
+
+SF_INLINE f64 sf_fmax_f64(f64 a, f64 b) {
+  f64 c = a > b ? a : b;
+  return b != b ? a : c;
+}
+
+SF_INLINE f32 sf_fmin_f32(f32 a, f32 b) {
+  f32 c = a < b ? a : b;
+  return b != b ? a : c;
+}
+
+SF_INLINE f64 sf_fmin_f64(f64 a, f64 b) {
+  f64 c = a < b ? a : b;
+  return b != b ? a : c;
+}
+
 SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
 
 SF_INLINE f64 sf_fmod_f64(f64 a, f64 b) { return __builtin_fmod(a, b); }
