@@ -91,6 +91,20 @@ def test_one_program_for_all_sizes_with_gradients(name: str) -> None:
     assert backend.refused_sizes == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_rounded_where_eager_rounds(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        third = x.shape[1] / 3
+        return x + third, x * third, x / third, third - x, x.sub(x, alpha=third), x % third, x.clamp(third / 9, 0.8)
+
+    call = stagefold.compile(program, dynamic=True, fullgraph=True, options={"numerics": "eager", "cache": False})
+    torch.manual_seed(0)
+    for width in (5, 7):
+        x = torch.rand(64, width).to(dtype)
+        for found, expected in zip(call(x), program(x), strict=True):
+            assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 def test_recurrent_layers_of_several_batches(cell: Any) -> None:
     """Steps are written out where gradients are wanted, so that their number is fixed; oneDNN's LSTM takes any."""

@@ -75,23 +75,34 @@ def _tensor(mode: AbstractMode, value: Any, dtype: torch.dtype, device: torch.de
     return aten.full.default([], value, dtype=dtype, device=device)
 
 
+# ATen computes these on halves with the number as it is, the others with the number as a half.
+_OF_WHOLE_NUMBERS = frozenset(("mul", "div", "remainder", "fmod", "floor_divide"))
+
+
+def _operand(mode: AbstractMode, value: Any, stored: torch.dtype, inner: torch.dtype, device: torch.device) -> Any:
+    """An operand in `inner`, rounded to `stored` before."""
+    made = _tensor(mode, value, stored, device)
+    return made if stored is inner else _tensor(mode, made, inner, device)
+
+
 def _device(args: tuple[Any, ...]) -> torch.device:
     return next(arg.device for arg in args if isinstance(arg, torch.Tensor))
 
 
 def _arithmetic(mode: AbstractMode, func: OpOverload, *args: Any, alpha: Any = 1, **kwargs: Any) -> Any:
-    """Binary operators: halves are computed in float32 and rounded once."""
+    """Binary operators: halves are computed in float32, and the result is rounded."""
     left, right = args[:2]
     alpha = args[2] if len(args) > 2 else alpha
     device, rest = _device(args), {} if type(alpha) is int and alpha == 1 else {"alpha": alpha}
     dtype = _as_if(mode, func, (left, right), {**kwargs, **rest})
     inner = torch.float32 if dtype in _HALVES else dtype
-    first, second = (_tensor(mode, side, inner, device) for side in (left, right))
     name = func._overloadpacket.__name__.removesuffix("_")
+    stored = inner if name in _OF_WHOLE_NUMBERS else dtype
+    first, second = (_operand(mode, side, stored, inner, device) for side in (left, right))
     if name == "rsub":
         name, first, second = "sub", second, first
     if rest:
-        second = aten.mul.Tensor(second, _tensor(mode, alpha, inner, device))
+        second = aten.mul.Tensor(second, _operand(mode, alpha, stored, inner, device))
     made = getattr(aten, name)(first, second, **kwargs)
     return _written(func, left, made if made.dtype is dtype else aten._to_copy.default(made, dtype=dtype))
 
