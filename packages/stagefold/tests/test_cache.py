@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import torch
 
+from stagefold.backend import StagefoldBackend
 from stagefold.cache import Cache, program_key
 from stagefold.errors import CacheWarning
-from stagewire.capture import Capture, Code, Input, LengthIs, Local
+from stagefold.options import parse_options
+from stagewire.capture import Capture, Code, Input, LengthIs, Local, Relation, Symbol
+from stagewire.expr import symbol
 from stagewire.grad import Binding
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.program import Program, Unit
@@ -70,3 +75,63 @@ def test_keys_follow_meaning_not_names() -> None:
     assert program_key(capture(), "q") != key
     guarded = msgspec.structs.replace(capture(), guards=(LengthIs(Local("x"), 2),))
     assert program_key(guarded, "p") == key
+
+
+def symbolic(size: int, device: str = "cpu") -> Capture:
+    value = Value("x", contiguous("float32", (symbol("n"), 3), device))
+    node = Node("torch.relu", (Ref("x"),), {}, (Value("y", value.type),))
+    graph = Graph((value,), (node,), (Ref("y"),))
+    symbols = (Symbol("n", None, size, 2),)
+    return Capture(code=Code("f", "a.py", 1), inputs=(Input(value, Local("x")),), graph=graph, symbols=symbols)
+
+
+@pytest.mark.parametrize(("device", "same"), [("cpu", (5, 9, 100)), ("cuda:0", (5, 7, 8))])
+def test_a_key_may_leave_sizes_open(device: str, same: tuple[int, ...]) -> None:
+    assert len({program_key(symbolic(size, device), "p") for size in same}) == 3
+    assert len({program_key(symbolic(size, device), "p", at_its_sizes=False) for size in same}) == 1
+
+
+def test_tiles_of_a_gpu_are_chosen_by_the_size() -> None:
+    keys = {program_key(symbolic(size, "cuda:0"), "p", at_its_sizes=False) for size in (8, 9, 100)}
+    assert len(keys) == 3
+
+
+def run(size: int, directory: Path, assumes: Relation | None = None) -> tuple[bool, str | None]:
+    """Whether a new backend finds the program of relu for this many rows, and under which key it lies then."""
+    backend = StagefoldBackend(parse_options(None, {"cache_dir": str(directory)}))
+    if assumes is not None:
+        backend.pipeline = Assuming(backend.pipeline, assumes)
+    x = torch.randn(size, 3)
+    (found,) = backend(symbolic(size), (x,))(x)
+    assert torch.equal(found, torch.relu(x))
+    return backend.reports[0].cached, backend.reports[0].key
+
+
+class Assuming:
+    """A pipeline whose programs assume something of sizes."""
+
+    def __init__(self, pipeline: Any, relation: Relation) -> None:
+        self.pipeline, self.relation = pipeline, relation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pipeline, name)
+
+    def run(self, *args: Any, **options: Any) -> Program:
+        made = self.pipeline.run(*args, **options)
+        return msgspec.structs.replace(
+            made, binding=msgspec.structs.replace(made.binding, assumptions=(self.relation,))
+        )
+
+
+def test_a_program_that_was_made_at_other_sizes_is_found(tmp_path: Path) -> None:
+    assert [run(size, tmp_path)[0] for size in (5, 9, 5, 64)] == [False, True, True, True]
+
+
+def test_it_is_made_anew_where_what_it_assumes_does_not_hold(tmp_path: Path) -> None:
+    small = Relation(symbol("n"), "<", 8)
+    first, first_key = run(5, tmp_path, small)
+    other, other_key = run(9, tmp_path, Relation(symbol("n"), ">=", 8))
+    assert (first, other) == (False, False)
+    assert first_key != other_key
+    assert run(9, tmp_path) == (True, other_key)
+    assert run(6, tmp_path) == (True, first_key)

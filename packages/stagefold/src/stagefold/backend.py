@@ -24,7 +24,7 @@ from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
 from codegen import Replay, random_threads
 from codegen import load as load_unit
-from stagefold.by_sizes import BySizes, with_sizes
+from stagefold.by_sizes import BySizes, holds, with_sizes
 from stagefold.cache import Cache, program_key
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.fingerprint import fingerprint
@@ -240,15 +240,25 @@ class StagefoldBackend:
     def _program(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
     ) -> tuple[Program, bool, str | None]:
-        key = self._key(capture)
-        if key is not None and not traced:
+        keys = self._keys(capture)
+        place = keys[-1] if keys else None
+        for key in () if traced else reversed(keys):
             program = self._cache.read(key)
-            if program is not None:
+            if program is not None and _serves(program, capture):
                 return program, True, key
+            if program is None:
+                place = key
         program = self._pipeline_for(capture).run(capture, observe=observe)
-        if key is not None and not _calls_twins(program):
-            self._cache.write(key, program)
-        return program, False, key
+        if place is not None and not _calls_twins(program):
+            self._cache.write(place, program)
+        return program, False, place
+
+    def _keys(self, capture: Capture) -> tuple[str, ...]:
+        """Where the program may be kept: as one made at whatever sizes, and as one made at those of the capture."""
+        exact = self._key(capture)
+        if exact is None or not capture.symbols:
+            return () if exact is None else (exact,)
+        return program_key(capture, self._pipeline_for(capture).describe(), at_its_sizes=False), exact
 
 
 class _Partial:
@@ -336,6 +346,12 @@ def _replays(binding: Binding) -> tuple[Replay, Replay]:
     handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
     saved = {place for place, slot in enumerate(binding.saved) if isinstance(slot, SavedInput) and slot.input in stays}
     return Replay(frozenset(stays), frozenset(handed)), Replay(frozenset(saved))
+
+
+def _serves(program: Program, capture: Capture) -> bool:
+    """Whether a program that was made at other sizes is right for those of the capture."""
+    sizes = {symbol.name: symbol.hint for symbol in capture.symbols if symbol.hint is not None}
+    return all(holds(relation, sizes) for relation in program.binding.assumptions)
 
 
 def _calls_twins(program: Program) -> bool:

@@ -19,7 +19,7 @@ from stagewire.graph import Value
 from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 
-__all__ = ["BySizes", "with_sizes"]
+__all__ = ["BySizes", "holds", "with_sizes"]
 
 Callee = Callable[..., tuple[Any, ...]]
 _HOLDS: dict[str, Callable[[int, int], bool]] = {
@@ -51,7 +51,7 @@ class BySizes:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         sizes = {} if self._read is None else self._read(inputs)
-        if all(_holds(relation, sizes) for relation in self.assumes):
+        if all(holds(relation, sizes) for relation in self.assumes):
             return self.general(*inputs)
         key = tuple(sorted(sizes.items()))
         with self._lock:
@@ -60,5 +60,6 @@ class BySizes:
         return self._made[key](*inputs)
 
 
-def _holds(relation: Relation, sizes: dict[str, int]) -> bool:
+def holds(relation: Relation, sizes: dict[str, int]) -> bool:
+    """Whether a relation holds of these values of its symbols."""
     return _HOLDS[relation.operator](evaluate(relation.left, sizes), evaluate(relation.right, sizes))

@@ -27,6 +27,7 @@ from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
 from stagewire.program import Program
+from stagewire.types import TensorType
 
 
 @lru_cache(maxsize=1)
@@ -40,16 +41,38 @@ def machine() -> str:
     return "|".join((platform.machine(), sys.platform, features, sys.version, torch.__version__))
 
 
-def program_key(capture: Capture, pipeline: str) -> str:
+def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -> str:
     """The key of the program for `capture`: sources and guards do not count, types, roles and calls do.
 
-    Conditions on symbols count, and what the symbols are worth: a stage may rely on both.
+    Conditions on symbols count. So does what the symbols are worth, unless `at_its_sizes` is False: a program under
+    such a key was made at other sizes, and is right where its own assumptions hold (on a CUDA device sizes count by
+    powers of two, for which tiles are chosen).
     """
     inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
-    symbols = tuple(msgspec.structs.replace(symbol, source=None) for symbol in capture.symbols)
+    hint_of = _exact if at_its_sizes else _rounded if _is_on_a_gpu(capture) else _none
+    symbols = tuple(
+        msgspec.structs.replace(symbol, source=None, hint=hint_of(symbol.hint)) for symbol in capture.symbols
+    )
     bare = msgspec.structs.replace(capture, guards=facts_of(capture), inputs=inputs, symbols=symbols)
     text = "\n".join((digest(bare), pipeline, machine(), f"threads={torch.get_num_threads()}"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _exact(hint: int | None) -> int | None:
+    return hint
+
+
+def _rounded(hint: int | None) -> int | None:
+    return None if hint is None else 1 << max(hint - 1, 0).bit_length()
+
+
+def _none(hint: int | None) -> int | None:
+    return None
+
+
+def _is_on_a_gpu(capture: Capture) -> bool:
+    types = [item.value.type for item in capture.inputs]
+    return any(isinstance(type_, TensorType) and type_.device.startswith("cuda") for type_ in types)
 
 
 @dataclasses.dataclass(frozen=True)
