@@ -5,8 +5,8 @@
 Compilations: the same calls through stagefold and through torch.compile(dynamic=None), whose back end only counts (a
 graph is a compilation, its kernels are not made); stagefold's results are compared with eager's. Cold: the same first
 step with fixed and with symbolic sizes, each in a process of its own with empty caches, in processor time, the C++
-compiler's included. Steady: both versions in turns, at the same size. Captures: what symbols add, and what guards take, in
-the fastest of three captures of a process that has made one before.
+compiler's included. Steady: both versions in turns, at the same size. Captures: what symbols add, and what guards take,
+in the fastest of three captures of a process that has made one before.
 `--page` writes docs/dynamic.md.
 """
 
