@@ -220,6 +220,7 @@ HEAD = """# Sizes that change
 
 Made by `python benchmarks/dynamic.py --page` (torch {torch}, Python {python}, {threads} thread, {machine}); its first
 lines say what the columns mean. Small models: two layers of width 64, a ResNet of eight convolutions.
+{load}
 
 """
 
@@ -241,6 +242,7 @@ def main() -> None:
         lines.append(line)
     if given.page:
         facts = dict(torch=torch.__version__, python=platform.python_version(), machine=platform.machine(), threads=1)
+        facts["load"] = f"The machine's load was {os.getloadavg()[2]:.0f} on {os.cpu_count()} cores."
         PAGE.write_text(HEAD.format(**facts) + "\n".join(lines) + "\n")
 
 
