@@ -40,8 +40,8 @@ class ChannelsLast:
     `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
     are copied once; what the user gets has eager's strides, by a copy.
 
-    training: also where a backward follows. Statistics over all but the channels, and their gradients, take longer so,
-    by more than the convolutions gain (ResNet-50 on an H200: 15.5 ms a step against 13.9).
+    training: also where a backward follows. What the convolutions gain, the copies at the borders and more launches
+    take (ResNet-50 on an H200: 15.6 ms a step against 15.2; a UNet: 5.5 against 6.0).
     """
 
     name = "channels_last"
