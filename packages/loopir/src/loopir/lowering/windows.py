@@ -105,11 +105,12 @@ def _best(
     value, at = ops.load(buffer, *lead, *first), ops.index(_position(first, sides))
     for place in rest:
         one = ops.load(buffer, *lead, *place)
-        better = ops.gt(one, value)
-        if one.dtype in FLOATS:
-            better = ops.logical_or(better, ops.isnan(one))
-        value = ops.maximum(one, value)
-        at = ops.where(better, ops.index(_position(place, sides)), at)
+        position = ops.index(_position(place, sides))
+        better = [ops.gt(one, value)]
+        if one.dtype in FLOATS:  # a select of its own: compilers make branches of a condition with an or
+            better.append(ops.isnan(one))
+        for condition in better:
+            value, at = ops.where(condition, one, value), ops.where(condition, position, at)
     return value, at
 
 
