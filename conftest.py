@@ -14,7 +14,9 @@ FUZZING = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 TIMES = int(os.environ.get("FUZZ_TIMES", "34"))
 """How many times the examples of an ordinary run."""
 
-settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+# How long it takes to draw says something about what else the machine does, not about the commit.
+slow = (HealthCheck.too_slow,)
+settings.register_profile("steady", derandomize=True, deadline=None, database=None, suppress_health_check=slow)
 settings.load_profile("steady")
 
 
