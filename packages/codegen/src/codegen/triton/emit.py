@@ -189,9 +189,6 @@ class _KernelEmitter(StatementEmitter):
         if reduction.reduction in ("argmax", "argmin"):
             position = f"tl.where({mask}, r + tl.zeros([XBLOCK, RBLOCK], tl.int64), {2**62})"
             return tile, position
-        if reduction.reduction == "welford":
-            own = f"{tile} - {tile}"  # zero; nan for what is not finite, as in x - mean(x)
-            return tile, own, f"tl.where({mask}, tl.full([XBLOCK, RBLOCK], 1.0, {TYPES[dtype]}), 0.0)"
         return (tile,)
 
     def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:

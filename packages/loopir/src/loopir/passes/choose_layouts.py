@@ -25,7 +25,8 @@ class ChooseLayouts:
     name = "choose_layouts"
 
     def run(self, schedule: Schedule) -> Schedule:
-        outputs, strict, exact = set(output_names(schedule)), set[str](), set(output_names(schedule))
+        strict = set(output_names(schedule))  # whose strides somebody sees
+        exact = set(strict)
         for item in schedule.items:
             if isinstance(item, Extern):
                 exact.update(reads_of(item))
@@ -48,7 +49,7 @@ class ChooseLayouts:
             elif not repeated_dims(buffer.type) or not _shrink(items, writers.get(name, []), buffer, buffers):
                 type = msgspec.structs.replace(buffer.type, storage_offset=0)
                 buffers[name] = Buffer(name, type, "kernel")
-                if name not in outputs and name not in strict and not repeated_dims(type):
+                if name not in strict and not repeated_dims(type):
                     gaps.append(name)
         for name in gaps:
             written = [item for number in writers.get(name, []) if isinstance(item := items[number], Nest)]
