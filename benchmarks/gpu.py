@@ -71,6 +71,12 @@ def _pairs() -> Any:
     return Pairs(), (torch.randn(16, 16),)
 
 
+@case("copy 512M")
+def _copy() -> Any:
+    """What memory can do: the bandwidth that the other kernels are held against."""
+    return (lambda x: x.clone()), (torch.randn(1 << 29),)
+
+
 @case("pointwise 64M")
 def _pointwise() -> Any:
     return (lambda a, b: torch.tanh(a * 2 + b) * torch.sigmoid(b)), (torch.randn(64 << 20), torch.randn(64 << 20))
