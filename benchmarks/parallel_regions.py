@@ -2,9 +2,9 @@
 
     python benchmarks/parallel_regions.py [--threads 1 2 4 8 16] [--kernels 20]
 
-A program of small kernels, each of which reads what the one before it wrote (`x = x * 1.5 + y`), compiled with the flags
-of a unit and run on torch's OpenMP runtime. Microseconds a kernel: on one thread; with a region for each kernel; in one
-region with a barrier behind each; in one region without barriers (kernels that are independent of each other).
+A program of small kernels, each of which reads what the one before it wrote (`x = x * 1.5 + y`), compiled with the
+flags of a unit and run on torch's OpenMP runtime. Microseconds a kernel: on one thread; with a region for each kernel;
+in one region with a barrier behind each; in one region without barriers (kernels that are independent of each other).
 """
 
 from __future__ import annotations
