@@ -105,7 +105,7 @@ def _loss(outputs: Tensors) -> torch.Tensor:
     """A weighted sum of every output, so that no two elements can be exchanged unseen."""
     weights = torch.Generator().manual_seed(5)
     parts = [
-        (value * torch.randn(value.shape, generator=weights).to(value.dtype)).sum() / max(1, value.numel()) ** 0.5
+        (value * torch.randn(value.shape, generator=weights).to(value)).sum() / max(1, value.numel()) ** 0.5
         for value in outputs.values()
         if value.requires_grad
     ]

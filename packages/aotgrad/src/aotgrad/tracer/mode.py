@@ -22,6 +22,7 @@ from absint.strides import is_dense
 from absint.symbolic import FloatNode, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
+from aotgrad.tracer.fast_paths import encoder_layer, multi_head_attention
 from aotgrad.tracer.fused_attention import Fused, efficient, efficient_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.numbers import record_number
@@ -179,6 +180,12 @@ class TraceMode(AbstractMode):
         args, kwargs = self._abstract_all(args, kwargs)
         traced = efficient_backward if "backward" in record.name else efficient
         return traced(self, record, args, kwargs)
+
+    def _written_out(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An op that eager has for inference alone, as the ops that it stands for."""
+        args, kwargs = self._abstract_all(args, kwargs)
+        with self:
+            return _WRITTEN_OUT[record.name](*args, **kwargs)
 
     def _hidden_writer(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = self._abstract_all(args, kwargs)
@@ -494,4 +501,10 @@ _SPECIAL = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
     "aten._scaled_dot_product_efficient_attention.default": "_efficient",
     "aten._scaled_dot_product_efficient_attention_backward.default": "_efficient",
+    "aten._native_multi_head_attention.default": "_written_out",
+    "aten._transformer_encoder_layer_fwd.default": "_written_out",
+}
+_WRITTEN_OUT = {
+    "aten._native_multi_head_attention.default": multi_head_attention,
+    "aten._transformer_encoder_layer_fwd.default": encoder_layer,
 }

@@ -156,6 +156,7 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch._C._get_tracing_state: _always(None),
     torch._C._are_functorch_transforms_active: _always(False),
     torch._C._log_api_usage_once: _always(None),
+    torch._C._len_torch_dispatch_stack: _always(0),  # a capture under a mode is refused; its own is not the program's
     torch.is_grad_enabled: _is_grad_enabled,
     torch._C.is_grad_enabled: _is_grad_enabled,
     torch._C._set_grad_enabled: _grad_mode,
