@@ -100,6 +100,28 @@ def test_reductions_at_the_edges() -> None:
     check(lambda x: (x[4:].var(1), x[4:].double().mean(1)), x, exact=False)
 
 
+def test_variance_where_sums_cancel() -> None:
+    """In one pass over float32, by the distance from the first element: as near to float64 as eager is."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 1000)
+    x[0] += 1e6  # far from zero
+    x[1, 0] = 1e5  # the first is the outlier
+    x[2, 500] = -1e6
+    x[3] = 0.1  # all equal: exactly zero
+    x[4] *= 1e30  # squares beyond float32
+    x[5] = torch.arange(1000) % 2 + 2.0**23
+    for dim, rows in ((1, x), (0, x.t().contiguous()), (None, x[2])):
+        found = stagefold.compile(lambda x, dim=dim: torch.var_mean(x, dim), fullgraph=True)(rows)
+        expected = torch.var_mean(rows.double(), dim)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other.float(), rtol=2e-7, atol=0.0)
+    assert found[0].isfinite()
+    assert not stagefold.compile(lambda x: x.var(1), fullgraph=True)(x[3:4]).any()
+    check(lambda x: (x.var(), x.std(0)), torch.tensor([float("nan"), 1.0, float("inf")]))
+    check(lambda x: (x.var(0), x.var(1), x.var()), torch.tensor([[3.5]]))
+    check(lambda x: (x.var(1), x.var(0, correction=0)), torch.empty(2, 0))
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
 def test_integers_overflow_and_divide(dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from codegen.cpp.kernel import KernelText, write_kernel
+from codegen.cpp.function import KernelText, write_kernel
 from codegen.cpp.prelude import prelude
 from codegen.memory import memory_roots
 from stagewire.loop import Kernel, LoopGraph

@@ -1,76 +1,33 @@
-"""One loop kernel as one C++ function."""
+"""The loops of one kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.indexing import coefficient
 from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
-from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of, make_plan
-from codegen.cpp.positions import split_positions
+from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
-from codegen.cpp.simplify import simplify_axes
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
 from codegen.cpp.uses import used_values
-from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
-from stagewire.types import TensorType
-
-SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
-"""p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""
 
 ROW_CHUNK = 4096
 
 
-class KernelText(NamedTuple):
-    """`body` is the function without its name; `parameters` are buffers in the order of `p`, `sizes` those of `n`."""
+class KernelWriter:
+    """Writes the loops of one kernel; `lines` grows, `depth` is the indentation.
 
-    body: str
-    parameters: tuple[str, ...]
-    sizes: tuple[Dim, ...]
+    inside: whether the threads are there already, all of them running this text; else it starts them where it has work.
+    """
 
-
-def write_kernel(
-    kernel: Kernel, buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
-) -> KernelText:
-    """Write `kernel`; `threshold`: work below which it stays on one thread; `aliased`: parameters may share memory."""
-    kernel = simplify_axes(split_positions(kernel))
-    plan = make_plan(kernel, threshold)
-    writer = _Writer(Scope(kernel, buffers), kernel, plan)
-    lines = writer.write()
-    scope = writer.scope
-    if plan.threads != "none" and plan.work != 0:
-        lines.insert(0, f"  if ({scope.dim(plan.work)} < {threshold}) threads = 1;")
-    head = [f"  {line}" for line in _pointers(scope, aliased)]
-    if scope.reports:
-        head.append("  i32 bad = 0;")
-        lines.append("  if (bad) *status |= bad;")
-    body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
-    return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
-
-
-def _pointers(scope: Scope, aliased: bool) -> list[str]:
-    lines = []
-    restrict = "" if aliased else "__restrict "
-    for buffer, number in scope.parameters.items():
-        storage = c_type(scope.buffers[buffer].dtype).storage
-        const = "" if buffer in scope.written else "const "
-        lines.append(f"{const}{storage} *{restrict}p{number} = ({const}{storage} *)p[{number}];")
-    lines += [f"const i64 n{number} = n[{number}];" for number in scope.sizes.values()]
-    return lines
-
-
-class _Writer:
-    """Writes the loops of one kernel; `lines` grows, `depth` is the indentation."""
-
-    def __init__(self, scope: Scope, kernel: Kernel, plan: Plan) -> None:
-        self.scope, self.kernel, self.plan = scope, kernel, plan
+    def __init__(self, scope: Scope, kernel: Kernel, plan: Plan, *, inside: bool = False) -> None:
+        self.scope, self.kernel, self.plan, self.inside = scope, kernel, plan, inside
         self.lines: list[str] = []
-        self.depth = 1
+        self.depth = 2 if inside else 1
         self._marks: list[tuple[int, str, int]] = []
 
     def write(self) -> list[str]:
@@ -102,7 +59,7 @@ class _Writer:
 
     def _fill_marks(self) -> None:
         for position, text, depth in self._marks:
-            clause = " reduction(|:bad)" if self.scope.reports else ""
+            clause = " reduction(|:bad)" if self.scope.reports and not text.startswith("for") else ""
             self.lines[position] = "  " * depth + f"#pragma omp {text}{clause}"
 
     def loop(self, axis: Axis) -> None:
@@ -112,7 +69,10 @@ class _Writer:
     def share(self, depth: int, clauses: str = "") -> None:
         """The pragma that shares the next `depth` perfectly nested loops out to the threads."""
         collapse = f" collapse({depth})" if depth > 1 else ""
-        self.pragma(f"parallel for{collapse} num_threads(threads) schedule(static){clauses}")
+        if self.inside:
+            self.pragma(f"for{collapse} schedule(static) nowait")
+        else:
+            self.pragma(f"parallel for{collapse} num_threads(threads) schedule(static){clauses}")
 
     # ---- row plans
 
@@ -459,6 +419,3 @@ def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
 def _used(section: Section) -> set[str]:
     """Names of the values that a section reads."""
     return {name for statement in section.statements for name in used_values(statement)}
-
-
-__all__ = ["SIGNATURE", "KernelText", "write_kernel"]

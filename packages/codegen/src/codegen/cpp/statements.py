@@ -39,11 +39,26 @@ class Scope:
         self.axes: dict[str, str] = {}
         self.extents: dict[str, Dim] = {}
         self.guard = ""
-        self.reports = False
+        self._reported: list[bool] = []
         self._count = 0
         for axis in (*kernel.axes, *(a for s in kernel.sections for a in s.axes)):
             self.axes.setdefault(axis.name, f"i{len(self.axes)}")
             self.extents[axis.name] = axis.size
+
+    def sibling(self, kernel: Kernel) -> Scope:
+        """The scope of another kernel of the same function: of the same parameters, with values of its own."""
+        scope = Scope(kernel, self.buffers)
+        scope.parameters, scope.written, scope.sizes = self.parameters, self.written, self.sizes
+        scope._reported = self._reported
+        return scope
+
+    @property
+    def reports(self) -> bool:
+        """Whether anything in the function may report an error."""
+        return bool(self._reported)
+
+    def report(self) -> None:
+        self._reported.append(True)
 
     def fresh(self) -> str:
         """A new value name."""
@@ -161,7 +176,7 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
     texts = condition + tuple(_as(scope, o, typed) for o in operands[len(condition) :])
     lines = []
     if op in DIVISIONS and is_integer(typed):
-        scope.reports = True
+        scope.report()
         lines.append(f"bad |= {_guarded(scope, f'{texts[1]} == 0')} ? {ZERO_DIVISOR} : 0;")
     text = expression(op, typed, texts)
     if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
@@ -202,7 +217,7 @@ def _wrap_index(scope: Scope, statement: Compute) -> list[str]:
     dtype = statement.dtype
     if is_floating(dtype):
         raise MalformedLoop(f"wrap_index of a {dtype} value")
-    scope.reports = True
+    scope.report()
     value, bound = _as(scope, index, dtype), _as(scope, size, dtype)
     raw = scope.fresh()
     name = scope.define(statement.result, dtype)

@@ -1,0 +1,113 @@
+"""Kernels as one C++ function: what it reads of its arguments, and who starts the threads.
+
+A kernel alone starts the threads for its own loops. Where a function has several (the pieces of one kernel, or kernels
+that follow each other), one region of OpenMP holds them all; a barrier stands only where a kernel needs what
+others did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from codegen.cpp.kernel import KernelWriter
+from codegen.cpp.pieces import split_pieces
+from codegen.cpp.plan import make_plan, total_work
+from codegen.cpp.positions import split_positions
+from codegen.cpp.simplify import simplify_axes
+from codegen.cpp.statements import Scope
+from codegen.cpp.types import c_type
+from stagewire.expr import Dim, Expr
+from stagewire.loop import Kernel
+from stagewire.types import TensorType
+
+SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
+"""p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""
+
+SHARED_FROM = 8192
+"""Rough count of operations from which a kernel within a region is shared out; one thread alone does a smaller one."""
+
+
+class KernelText(NamedTuple):
+    """`body` is the function without its name; `parameters` are buffers in the order of `p`, `sizes` those of `n`."""
+
+    body: str
+    parameters: tuple[str, ...]
+    sizes: tuple[Dim, ...]
+
+
+def write_kernel(
+    kernel: Kernel, buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
+) -> KernelText:
+    """Write `kernel`; `threshold`: work below which it stays on one thread; `aliased`: parameters may share memory."""
+    return write_function(((kernel,),), buffers, threshold=threshold, aliased=aliased)
+
+
+def write_function(
+    stages: Sequence[Sequence[Kernel]], buffers: Mapping[str, TensorType], *, threshold: int, aliased: bool = False
+) -> KernelText:
+    """Write kernels; those of one stage may run at the same time, after those of the stages before it."""
+    pieces = [[piece for kernel in stage for piece in _pieces(kernel)] for stage in stages]
+    scope = Scope(pieces[0][0], buffers)
+    if len(pieces) == 1 and len(pieces[0]) == 1:
+        lines = _alone(scope, pieces[0][0], threshold)
+    else:
+        lines = _region(scope, pieces, threshold)
+    head = [f"  {line}" for line in _pointers(scope, aliased)]
+    if scope.reports:
+        head.append("  i32 bad = 0;")
+        lines.append("  if (bad) *status |= bad;")
+    body = "\n".join([SIGNATURE + " {", *head, *lines, "}"])
+    return KernelText(body, tuple(scope.parameters), tuple(Expr(text) for text in scope.sizes))
+
+
+def _pieces(kernel: Kernel) -> list[Kernel]:
+    return [simplify_axes(piece) for piece in split_pieces(split_positions(kernel))]
+
+
+def _alone(scope: Scope, kernel: Kernel, threshold: int) -> list[str]:
+    plan = make_plan(kernel, threshold)
+    lines = KernelWriter(scope, kernel, plan).write()
+    if plan.threads != "none" and plan.work != 0:
+        lines.insert(0, f"  if ({scope.dim(plan.work)} < {threshold}) threads = 1;")
+    return lines
+
+
+def _region(scope: Scope, stages: Sequence[Sequence[Kernel]], threshold: int) -> list[str]:
+    """All kernels in one region, or one after the other on one thread where there is too little work for more."""
+    work: Dim = 0
+    for stage in stages:
+        for kernel in stage:
+            work = work + total_work(kernel)
+    alone = isinstance(work, int) and work < threshold
+    lines: list[str] = []
+    for number, stage in enumerate(stages):
+        if number and not alone:
+            lines.append("    #pragma omp barrier")
+        for kernel in stage:
+            lines += _part(scope.sibling(kernel), kernel, alone)
+    if alone:
+        return lines
+    few = [] if isinstance(work, int) else [f"  if ({scope.dim(work)} < {threshold}) threads = 1;"]
+    clause = " reduction(|:bad)" if scope.reports else ""
+    return [*few, f"  #pragma omp parallel num_threads(threads){clause}", "  {", *lines, "  }"]
+
+
+def _part(scope: Scope, kernel: Kernel, alone: bool) -> list[str]:
+    if alone:
+        plan = make_plan(kernel, 1)._replace(threads="none")
+        return ["  {", *KernelWriter(scope, kernel, plan).write(), "  }"]
+    plan = make_plan(kernel, SHARED_FROM)
+    lines = KernelWriter(scope, kernel, plan, inside=True).write()
+    return [*(["    #pragma omp single nowait"] if plan.threads == "none" else []), "    {", *lines, "    }"]
+
+
+def _pointers(scope: Scope, aliased: bool) -> list[str]:
+    lines = []
+    restrict = "" if aliased else "__restrict "
+    for buffer, number in scope.parameters.items():
+        storage = c_type(scope.buffers[buffer].dtype).storage
+        const = "" if buffer in scope.written else "const "
+        lines.append(f"{const}{storage} *{restrict}p{number} = ({const}{storage} *)p[{number}];")
+    lines += [f"const i64 n{number} = n[{number}];" for number in scope.sizes.values()]
+    return lines

@@ -1,0 +1,216 @@
+"""Pointwise kernels cut where a condition on one axis changes: each piece runs without the condition.
+
+    y[i] = a[i] if i < 100 else b[i - 100]     becomes     y[i] = a[i] for i in 0..100;  y[100 + i] = b[i] for the rest
+
+Concatenations, padding and slices that are written come as such conditions. With them a loop loads from every source
+under a mask, and chooses; without, it is the loop that each source alone would have.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from codegen.cpp.indexing import coefficient
+from codegen.cpp.operations import DIVISIONS
+from codegen.cpp.uses import used_values
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    ModAtom,
+    Operand,
+    Section,
+    Statement,
+    Store,
+    Term,
+)
+
+MOST_PIECES = 4
+SHORTEST = 16
+"""Points of a piece along an axis that memory is contiguous along: what fills the lanes."""
+
+TRUTH = {
+    "lt": lambda value, bound: value < bound,
+    "le": lambda value, bound: value <= bound,
+    "gt": lambda value, bound: value > bound,
+    "ge": lambda value, bound: value >= bound,
+}
+TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+class Condition(NamedTuple):
+    """`step` * axis + `start` compared with `bound`."""
+
+    result: str
+    axis: str
+    op: str
+    step: int
+    start: int
+    bound: int
+
+    def at(self, point: int) -> bool:
+        return TRUTH[self.op](self.step * point + self.start, self.bound)
+
+    def change(self) -> int:
+        """The first point of the axis at which it is no longer what it is before (it changes at most once)."""
+        distance = self.bound - self.start if self.op in ("lt", "ge") else self.bound - self.start + 1
+        return -(-distance // self.step) if self.step > 0 else distance // self.step + 1
+
+
+def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The kernel as kernels over parts of its points, in any order; itself if there is nothing to cut.
+
+    Along the axis that memory is contiguous along, the parts are sections of one kernel: a row is written from its
+    start to its end, as it lies in memory.
+    """
+    if not _is_pointwise(kernel):
+        return (kernel,)
+    done = (kernel,)
+    for axis in kernel.axes:
+        if not _is_contiguous(kernel, axis):
+            found = tuple(part for one in done for part in _parts(one, axis, 1))
+            done = found if len(found) <= MOST_PIECES else done
+    for axis in kernel.axes:
+        if _is_contiguous(kernel, axis):
+            return tuple(one for part in done for one in _in_sections(part, axis))
+    return done
+
+
+def _is_pointwise(kernel: Kernel) -> bool:
+    if len(kernel.sections) != 1 or kernel.sections[0].axes:
+        return False
+    return all(not isinstance(s, Store) or s.mode == "set" for s in kernel.sections[0].statements)
+
+
+def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
+    return any(coefficient(s.index, axis.name) == 1 for s in kernel.sections[0].statements if isinstance(s, Store))
+
+
+def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
+    """The parts along a contiguous axis: sections of one kernel, unless something is read across."""
+    parts = _parts(kernel, axis, SHORTEST)
+    statements = [s for part in parts for s in part.sections[0].statements]
+    if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
+        return parts
+    if len(parts) == 1 or len(parts) > MOST_PIECES:
+        return (kernel,)
+    sections = tuple(_section(part, axis.name, number) for number, part in enumerate(parts))
+    axes = tuple(one for one in kernel.axes if one.name != axis.name)
+    return (msgspec.structs.replace(kernel, axes=axes, sections=sections),)
+
+
+def _section(kernel: Kernel, name: str, number: int) -> Section:
+    """A pointwise kernel as a section along one axis, under a name of its own."""
+    own = next(Axis(f"{name}.{number}", axis.size) for axis in kernel.axes if axis.name == name)
+    statements = tuple(_moved(s, name, 0, own.name) for s in kernel.sections[0].statements)
+    return Section((own,), statements)
+
+
+def _parts(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
+    """The kernel cut along one axis, into parts of no fewer points than `shortest`."""
+    axis = next(axis for axis in kernel.axes if axis.name == given.name)
+    conditions = [one for one in _conditions(kernel.sections[0]) if one.axis == axis.name]
+    if not conditions or not isinstance(axis.size, int):
+        return (kernel,)
+    cuts = [0]
+    for cut in sorted({one.change() for one in conditions}):
+        if 0 < cut < axis.size and min(cut - cuts[-1], axis.size - cut) >= shortest:
+            cuts.append(cut)
+    if len(cuts) == 1:
+        return (kernel,)
+    return tuple(_piece(kernel, axis, conditions, start, end) for start, end in pairwise((*cuts, axis.size)))
+
+
+def _conditions(section: Section) -> list[Condition]:
+    """Comparisons of a number with what grows along one axis in equal steps."""
+    values = {s.result: s.index for s in section.statements if isinstance(s, IndexValue)}
+    found = []
+    for statement in section.statements:
+        match statement:
+            case Compute(result, op, (Ref(name), int(bound)), _) if op in TRUTH and name in values:
+                pass
+            case Compute(result, op, (int(bound), Ref(name)), _) if op in TRUTH and name in values:
+                op = TURNED[op]
+            case _:
+                continue
+        match values[name]:
+            case Index(int(start), (Term(int(step), AxisAtom(axis)),)) if step:
+                found.append(Condition(result, axis, op, step, start, bound))
+    return found
+
+
+def _piece(kernel: Kernel, axis: Axis, conditions: list[Condition], start: int, end: int) -> Kernel:
+    """The points from `start` to `end` of the axis, which then begins at 0."""
+    known = {one.result: one.at(start) for one in conditions if one.at(start) == one.at(end - 1)}
+    statements = [_moved(s, axis.name, start, axis.name) for s in kernel.sections[0].statements]
+    settled = _without_unused([one for s in statements if (one := _settled(s, known)) is not None])
+    axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
+    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
+
+
+def _moved(statement: Statement, axis: str, start: int, name: str) -> Statement:
+    if not isinstance(statement, Load | Store | IndexValue):
+        return statement
+    return msgspec.structs.replace(statement, index=_shifted(statement.index, axis, start, name))
+
+
+def _shifted(index: Index, axis: str, start: int, name: str) -> Index:
+    """The index with `name` + start for `axis`."""
+    constant, terms = index.constant, []
+    for term in index.terms:
+        match term.atom:
+            case AxisAtom(one) if one == axis:
+                constant = constant + term.coefficient * start
+                term = Term(term.coefficient, AxisAtom(name))
+            case FloorDivAtom(numerator, divisor) | ModAtom(numerator, divisor):
+                term = Term(term.coefficient, type(term.atom)(_shifted(numerator, axis, start, name), divisor))
+        terms.append(term)
+    return Index(constant, tuple(terms))
+
+
+def _settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
+    """The statement where the truth of some values is known, which grows by what follows; None if it does nothing."""
+    match statement:
+        case Compute(result, "where", (condition, yes, no), dtype) if (truth := _truth(condition, known)) is not None:
+            return Compute(result, "convert", (yes if truth else no,), dtype)
+        case Compute(result, "logical_and" | "logical_or" as op, (left, right), "bool"):
+            for one, other in ((left, right), (right, left)):
+                truth = _truth(one, known)
+                if truth is not None and truth == (op == "logical_or"):
+                    known[result] = truth
+                elif truth is not None and (second := _truth(other, known)) is not None:
+                    known[result] = second
+        case Compute(result, "logical_not", (operand,), "bool") if (truth := _truth(operand, known)) is not None:
+            known[result] = not truth
+        case Load(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
+            if not truth:
+                return Compute(statement.result, "convert", (statement.other,), statement.dtype)
+            return msgspec.structs.replace(statement, mask=None, other=0)
+        case Store(mask=Ref() as mask) if (truth := _truth(mask, known)) is not None:
+            return msgspec.structs.replace(statement, mask=None) if truth else None
+    return statement
+
+
+def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
+    return known.get(operand.name) if isinstance(operand, Ref) else operand if isinstance(operand, bool) else None
+
+
+def _without_unused(statements: list[Statement]) -> list[Statement]:
+    """Without values that nothing reads; what may report an error stays."""
+    needed: set[str] = set()
+    kept = []
+    for statement in reversed(statements):
+        reports = isinstance(statement, Compute) and (statement.op in DIVISIONS or statement.op == "wrap_index")
+        if reports or isinstance(statement, Store) or statement.result in needed:  # type: ignore[union-attr]
+            needed.update(used_values(statement))
+            kept.append(statement)
+    return kept[::-1]
