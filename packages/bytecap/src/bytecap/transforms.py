@@ -202,10 +202,16 @@ def _level(tensor: TensorValue, wanted: bool) -> AbstractTensor:
 
 
 def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTensor:
-    """What a function sees of an argument under vmap."""
+    """What a function sees of an argument under vmap. Of no rows too, it sees one."""
+    whole = tensor.abstract
     with tracer.mode, torch.no_grad():
         try:
-            seen = tensor.abstract if dim is None else tensor.abstract.select(dim, 0)
+            if dim is not None and whole.shape[dim] == 0:
+                shape = list(whole.shape)
+                del shape[dim]
+                seen = whole.new_empty(shape)
+            else:
+                seen = whole if dim is None else whole.select(dim, 0)
         except IndexError:
             raise UnsupportedCall(f"torch.vmap over dimension {dim} of a {tensor.describe()}") from None
     return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)

@@ -539,6 +539,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     SizeFloat: _symbolic,
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
+    torch.jit.ScriptFunction: _opaque,  # from 3.12 on its objects keep their attributes as Python objects do
     **dict.fromkeys((bytearray, memoryview, array), _buffer),
 }
 

@@ -87,6 +87,7 @@ PROGRAMS = {
     "vmap": lambda x: vmap(energy)(x),
     "vmap of what needs a gradient": lambda x: vmap(trained)(x),
     "vmap over other dimensions": lambda x: vmap(lambda a, b: a * b.sum(), in_dims=(1, None), out_dims=1)(x, x),
+    "vmap of no rows": lambda x: vmap(lambda v: (v * 2, v.sum()))(x[:0]),
     "vmap of trees": lambda x: vmap(lambda d: {"o": d["a"] + d["b"]}, in_dims=({"a": 0, "b": None},))(
         {"a": x, "b": x[0]}
     ),
@@ -185,10 +186,6 @@ def a_way_back_out_of_no_grad(x):
     return value, back(torch.ones(4, 3))[0]
 
 
-def of_nothing(x):
-    return vmap(lambda v: v * 2)(x[:0])
-
-
 def of_text(x):
     return grad(lambda v: (v.sum(), "text"), has_aux=True)(x)
 
@@ -200,7 +197,6 @@ def of_text(x):
         a_check_inside,
         a_write_inside,
         a_function_inside,
-        of_nothing,
         of_text,
         a_way_back_out_of_no_grad,
     ],
