@@ -70,6 +70,8 @@ MEANINGS = {
     "argmax": lambda x: [x.argmax(1), x.max(1)],
     "embedding_backward": lambda token, g: [scatter(token, g)],
     "pad_half": lambda x: [np.pad(x, ((2, 2), (0, 0)), constant_values=1.0) * 3],
+    "scanned_rows": lambda x: [np.cumsum(x * 2, 1) + 1],
+    "scanned_columns": lambda x: [(top := np.maximum.accumulate(x, 0)), (top - x).sum(0)],
     "matmul_relu": lambda a, b: [np.maximum(a @ b, 0)],
 }
 

@@ -118,6 +118,7 @@ NAMES = {
     loop.Compute: {"result"},
     loop.IndexValue: {"result"},
     loop.Reduce: {"results"},
+    loop.Scan: {"result"},
     loop.Extern: {"results"},
     loop.Free: {"buffer"},
     loop.Buffer: {"name", "base", "reuse"},

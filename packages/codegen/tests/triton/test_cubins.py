@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def test_samples_compile_for_sm_90(tmp_path):
-    samples = sorted(str(path) for path in (HERE.parent / "data").glob("*.json"))
+    samples = sorted(str(path) for path in (HERE.parent / "data").rglob("*.json"))
     softmax = stagewire.load(HERE.parent / "data" / "softmax.json", expect="loop")
     stagewire.save(factorised(softmax, {100: "n"}), tmp_path / "rows_of_n.json")
     samples.append(str(tmp_path / "rows_of_n.json"))

@@ -14,10 +14,17 @@ from codegen.errors import UnsupportedKernel
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
-from codegen.testing.strategies import indirect_graphs, masked_graphs, pointwise_graphs, reduction_graphs, sample_inputs
+from codegen.testing.strategies import (
+    indirect_graphs,
+    masked_graphs,
+    pointwise_graphs,
+    reduction_graphs,
+    sample_inputs,
+    scan_graphs,
+)
 from stagewire.loop import Kernel
 
-SAMPLES = sorted((Path(__file__).parent.parent / "data").glob("*.json"))
+SAMPLES = sorted((Path(__file__).parent.parent / "data").rglob("*.json"))
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 """Triton's interpreter runs a program instance in milliseconds."""
 
@@ -80,6 +87,23 @@ def test_pointwise(directory, device, graph, seed):
 @given(graph=reduction_graphs(), seed=st.integers(0, 5))
 def test_reductions(directory, device, graph, seed):
     check_drawn(graph, seed, directory, device)
+
+
+@FEW
+@given(graph=scan_graphs(), seed=st.integers(0, 5))
+def test_scans(directory, device, graph, seed):
+    check_drawn(graph, seed, directory, device)
+
+
+@FEW
+@given(graph=scan_graphs(sizes=(1, 2, 5, 9)), seed=st.integers(0, 5))
+def test_scans_from_tile_to_tile(directory, device, graph, seed):
+    """With tiles of four points, so that most loops are of several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
+        patch.setattr("codegen.triton.plan.LOOP_TILE", 4)
+        patch.setattr("codegen.triton.plan.SQUARE", 4)
+        check_drawn(graph, seed, directory, device)
 
 
 @FEW

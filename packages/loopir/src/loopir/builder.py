@@ -28,7 +28,7 @@ from loopir.nest import Names, Nest
 from loopir.ops import OPS, loop_op
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
-from stagewire.loop import Axis, Index, Operand, ReduceKind
+from stagewire.loop import Axis, Index, Operand, ReduceKind, ScanKind
 from stagewire.types import DType, TensorType
 
 Literal = bool | int | float | NonFinite
@@ -131,6 +131,10 @@ class Recorder:
         """Combine over the open loop: one value, or (mean, squared deviations, count) for "welford"."""
         results = self.emitter.reduce(reduction, operand.operand, dtype or operand.dtype)
         return results if len(results) > 1 else results[0]
+
+    def scan(self, scan: ScanKind, operand: Typed) -> Typed:
+        """Combine over this point of the open loop and those before it, in row-major order."""
+        return self.emitter.scan(scan, operand.operand, operand.dtype)
 
     @contextmanager
     def over(self, *sizes: Dim) -> Iterator[tuple[Index, ...]]:

@@ -11,7 +11,7 @@ from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, loop_op
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind, Scan, ScanKind
 from stagewire.types import DType
 
 RESULT_COUNT: dict[str, int] = {"welford": 3}
@@ -160,6 +160,16 @@ class Emitter:
             self._reduced[key] = found
             self._statements.append(Reduce(found, reduction, operand, dtype))
         return tuple(Typed(Ref(name), dtype) for name in found)
+
+    def scan(self, scan: ScanKind, operand: Operand, dtype: DType) -> Typed:
+        """Combine over this point of the open block and those before it; the result is a value of the point."""
+        key = ("scan", scan, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
+        found = self._inner.get(key)
+        if found is None:
+            name = self.names("v")
+            found = self._inner[key] = Typed(Ref(name), dtype)
+            self._statements.append(Scan(name, scan, operand, dtype))
+        return found
 
     def append(self, statement: Statement) -> None:
         """Add a statement as it is."""

@@ -20,6 +20,7 @@ from stagewire.loop import (
     LoopGraph,
     Operand,
     Reduce,
+    Scan,
     Section,
     Statement,
     Step,
@@ -88,6 +89,8 @@ class _Freezer:
                 return IndexValue(self.names[result], self.rename(index), dtype)
             case Reduce(results, reduction, operand, dtype):
                 return Reduce(tuple(self.names[r] for r in results), reduction, self.operand(operand), dtype)
+            case Scan(result, scan, operand, dtype):
+                return Scan(self.names[result], scan, self.operand(operand), dtype)
 
     def offset(self, buffer: str, coordinates: tuple[Index, ...]) -> Index:
         return self.rename(ix.linear(coordinates, self.buffers[buffer].type.stride))

@@ -36,6 +36,7 @@ from stagewire.loop import (
     ModAtom,
     Operand,
     Reduce,
+    Scan,
     Section,
     Store,
     ValueAtom,
@@ -168,6 +169,8 @@ class _KernelRun:
                     self._define(result, numpy_ops.rounded(self._index(index), dtype), dtype, section)
                 case Reduce():
                     self._reduce(statement)
+                case Scan(result, _, _, dtype):
+                    self._define(result, self._scan(statement), dtype, section)
 
     def _define(self, name: str, value: Array, dtype: str, section: Section) -> None:
         if section.axes:
@@ -270,6 +273,13 @@ class _KernelRun:
             if isinstance(operand, Ref):
                 return self._value(operand.name)[1]
         return statement.dtype
+
+    def _scan(self, statement: Scan) -> Array:
+        value, _ = self._operand(statement.operand, statement.dtype)
+        outer, count = self.grid[: self.rank], math.prod(self.grid[self.rank :])
+        table = np.broadcast_to(value, self.grid).reshape((*outer, count))
+        found = numpy_ops.scan(statement.scan, table, statement.dtype)
+        return numpy_ops.rounded(found, statement.dtype).reshape(self.grid)
 
     def _reduce(self, statement: Reduce) -> None:
         value, _ = self._operand(statement.operand, statement.dtype)

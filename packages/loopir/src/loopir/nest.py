@@ -3,7 +3,7 @@
     schedule ::= buffer* item*                 item  ::= nest | extern
     nest     ::= name axis* block*             the axes are parallel; blocks run in order at each outer point
     block    ::= axis* statement*              the statements run at every point of the block's own axes
-    statement::= read | write | compute | index_value | reduce
+    statement::= read | write | compute | index_value | reduce | scan
 
 A read or write names an element by coordinates (one index per dimension of the buffer) instead of an offset in
 memory; `loopir.freeze` multiplies them with the strides chosen for the buffer and gives stagewire's `LoopGraph`.
@@ -13,7 +13,7 @@ concatenation; a copy, then a scatter); every read of it comes after all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from loopir.index import add_values
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref, SourceLine, references
-from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce
+from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce, Scan
 from stagewire.types import DType
 
 
@@ -46,7 +46,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     mask: Ref | None = None
 
 
-Statement = Read | Write | Compute | IndexValue | Reduce
+Statement = Read | Write | Compute | IndexValue | Reduce | Scan
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -157,6 +157,13 @@ def result_names(statement: Statement) -> tuple[str, ...]:
             return (statement.result,)
 
 
+def keeps_order(statements: Iterable[object]) -> bool:
+    """Whether it matters in which order the inner axes around these statements run: a result counts or adds them up."""
+    return any(
+        isinstance(s, Scan) or (isinstance(s, Reduce) and s.reduction in ("argmax", "argmin")) for s in statements
+    )
+
+
 def used_values(statement: Statement) -> set[str]:
     """The SSA values that a statement uses."""
     used: set[str] = set()
@@ -182,5 +189,5 @@ def add_used_values(statement: Statement, used: set[str]) -> None:
             used.add(statement.value.name)  # type: ignore[union-attr]
     elif kind is IndexValue:
         add_values(statement.index, used)  # type: ignore[union-attr]
-    elif kind is Reduce and statement.operand.__class__ is Ref:  # type: ignore[union-attr]
+    elif (kind is Reduce or kind is Scan) and statement.operand.__class__ is Ref:  # type: ignore[union-attr]
         used.add(statement.operand.name)  # type: ignore[union-attr]

@@ -186,6 +186,17 @@ def reduce(reduction: str, array: Array, count: int, dtype: str) -> tuple[Array,
     raise NotInterpretable(f"no numpy meaning for the reduction {reduction}")
 
 
+SCANS: dict[str, np.ufunc] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logaddexp": np.logaddexp,
+}  # fmt: skip
+
+
+def scan(kind: str, array: Array, dtype: str) -> Array:
+    """Combine each element of the last axis with those before it."""
+    with np.errstate(all="ignore"):
+        return SCANS[kind].accumulate(np.asarray(array, held_type(dtype)), -1)
+
+
 def _least(dtype: np.dtype) -> object:
     if dtype == np.bool_:
         return False

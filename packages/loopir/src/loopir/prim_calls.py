@@ -84,10 +84,6 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "multinomial": _row("weights count replacement", "multinomial.default", draws=True),
     "rrelu": _row("x noise low high training", "rrelu_with_noise_functional.default", draws=True),
     "philox_state": _row("count device", "stagefold.philox_state.default", draws=True),
-    # scan
-    "cummax": _row("x dim", "cummax.default"),
-    "cummin": _row("x dim", "cummin.default"),
-    "logcumsumexp": _row("x dim", "logcumsumexp.default"),
     # ordering
     "sort": _row("x stable dim descending", "sort.stable", "stable dim descending"),
     "topk": _row("x k dim largest sorted", "topk.default"),

@@ -9,7 +9,7 @@ from loopir import index as ix
 from loopir.nest import Block, Nest, Read, Statement, Write, axis_sizes, used_values
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, Scan
 
 IndexMap = Callable[[Index], Index]
 
@@ -53,6 +53,8 @@ def replace_values(statement: Statement, values: Mapping[str, Operand]) -> State
             return Compute(result, op, tuple([operand(o) for o in operands]), dtype)
         case Reduce(results, reduction, value, dtype):
             return Reduce(results, reduction, operand(value), dtype)
+        case Scan(result, scan, value, dtype):
+            return Scan(result, scan, operand(value), dtype)
     return statement
 
 

@@ -69,8 +69,8 @@ TEXTS = {
     "var_mean": HEADER + "%v: f32[3], %m: f32[3] = prims.var_mean(%x, [1], 1)\nreturn %v, %m\n",
     "var_mean of one": HEADER + "%v: f32[3, 4], %m: f32[3, 4] = prims.var_mean(%x, [], 0)\nreturn %m\n",
     "argmax of all": HEADER + "%y: i64[] = prims.argmax(%x, None)\nreturn %y\n",
-    "cumsum": HEADER + "%y: f32[3, 4] = prims.cumsum(%x, 1)\n%z: f32[3, 4] = prims.add(%y, 1.0)\nreturn %z\n",
-    "cumprod": HEADER + "%y: f32[3, 4] = prims.cumprod(%x, 0)\nreturn %y\n",
+    "cumsum called": HEADER + "%y: f32[3, 4] = prims.cumsum(%x, 1)\n%z: f32[3, 4] = prims.add(%y, 1.0)\nreturn %z\n",
+    "cumprod called": HEADER + "%y: f32[3, 4] = prims.cumprod(%x, 0)\nreturn %y\n",
     "as_strided": HEADER + "%y: f32[2, 3] = prims.as_strided(%x, [2, 3], [5, 1], 2)\nreturn %y\n",
     "overlapping as_strided": HEADER + "%y: f32[5, 4] = prims.as_strided(%x, [5, 4], [2, 1], 0)\n"
     "%z: f32[5, 4] = prims.exp(%y)\nreturn %z\n",

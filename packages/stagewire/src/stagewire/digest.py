@@ -151,6 +151,7 @@ _NAMED: dict[type[msgspec.Struct], _Named] = {
     loop.Compute: {"result": _one},
     loop.IndexValue: {"result": _one},
     loop.Reduce: {"results": _many},
+    loop.Scan: {"result": _one},
     loop.Extern: {"results": _many},
     loop.Free: {"buffer": _one},
     loop.Buffer: {"name": _one, "base": _one, "reuse": _one},

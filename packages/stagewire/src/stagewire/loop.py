@@ -5,18 +5,19 @@
     step      ::= kernel | extern | free
     kernel    ::= name axis* section*                 the axes are parallel; sections run in order at each outer point
     section   ::= axis* statement*                    the statements run at every point of the inner axes
-    statement ::= load | store | compute | index | reduce
+    statement ::= load | store | compute | index | reduce | scan
     index     ::= constant + coefficient*atom + ...   atom ::= axis | value | index//divisor | index%divisor
 
 Meaning of a kernel: for every point of its outer axes (in any order), for every section in order, for every point of
 the section's inner axes (in any order for stores; reductions combine in any order), run the statements. A value of an
 earlier statement of the same section is read at the same point. The result of a `Reduce` is defined after its section
-and is then readable by every later section at the same outer point. A section without inner axes runs once per outer
-point. Values computed in a section without inner axes are readable later too. What a section stores is visible to the
-loads of later sections at the same outer point (never to other outer points of the same kernel), so a kernel may store
-to a buffer and load it again; two buffers share memory only where `Buffer.reuse` or `Buffer.base` says so. A reduction
-over no points gives its neutral element. Two kernels may write parts of one buffer (the pieces of a concatenation, a
-copy and then a scatter): it exists from the first of them on.
+and is then readable by every later section at the same outer point. The result of a `Scan` is a value of the point, as
+that of any other statement: what was met up to it, in row-major order of the section's axes. A section without inner
+axes runs once per outer point. Values computed in a section without inner axes are readable later too. What a section
+stores is visible to the loads of later sections at the same outer point (never to other outer points of the same
+kernel), so a kernel may store to a buffer and load it again; two buffers share memory only where `Buffer.reuse` or
+`Buffer.base` says so. A reduction over no points gives its neutral element. Two kernels may write parts of one buffer
+(the pieces of a concatenation, a copy and then a scatter): it exists from the first of them on.
 """
 
 from __future__ import annotations
@@ -126,7 +127,24 @@ class Reduce(msgspec.Struct, frozen=True, tag="reduce", tag_field="kind"):
     dtype: DType
 
 
-Statement = Load | Store | Compute | IndexValue | Reduce
+ScanKind = Literal["sum", "prod", "max", "min", "logaddexp"]
+
+
+class Scan(msgspec.Struct, frozen=True, tag="scan", tag_field="kind"):
+    """result = `operand` combined over this point and those before it, in row-major order of the section's inner axes.
+
+    max min: nan-propagating. logaddexp: log(exp(a) + exp(b)). `dtype` is the dtype of the operand, of accumulation and
+    of the result. Rounding may differ with the order in which partial results are combined; each result is a
+    combination of its own points alone.
+    """
+
+    result: str
+    scan: ScanKind
+    operand: Operand
+    dtype: DType
+
+
+Statement = Load | Store | Compute | IndexValue | Reduce | Scan
 
 
 class Axis(msgspec.Struct, frozen=True):

@@ -170,6 +170,9 @@ def _statement(scanner: Scanner) -> Fields:
     if len(results) != 1:
         raise scanner.error("only a reduction has several results", start)
     values: dict[str, Any] = {"result": results[0], "dtype": dtype}
+    if scanner.accept_word("scan"):
+        kind = _choice(scanner, loop.ScanKind)
+        return loop.Scan, values | {"scan": kind, "operand": parse_field(scanner, loop.Operand)}
     if scanner.accept_word("load"):
         return loop.Load, values | _load(scanner)
     if scanner.accept_word("index"):

@@ -189,7 +189,7 @@ def _natural(item: msgspec.Struct) -> tuple[str, tuple[str, ...]] | None:
             return print_type(item), item.__struct_fields__
         case loop.Free():
             return f"free {print_ref(item.buffer)}", ("buffer",)
-        case loop.Load() | loop.Store() | loop.Compute() | loop.IndexValue() | loop.Reduce():
+        case loop.Load() | loop.Store() | loop.Compute() | loop.IndexValue() | loop.Reduce() | loop.Scan():
             return _statement(item)
         case program.Allocate() | program.MakeView() | program.Launch() | program.CallExtern() | program.Release():
             return _instruction(item)
@@ -221,6 +221,9 @@ def _statement(item: loop.Statement) -> tuple[str, tuple[str, ...]]:
             results = ", ".join(print_ref(name) for name in item.results)
             text = f"{results}: {SHORT_DTYPE[item.dtype]} = reduce {item.reduction} {print_value(item.operand)}"
             return text, ("results", "reduction", "operand", "dtype")
+        case loop.Scan():
+            text = f"{_typed(item.result, item.dtype)} = scan {item.scan} {print_value(item.operand)}"
+            return text, ("result", "scan", "operand", "dtype")
 
 
 def _instruction(item: program.Instruction) -> tuple[str, tuple[str, ...]]:

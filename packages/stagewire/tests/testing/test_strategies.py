@@ -189,5 +189,5 @@ def test_loops_reach_every_statement() -> None:
                     seen["mask"] += getattr(statement, "mask", None) is not None
                     seen["welford"] += isinstance(statement, Reduce) and statement.reduction == "welford"
     wanted = {"input", "kernel", "extern", "view", "reuse", "Kernel", "Extern", "Free", "mask", "welford"}
-    wanted |= {"Load", "Store", "Compute", "IndexValue", "Reduce"}
+    wanted |= {"Load", "Store", "Compute", "IndexValue", "Reduce", "Scan"}
     assert wanted <= {name for name, count in seen.items() if count}

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from codegen.cpp.function import KernelText, write_kernel
 from codegen.cpp.prelude import prelude
+from codegen.errors import UnsupportedKernel
 from codegen.memory import memory_roots
-from stagewire.loop import Kernel, LoopGraph
+from stagewire.loop import Kernel, LoopGraph, Scan
 from stagewire.program import KernelInfo, Launch
 from stagewire.types import TensorType
 
@@ -40,7 +41,14 @@ def emit_unit(
     return source, tuple(infos), launches
 
 
+def _refuse_scans(kernel: Kernel) -> None:
+    for statement in (s for section in kernel.sections for s in section.statements):
+        if isinstance(statement, Scan):
+            raise UnsupportedKernel(f"C++ kernels have no form of the scan %{statement.result} in {kernel.name}")
+
+
 def _write(kernel: Kernel, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
+    _refuse_scans(kernel)
     text = write_kernel(kernel, types, threshold=threshold)
     memory = [roots[name] for name in text.parameters]
     if len(set(memory)) == len(memory):

@@ -26,6 +26,7 @@ from stagewire.loop import (
     LoopGraph,
     ModAtom,
     Reduce,
+    Scan,
     Section,
     Statement,
     Store,
@@ -110,6 +111,8 @@ def _run(
             return {result: _index(index, points, values).to(getattr(torch, dtype))}
         case Reduce():
             return _reduce(statement, points, values)
+        case Scan(result=result):
+            return {result: _scan(statement, points, values)}
     raise AssertionError(statement)
 
 
@@ -204,6 +207,25 @@ def _reduce(statement: Reduce, points: Points, values: dict[str, torch.Tensor]) 
             for column in flat.to(dtype).unbind(-1):
                 found = found ^ column
     return {statement.results[0]: found.reshape((*outer, *[1] * points.inner))}
+
+
+def _scan(statement: Scan, points: Points, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    dtype = getattr(torch, statement.dtype)
+    outer = points.shape[: len(points.shape) - points.inner]
+    flat = _operand(statement.operand, dtype, points, values).reshape((*outer, -1))
+    wide = flat.double() if dtype.is_floating_point else flat
+    match statement.scan:
+        case "sum":
+            found = wide.cumsum(-1)
+        case "prod":
+            found = wide.cumprod(-1)
+        case "max":
+            found = wide.cummax(-1).values
+        case "min":
+            found = wide.cummin(-1).values
+        case "logaddexp":
+            found = wide.logcumsumexp(-1)
+    return found.to(dtype).reshape(points.shape)
 
 
 def _welford(statement: Reduce, flat: torch.Tensor, points: Points) -> dict[str, torch.Tensor]:

@@ -24,6 +24,8 @@ from stagewire.loop import (
     Load,
     LoopGraph,
     Reduce,
+    Scan,
+    ScanKind,
     Section,
     Statement,
     Store,
@@ -142,6 +144,27 @@ def reduction_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGra
         name, index = d.output((*outer, *again), d.dtype)
         sections.append(Section(again, (other, *body, Store(name, index, Ref(last)))))
     return _graph(d, (Kernel("kernel", outer, tuple(sections)),))
+
+
+@st.composite
+def scan_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
+    """Outer axes, a scan along one or two inner ones between arithmetic, perhaps with a reduction of what it gives."""
+    d = _Drawing(draw, draw(st.sampled_from((*FLOATS, "int64", "int32", "int16"))))
+    outer = tuple(Axis(d.name("i"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(0, 2))))
+    inner = tuple(Axis(d.name("r"), draw(st.sampled_from(sizes))) for _ in range(draw(st.integers(1, 2))))
+    load = d.load(draw(st.permutations((*outer, *inner))))
+    before, operand = d.arithmetic([load.result])
+    kinds: tuple[ScanKind, ...] = ("sum", "max", "min", *(("prod", "logaddexp") if "float" in d.dtype else ()))
+    scan = Scan(d.name("c"), draw(st.sampled_from(kinds)), Ref(operand), d.dtype)  # type: ignore[arg-type]
+    after, last = d.arithmetic([scan.result, load.result])
+    name, index = d.output((*outer, *inner), d.dtype)
+    statements = (load, *before, scan, *after, Store(name, index, Ref(last)))
+    if draw(st.booleans()):
+        return _graph(d, (Kernel("kernel", outer, (Section(inner, statements),)),))
+    top = Reduce((d.name("r"),), "max", Ref(scan.result), d.dtype)  # type: ignore[arg-type]
+    total, place = d.output(outer, d.dtype)
+    sections = (Section(inner, (*statements, top)), Section((), (Store(total, place, Ref(top.results[0])),)))
+    return _graph(d, (Kernel("kernel", outer, sections),))
 
 
 @st.composite

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES
+from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.plan import Plan, points
-from codegen.triton.statements import StatementEmitter, dtypes_of
+from codegen.triton.scans import ScanEmitter
+from codegen.triton.statements import dtypes_of
 from stagewire.expr import Expr
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
@@ -42,7 +43,7 @@ def emit_kernel(
 
 
 @dataclass(kw_only=True)
-class _KernelEmitter(StatementEmitter):
+class _KernelEmitter(ScanEmitter):
     """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point."""
 
     kernel: Kernel
@@ -95,6 +96,7 @@ class _KernelEmitter(StatementEmitter):
                 else:
                     self.fold(reduction, self.masked(reduction, "xmask & rmask"))
             return
+        self.begin_scans(section.statements)
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
         self.put(f"for base in range(0, {self.dim(count)}, RBLOCK):")
         self.indent = "        "
@@ -103,6 +105,7 @@ class _KernelEmitter(StatementEmitter):
         for reduction in reductions:
             self.accumulate(reduction, accumulators[id(reduction)])
         self.indent = "    "
+        self.carries.clear()
         for reduction in reductions:
             self.fold(reduction, accumulators[id(reduction)])
 
@@ -159,9 +162,9 @@ class _KernelEmitter(StatementEmitter):
             case "prod" | "all":
                 return "1"
             case "max" | "argmax":
-                return "float('-inf')" if dtype in FLOATS else str(_lowest(dtype))
+                return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
             case "min" | "argmin":
-                return "float('inf')" if dtype in FLOATS else str(_highest(dtype))
+                return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
         raise UnsupportedKernel(f"reduction {reduction.reduction!r}")
 
     def operand_dtype(self, reduction: Reduce) -> str:
@@ -279,17 +282,3 @@ def _widened(dtype: str) -> str:
 
 def _state_size(reduction: Reduce) -> int:
     return {"argmax": 2, "argmin": 2, "welford": 3}.get(reduction.reduction, 1)
-
-
-def _bits(dtype: str) -> tuple[int, bool]:
-    return (1, False) if dtype == "bool" else (int(dtype.lstrip("uint")), not dtype.startswith("u"))
-
-
-def _lowest(dtype: str) -> int:
-    bits, signed = _bits(dtype)
-    return -(2 ** (bits - 1)) if signed else 0
-
-
-def _highest(dtype: str) -> int:
-    bits, signed = _bits(dtype)
-    return 2 ** (bits - 1) - 1 if signed else 2**bits - 1

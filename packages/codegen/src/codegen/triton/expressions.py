@@ -120,4 +120,14 @@ def literal(value: object, dtype: str) -> str:
             text = f"float({value.text!r})"  # type: ignore[attr-defined]
     if dtype == "bool":
         return f"(tl.full([1, 1], {int(bool(value))}, tl.int1))"
+    if dtype == "bfloat16":  # of which Triton's interpreter makes no constants
+        return f"tl.full([1, 1], {text}, tl.float32).to(tl.bfloat16)"
     return f"tl.full([1, 1], {text}, {TYPES[dtype]})"
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype; False and True are 0 and 1."""
+    if dtype == "bool":
+        return 0, 1
+    bits = int(dtype.lstrip("uint"))
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -68,6 +68,15 @@ def welford(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
 
 
 @triton.jit
+def log_add_exp(a, b):
+    top = maximum(a, b)
+    e = tl.exp(minimum(a, b) - top)
+    u = 1.0 + e
+    rest = tl.where(u == 1.0, e, tl.log(u) * (e / (u - 1.0)))
+    return tl.where(a == b, top + 0.6931471805599453, top + rest)  # both may be infinite
+
+
+@triton.jit
 def square_root(x):
     return tl.sqrt_rn(x) if x.dtype == tl.float32 else tl.sqrt(x)
 

@@ -24,6 +24,7 @@ from stagewire.loop import (
     ModAtom,
     Operand,
     Reduce,
+    Scan,
     Statement,
     Store,
     ValueAtom,
@@ -36,7 +37,7 @@ def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
     dtypes: dict[str, str] = {}
     for statement in statements:
         match statement:
-            case Load() | Compute() | IndexValue():
+            case Load() | Compute() | IndexValue() | Scan():
                 dtypes[statement.result] = statement.dtype
             case Reduce(results=results, dtype=dtype):
                 dtypes.update((result, dtype) for result in results)
@@ -114,6 +115,8 @@ class StatementEmitter:
                     self.define(result, text, self.index_spread(index))
                 case Reduce():
                     pass  # folded after the section's points
+                case Scan():
+                    self.scan(statement)
 
     def source_dtype(self, statement: Compute) -> str:
         """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
@@ -160,6 +163,10 @@ class StatementEmitter:
             pointer += f" + tl.zeros({shape}, tl.int32)"
         call = "atomic_add" if statement.mode == "atomic_add" else "store"
         self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
+
+    def scan(self, statement: Scan) -> None:
+        """What only a function whose tiles run along the section's axes can do."""
+        raise UnsupportedKernel(f"a scan of %{statement.result} outside of a loop kernel")
 
     def philox(self, result: str, operands: tuple[Operand, ...]) -> None:
         """Random numbers: seed, offset, element, threads, width."""

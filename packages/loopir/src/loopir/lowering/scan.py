@@ -1,21 +1,104 @@
-"""Scans: externs of ATen under their own names (the loop grammar has no ordered axes)."""
+"""Scans: parallel axes are the other dimensions, one block runs along the scanned one.
+
+On a CPU they stay calls of ATen, as does the one long row of a GPU, which its library shares out to many programs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from loopir.builder import Recorder
+from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from loopir.lowering.reduction import WIDER
 from stagewire.graph import DTypeArg, Ref
-from stagewire.loop import Extern
+from stagewire.loop import Extern, Index, ScanKind
+from stagewire.sizes import estimate
+from stagewire.types import TensorType, numel
+
+KINDS: dict[str, ScanKind] = {
+    "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logaddexp", "cummax": "max", "cummin": "min"
+}  # fmt: skip
+
+LONGEST_ALONE = 16384
+"""Elements of a single row up to which one program of a GPU takes no longer than the library's kernels."""
 
 
 def lower_scan(lowering: Lowering, call: Call) -> None:
-    """cumsum, cumprod along one dimension, in the result's dtype."""
+    """cumsum, cumprod, logcumsumexp along one dimension, in the result's dtype; half precision adds up in float32."""
+    type = call.tensor("x")[1]
+    slow = call.name == "logcumsumexp" and type.dtype == "float64"  # 700 KiB of machine code: it takes seconds to make
+    if slow or not _in_loops(type, call.axis("dim", len(type.shape))):
+        _call(lowering, call, {"dtype": DTypeArg(call.type.dtype)} if call.name in ("cumsum", "cumprod") else {})
+        return
+
+    def values(ops: Recorder, operand: Typed, _: Index) -> tuple[Typed, ...]:
+        wide = ops.convert(operand, WIDER.get(type.dtype, type.dtype))
+        return (ops.convert(ops.scan(KINDS[call.name], wide), type.dtype),)
+
+    _loops(lowering, call, values)
+
+
+def lower_extreme(lowering: Lowering, call: Call) -> None:
+    """cummax, cummin: the running extreme, nan once one is nan, and the position of its last occurrence.
+
+    A position is that of the last point before or at this one that was an extreme (or nan) when it was met.
+    """
+    type = call.tensor("x")[1]
+    if not _in_loops(type, call.axis("dim", len(type.shape))) or type.dtype == "bool":
+        _call(lowering, call, {})
+        return
+
+    def values(ops: Recorder, operand: Typed, place: Index) -> tuple[Typed, ...]:
+        best = ops.scan(KINDS[call.name], operand)
+        is_best = ops.eq(operand, best)
+        if "float" in type.dtype:
+            is_best = ops.logical_or(is_best, ops.isnan(operand))
+        at = ops.where(is_best, ops.index(place), ops.literal(-1, "int64"))
+        return best, ops.scan("max", at)
+
+    _loops(lowering, call, values)
+
+
+def _in_loops(type: TensorType, dim: int) -> bool:
+    """Whether kernels of our own compute scans of a tensor along `dim`."""
+    if type.device.startswith("cpu") or not type.shape:
+        return False
+    return estimate(numel(type.shape)) > estimate(type.shape[dim]) or estimate(type.shape[dim]) <= LONGEST_ALONE
+
+
+def _loops(lowering: Lowering, call: Call, values: Callable[[Recorder, Typed, Index], tuple[Typed, ...]]) -> None:
+    """A nest that stores what `values` makes of the operand at each position."""
     buffer, type = call.tensor("x")
     dim = call.axis("dim", len(type.shape))
-    name = call.result.name
-    lowering.declare(name, call.type, "extern")
-    dtype = {"dtype": DTypeArg(call.type.dtype)}
-    lowering.extern(Extern(f"aten.{call.name}.default", (Ref(buffer), dim), dtype, (name,), call.node.line))
+    results = call.node.results
+
+    def body(ops: Recorder, *outer: Index) -> None:
+        with ops.over(type.shape[dim]) as (position,):
+            place = (*outer[:dim], position, *outer[dim:])
+            found = values(ops, ops.load(buffer, *place), position)
+            for result, value in zip(results, found, strict=True):
+                ops.store(result.name, place, value)
+
+    for result in results:
+        assert isinstance(result.type, TensorType), "every result of a scan is a tensor"
+        lowering.declare(result.name, result.type)
+    lowering.nest(call, (*type.shape[:dim], *type.shape[dim + 1 :]), body)
 
 
-TABLE = {"cumsum": (("x", "dim"), lower_scan), "cumprod": (("x", "dim"), lower_scan)}
+def _call(lowering: Lowering, call: Call, keywords: dict[str, DTypeArg]) -> None:
+    buffer, type = call.tensor("x")
+    results = call.node.results
+    for result in results:
+        assert isinstance(result.type, TensorType), "every result of a scan is a tensor"
+        lowering.declare(result.name, result.type, "extern")
+    names = tuple(result.name for result in results)
+    args = (Ref(buffer), call.axis("dim", len(type.shape)))
+    lowering.extern(Extern(f"aten.{call.name}.default", args, dict(keywords), names, call.node.line))
+
+
+TABLE = {
+    **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp"), (("x", "dim"), lower_scan)),
+    **dict.fromkeys(("cummax", "cummin"), (("x", "dim"), lower_extreme)),
+}

@@ -11,7 +11,7 @@ from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
 from loopir.sizes import at_least, lower_bounds
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, Scan
 
 Mask = Typed | None
 
@@ -53,6 +53,9 @@ class Expander:
             operand = self._value(statement.operand, values)  # type: ignore[union-attr]
             found = self.emitter.reduce(statement.reduction, operand, statement.dtype)  # type: ignore[union-attr]
             values.update(zip(statement.results, found, strict=True))  # type: ignore[union-attr]
+        elif kind is Scan:
+            operand = self._value(statement.operand, values)  # type: ignore[union-attr]
+            values[statement.result] = self.emitter.scan(statement.scan, operand, statement.dtype)  # type: ignore[union-attr]
 
     def _write(self, write: Write, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> None:
         kept = self._value(write.mask, values) if write.mask else True

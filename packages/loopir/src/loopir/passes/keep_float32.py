@@ -9,7 +9,7 @@ import msgspec
 from loopir.index import add_values
 from loopir.nest import add_used_values
 from stagewire.graph import Ref
-from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Section, Statement, Store
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Scan, Section, Statement, Store
 
 HALVES = ("bfloat16", "float16")
 
@@ -47,7 +47,7 @@ def _widened(kernel: Kernel) -> Kernel:
                     continue
             elif isinstance(statement, Reduce):
                 dtypes |= dict.fromkeys(statement.results, statement.dtype)
-            elif isinstance(statement, Load):
+            elif isinstance(statement, Load | Scan):
                 dtypes[statement.result] = statement.dtype
             statements.append(statement)
         sections.append(msgspec.structs.replace(section, statements=tuple(statements)))
@@ -65,7 +65,7 @@ def _substituted(statement: Statement, same: dict[str, Ref]) -> Statement:
             return msgspec.structs.replace(statement, operands=tuple([new(one) for one in operands]))
         case Store(value=value):
             return msgspec.structs.replace(statement, value=new(value))
-        case Reduce(operand=operand):
+        case Reduce(operand=operand) | Scan(operand=operand):
             return msgspec.structs.replace(statement, operand=new(operand))
         case _:
             return statement  # positions and masks are no floats

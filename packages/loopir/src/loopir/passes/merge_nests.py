@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from loopir import index as ix
-from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, result_names, used_values
+from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, keeps_order, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
@@ -276,7 +276,7 @@ class _Blocks:
                     earliest = max(earliest, home + (1 if name in self.reduced else 0))
             if isinstance(statement, Read) and statement.buffer in self.writes:
                 earliest = max(earliest, self.writes[statement.buffer][0])
-        ordered = any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
+        ordered = keeps_order(statements)
         for number in range(earliest, len(self.axes)):
             same = self.axes[number] == axes or (not ordered and axes and set(self.axes[number]) == set(axes))
             if same and self._reads_stay_valid(number, statements):

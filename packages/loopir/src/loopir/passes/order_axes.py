@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from loopir.nest import keeps_order
 from loopir.passes.kernel_indices import coefficients
 from stagewire.expr import Dim
-from stagewire.loop import Axis, Kernel, Load, LoopGraph, Reduce, Section, Store
+from stagewire.loop import Axis, Kernel, Load, LoopGraph, Section, Store
 from stagewire.sizes import estimate
 
 Strides = dict[str, Dim]
@@ -18,7 +19,8 @@ Strides = dict[str, Dim]
 @dataclass(frozen=True)
 class OrderAxes:
     """Before: axes in the order of the dimensions. After: axes from the largest stride to the smallest in the stores
-    (then in the loads); where strides do not say, the order stays. The axes of an argmax stay: its result counts them.
+    (then in the loads); where strides do not say, the order stays. The axes of an argmax and of a scan stay: their
+    results count or add up the points in this order.
     """
 
     name = "order_axes"
@@ -36,7 +38,7 @@ class OrderAxes:
 def _order_section(section: Section) -> Section:
     if len(section.axes) < 2:
         return section
-    if any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in section.statements):
+    if keeps_order(section.statements):
         return section
     accesses = [a for kind in (Store, Load) for a in _strides(section, kind)]
     return msgspec.structs.replace(section, axes=sort_axes(section.axes, accesses))

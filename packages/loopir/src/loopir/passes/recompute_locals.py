@@ -26,7 +26,7 @@ from loopir.ops import OPS
 from loopir.passes.expand import Expander
 from loopir.rewrite import replace_values
 from stagewire.graph import Ref
-from stagewire.loop import Compute, Decision, IndexValue, Reduce
+from stagewire.loop import Compute, Decision, IndexValue, Reduce, Scan
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ def _recompute(nest: Nest, buffer: str, heavy: int, names: Names) -> Nest | None
     if write.mode != "set" or write.mask is not None or home in readers or not isinstance(write.value, Ref):
         return None
     needed = _slice(nest.blocks[home], write)
+    if any(isinstance(statement, Scan) for statement in needed):
+        return None  # it takes every point before
     cost = _cost(needed, nest.blocks[home])
     if cost >= heavy or any(not _same_point(nest.blocks[n], buffer, write) for n in (home, *readers)):
         return None

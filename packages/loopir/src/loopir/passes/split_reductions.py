@@ -11,7 +11,7 @@ from loopir import index as ix
 from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce
+from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce, Scan
 from stagewire.types import contiguous
 
 Splits = tuple[tuple[Axis, int], ...]
@@ -56,7 +56,7 @@ class SplitReductions:
         if len(looped) != 1 or nest.blocks[0] is not looped[0] or not _is_on_gpu(nest, state):
             return None
         reduces = [s for s in looped[0].statements if isinstance(s, Reduce)]
-        stores = any(isinstance(s, Write) for s in looped[0].statements)
+        stores = any(isinstance(s, Write | Scan) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
         along_rows = _runs_along_rows(nest, looped[0], state)

@@ -104,6 +104,21 @@ def _arg(function: Meaning) -> Meaning:
     return run
 
 
+def _running(pick: Callable[..., Any]) -> Meaning:
+    """The running extreme along a dimension and where it was last met, one point after the other."""
+
+    def meaning(type: TensorType, x: Array, dim: int) -> tuple[Array, Array]:
+        rows = np.moveaxis(x, dim, -1) if x.ndim else x.reshape(1)
+        best, at = rows.copy(), np.zeros(rows.shape, np.int64)
+        for n in range(1, rows.shape[-1]):
+            best[..., n] = pick(best[..., n - 1], rows[..., n])
+            is_new = (rows[..., n] == best[..., n]) | (rows[..., n] != rows[..., n])
+            at[..., n] = np.where(is_new, n, at[..., n - 1])
+        return (np.moveaxis(best, -1, dim), np.moveaxis(at, -1, dim)) if x.ndim else (best.reshape(()), at.reshape(()))
+
+    return meaning
+
+
 def _var_mean(type: TensorType, x: Array, dims: Sequence[int], correction: int = 1) -> tuple[Array, Array]:
     axes = _axes(dims, x, type)
     count = int(np.prod([x.shape[d] for d in axes]))
@@ -238,6 +253,9 @@ PRIMS: dict[str, Meaning] = {
     "var_mean": _var_mean,
     "cumsum": lambda type, x, dim: np.cumsum(x, axis=dim),
     "cumprod": lambda type, x, dim: np.cumprod(x, axis=dim),
+    "logcumsumexp": lambda type, x, dim: np.logaddexp.accumulate(x, axis=dim),
+    "cummax": _running(np.maximum),
+    "cummin": _running(np.minimum),
     "gather": _gather,
     "index": _index,
     "scatter": _scatter(add=False),

@@ -235,6 +235,38 @@ def matmul_relu() -> Loop:
     return loop
 
 
+def scanned_rows() -> Loop:
+    """Running sums of rows of integers that are longer than a tile, between what is done to each point."""
+
+    def body(ops: Recorder, i: Index) -> None:
+        with ops.over(4100) as (j,):
+            total = ops.scan("sum", ops.mul(ops.load("x", i, j), 2))
+            ops.store("y", (i, j), ops.add(total, 1))
+
+    return document(
+        {"x": contiguous("int64", (3, 4100))},
+        {"y": contiguous("int64", (3, 4100))},
+        lambda names, types: [record("scan", types, (3,), body, names=names)],
+    )
+
+
+def scanned_columns() -> Loop:
+    """The running maximum of each column, and how much lies below the last."""
+
+    def body(ops: Recorder, i: Index) -> None:
+        with ops.over(70) as (j,):
+            top = ops.scan("max", ops.load("x", j, i))
+            ops.store("y", (j, i), top)
+            below = ops.reduce("sum", ops.sub(top, ops.load("x", j, i)))
+        ops.store("s", (i,), below)
+
+    return document(
+        {"x": _f32(70, 40)},
+        {"y": _f32(70, 40), "s": _f32(40)},
+        lambda names, types: [record("scan", types, (40,), body, names=names)],
+    )
+
+
 def _f32(*shape: int) -> TensorType:
     return contiguous("float32", shape)
 
@@ -274,6 +306,7 @@ SAMPLES: dict[str, Callable[[], Loop]] = {
     for function in (
         pointwise_chain, softmax, softmax_through_memory, layer_norm, column_sum, embedding, concatenation,
         transpose_add, full_reduction, argmax, embedding_backward, pad_half, matmul_relu,
+        scanned_rows, scanned_columns,
     )
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, dense_stride, tensor
-from primops.prims.record import Call, Constraint, Record, Rule, parameters
+from primops.prims.record import Constraint, Record, Rule, parameters
 from stagewire.types import TensorType
 
 _X = tensor("float32", (2, 3))
@@ -47,18 +47,18 @@ K4 = Constraint(
 )  # fmt: skip
 
 
-def _scan(name: str, doc: str, constraints: tuple[Constraint, ...], rule: Rule = _like, loops: bool = False) -> Record:
+def _scan(name: str, doc: str, constraints: tuple[Constraint, ...], rule: Rule = _like) -> Record:
     results = ("out",) if rule is _like else ("values", "indices")
     made = "f32[2, 3]" if rule is _like else "f32[2, 3], i64[2, 3]"
     return Record(
         name, "scan", parameters("x: tensor, dim: int"), doc, rule, constraints, f"{name}(x: f32[2, 3], 1) -> {made}",
-        results, None if loops else Call(f"aten.{name}.default"),
+        results,
     )  # fmt: skip
 
 
 RECORDS: tuple[Record, ...] = (
-    _scan("cumsum", "Running sum along dim.", (K1, K2), loops=True),
-    _scan("cumprod", "Running product along dim.", (K1, K2), loops=True),
+    _scan("cumsum", "Running sum along dim.", (K1, K2)),
+    _scan("cumprod", "Running product along dim.", (K1, K2)),
     _scan("cummax", "Running maximum along dim, nan once one is nan, and the position of its last occurrence.", (K3,),
           _with_positions),
     _scan("cummin", "Running minimum along dim, nan once one is nan, and the position of its last occurrence.", (K3,),

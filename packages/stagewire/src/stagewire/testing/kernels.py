@@ -21,6 +21,8 @@ from stagewire.loop import (
     Operand,
     Reduce,
     ReduceKind,
+    Scan,
+    ScanKind,
     Statement,
     Term,
     ValueAtom,
@@ -33,6 +35,7 @@ _UNARY = ("neg", "abs")
 _BINARY = ("add", "mul", "maximum")
 _COMPARISONS = ("lt", "eq")
 _REDUCTIONS: tuple[ReduceKind, ...] = ("sum", "max", "min", "argmax", "welford")
+_SCANS: tuple[ScanKind, ...] = ("sum", "prod", "max", "min", "logaddexp")
 _NUMBERS: st.SearchStrategy[Operand] = st.one_of(
     st.integers(-3, 9),
     st.sampled_from([0.5, -2.0, 1e300]),
@@ -132,3 +135,8 @@ class Body:
         results = tuple(self.value_names.fresh() for _ in range(3 if reduction == "welford" else 1))
         self.statements.append(Reduce(results, reduction, self.operand("float32"), dtype))
         self.lasting |= dict.fromkeys(results, dtype)
+
+    def scan(self) -> None:
+        """A scan over the inner axes, visible to what follows in the section."""
+        kind, operand = self.draw(st.sampled_from(_SCANS)), self.operand("float32")
+        self.define(lambda name: Scan(name, kind, operand, "float32"), "float32")

@@ -114,7 +114,7 @@ class _Plan:
         self._finish(axes, (Section((), statements),), target)
 
     def reduction(self) -> None:
-        """A kernel with a reducing section and one that stores what it found."""
+        """A kernel with a section that reduces (and perhaps scans) and one that stores what it found."""
         kind = self.draw(tensor_types(self.symbols, loop_dtypes, row_major=True))
         axes = self._axes(kind)
         body = Body(self.draw, axes)
@@ -122,6 +122,8 @@ class _Plan:
         body.enter(inner)
         for buffer in self._some(self.readable, 1):
             body.load(buffer, kind)
+        if self.draw(st.booleans()):
+            body.scan()
         body.compute()
         body.reduce()
         first = Section(inner, tuple(body.statements))

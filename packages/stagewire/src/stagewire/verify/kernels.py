@@ -1,4 +1,4 @@
-"""K1 to K7: inside one kernel of a Loop.
+"""K1 to K8: inside one kernel of a Loop.
 
 K1 axis names are unique in a kernel and sizes are not negative
 K2 value names are unique in a kernel and not empty
@@ -8,6 +8,7 @@ K4 the axes of an index are those of the kernel and of its section
 K5 a static index without mask stays inside its buffer (affine: always checked; with // or %: up to 4096 points)
 K6 masks are bools, values in an index are integers, a load or store names a buffer of its dtype
 K7 welford has three results, every other reduction one
+K8 a scan stands in a section with inner axes, and its operand has its dtype
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stagewire.loop import (
     Load,
     Operand,
     Reduce,
+    Scan,
     Section,
     Statement,
     Store,
@@ -37,11 +39,12 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "ui
 
 
 class Scope(NamedTuple):
-    """What a statement can see: sizes of axes, dtypes of values, buffers."""
+    """What a statement can see: sizes of axes, dtypes of values, buffers; `inner` are the axes of its own section."""
 
     axes: dict[str, Axis]
     values: dict[str, str]
     buffers: dict[str, Buffer]
+    inner: tuple[Axis, ...] = ()
 
 
 def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, path: Path) -> Faults:
@@ -54,7 +57,7 @@ def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, p
         local = dict(visible)
         reduced: dict[str, str] = {}
         for number, statement in enumerate(section.statements):
-            scope = Scope(axes, local, buffers)
+            scope = Scope(axes, local, buffers, section.axes)
             yield from _check_statement(statement, scope, (*where, "statements", number))
             defined = dict.fromkeys(results_of(statement), getattr(statement, "dtype", ""))
             (reduced if isinstance(statement, Reduce) else local).update(defined)
@@ -68,7 +71,7 @@ def results_of(statement: Statement) -> tuple[str, ...]:
             return ()
         case Reduce(results=results):
             return results
-        case Load() | Compute() | IndexValue():
+        case Load() | Compute() | IndexValue() | Scan():
             return (statement.result,)
 
 
@@ -121,6 +124,13 @@ def _check_statement(statement: Statement, scope: Scope, path: Path) -> Faults:
             if len(statement.results) != expected:
                 message = f"{statement.reduction} has {expected} results, not {len(statement.results)}"
                 yield Fault("K7", message, path)
+
+        case Scan(operand=operand, dtype=dtype):
+            yield from _check_operand(operand, scope, path)
+            if not scope.inner:
+                yield Fault("K8", f"a scan of %{statement.result} over no axes", path)
+            if isinstance(operand, Ref) and scope.values.get(operand.name, dtype) != dtype:
+                yield Fault("K8", f"a scan in {dtype} of %{operand.name}, {scope.values[operand.name]}", path)
 
 
 def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:

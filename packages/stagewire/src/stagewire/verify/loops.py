@@ -1,4 +1,4 @@
-"""L1 to L9: buffers and the order of steps in a Loop (K1 to K7 are inside a kernel).
+"""L1 to L9: buffers and the order of steps in a Loop (K1 to K8 are inside a kernel).
 
 L1 buffer names are unique; a view, and only a view, names a base, which has its own memory; only a kernel's buffer
    names another to reuse
