@@ -14,6 +14,9 @@ PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "b
 
 TORCH_FREE = ("stagewire", "loopir")
 
+ON_A_GPU = ("gpu", "gpu_table", "products", "replay_memory")
+"""Benchmarks that need one, and the environment's own torch."""
+
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.error_on_external_run = True
 nox.options.reuse_venv = "yes"
@@ -94,7 +97,7 @@ def bench(session: nox.Session) -> None:
     for name in tables:
         session.run("python", f"benchmarks/{name}.py", "--page", *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
-        if script.stem not in (*tables, "gpu", "products"):  # these need a GPU and the environment's own torch
+        if script.stem not in (*tables, *ON_A_GPU):
             session.run("python", str(script.relative_to(ROOT)))
 
 

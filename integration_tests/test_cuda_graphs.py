@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 import threading
 import warnings
 from collections import Counter
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
-from codegen.runtime import cuda_graphs
+from codegen.runtime import cuda_graphs, recording
 
 pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no GPU here")
@@ -28,12 +29,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda
 class StandIn:
     """A recording of a unit on the CPU."""
 
-    def __init__(self, run: Any, inputs: list[Any], results: list[Any], kept: list[bool]) -> None:
-        self.run, self.inputs, self.results, self.kept = run, inputs, results, kept
+    def __init__(self, launch: Any, inputs: list[Any], results: list[Any]) -> None:
+        self.launch, self.inputs, self.results = launch, inputs, results
 
     def replay(self) -> None:
-        for result, made, kept in zip(self.results, self.run(*self.inputs), self.kept, strict=True):
-            if kept:
+        for result, made in zip(self.results, self.launch(self.inputs), strict=True):
+            if isinstance(result, torch.Tensor) and result.data_ptr() != made.data_ptr():
                 result.copy_(made)
 
 
@@ -44,20 +45,17 @@ def bare(x: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=x.dtype).as_strided(x.shape, x.stride())
 
 
-def stand_in_for(unit: cuda_graphs.Replayed, inputs: list[Any]) -> tuple[StandIn, list[Any]]:
-    state = torch.get_rng_state()
-    made = list(unit._run(*[x.clone() for x in inputs]))
-    torch.set_rng_state(state)  # a recording runs nothing
-    return StandIn(
-        unit._run, [bare(x) for x in inputs], list(made), [output.is_result for output in unit._outputs]
-    ), made
-
-
-class Device:
+class Device(recording.Device):
     """What recordings share, without what needs a GPU."""
 
     def __init__(self) -> None:
         self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
+
+    def capture(self, launch: Any, given: list[Any], *, shares: bool) -> Any:
+        state = torch.get_rng_state()
+        made = launch([x.clone() if x.is_floating_point() else torch.zeros_like(x) for x in given])
+        torch.set_rng_state(state)  # a recording runs nothing
+        return StandIn(launch, [bare(x) for x in given], list(made)), None, made
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +64,8 @@ def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         return
     device = Device()
-    monkeypatch.setattr(cuda_graphs, "_device", lambda index: device)
-    monkeypatch.setattr(
-        cuda_graphs, "replayed", lambda unit, run, replay: cuda_graphs.Replayed(unit, "cuda:0", run, replay)
-    )
-    monkeypatch.setattr(cuda_graphs.Replayed, "_captured", stand_in_for)
+    monkeypatch.setattr(cuda_graphs, "device_of_recordings", lambda index: device)
+    monkeypatch.setattr(cuda_graphs, "replayed", lambda unit, *rest: cuda_graphs.Replayed(unit, "cuda:0", *rest))
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
@@ -292,3 +287,65 @@ def test_replays_are_what_runs() -> None:
             weight.grad = None
             fast(torch.randn(32, 64, device=DEVICE), weight).backward()
             assert len(counts) == (0, 2)[step > 0]
+
+
+class Mixed(nn.Module):
+    """Products, a convolution, attention, a sort: what is between lies in every kind of memory, and so do results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 96), nn.Linear(32, 64)
+        self.conv = nn.Conv1d(64, 64, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        q, k, v = self.first(x).unflatten(-1, (3, 2, 16)).permute(2, 0, 3, 1, 4)
+        x = torch.tanh(self.second(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)))
+        y = torch.relu(self.conv(x.transpose(1, 2)))
+        values, places = torch.sort(y.sum(1), -1)
+        return y, values, places, torch.softmax(y, -1) @ x
+
+
+def test_recordings_of_many_sizes_in_any_order() -> None:
+    """What one recording leaves in memory that they share is not seen by another, nor by who holds results."""
+    torch.manual_seed(0)
+    plain = Mixed().to(DEVICE)
+    model = copy.deepcopy(plain)
+    fast = compiled(model, fullgraph=True, dynamic=False)
+    inputs = [torch.randn(rows, 40, 32, device=DEVICE) for rows in (2, 7, 64, 16, 3)]
+    order = torch.randint(0, len(inputs), (24,)).tolist()
+    held: list[tuple[Any, Any]] = []
+    for step, number in enumerate([*range(len(inputs)), *range(len(inputs)), *order]):
+        ways = [one(inputs[number]) for one in (fast, plain)]
+        if step % 3 == 0:
+            held.append((ways[0], ways[1]))
+        for way in ways:
+            sum(one.square().mean() for one in way if one.is_floating_point()).backward()  # type: ignore[union-attr]
+        for found, expected in held:
+            torch.testing.assert_close(found, expected, rtol=2e-4, atol=2e-4)
+        del held[:-4]
+    for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=2e-3, atol=2e-3)
+
+
+@needs_gpu
+def test_recordings_share_what_is_between() -> None:
+    """Eight sizes need little more memory than the largest does alone."""
+
+    def reserved(sizes: list[int]) -> int:
+        stagefold.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        model = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(1024, 1024), nn.GELU()))).to(DEVICE)
+        fast = compiled(nn.Sequential(*model, nn.Linear(1024, 4).to(DEVICE)), fullgraph=True, dynamic=False)
+        with torch.no_grad():
+            for rows in (*sizes, *sizes, *sizes):
+                fast(torch.randn(rows, 1024, device=DEVICE))
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved() - before
+
+    alone, together = reserved([8192]), reserved([8192, *range(7168, 0, -1024)])
+    copies = sum(range(1024, 8192, 1024)) * 1024 * 4  # inputs move, and each recording has its own copy of them
+    assert together <= alone + copies + (32 << 20)

@@ -233,6 +233,20 @@ def test_residual_stream_is_saved_not_rebuilt() -> None:
     assert len(sums) == 5
 
 
+@pytest.mark.parametrize("products", [1, 2, 3])
+def test_what_a_saved_value_is_made_of_is_computed_again(products: int) -> None:
+    """Of a norm: its operand, the factor of each row, and what the products read; not what lies between."""
+
+    def program(x, first, scale, *weights):
+        x = x @ first
+        normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        parts = [F.linear(normed * scale, w) for w in weights]
+        return sum(part.sum() for part in parts)
+
+    inputs = [leaf(32, 16), leaf(16, 16), leaf(16), *[leaf(16, 16) for _ in range(products)]]
+    assert grad_of(program, *inputs).partition.saved_bytes == 4 * (2 * 32 * 16 + 32)
+
+
 def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:
     def program(x, w):
         return ((x @ w).float() * 3).square().sum()

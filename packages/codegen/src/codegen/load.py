@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from codegen.bound import Bound
 from codegen.errors import UnknownTarget
 from codegen.replay import Replay
 from stagewire.program import Unit
@@ -42,22 +43,28 @@ def load(
     `replay`, one for each unit: record them as CUDA graphs. This and `random_threads` alone import torch.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
+    bound = _bound(units, cache_dir, executor)
+    if replay:
+        from codegen.runtime.cuda_graphs import replayed
+
+        again = lambda one: _bound((one,), cache_dir, executor)[0].run  # noqa: E731
+        loaded = tuple(replayed(*row, again) for row in zip(units, bound, replay, strict=True))
+    else:
+        loaded = tuple(one.run for one in bound)
+    return loaded[0] if isinstance(unit, Unit) else loaded
+
+
+def _bound(units: tuple[Unit, ...], cache_dir: str | Path | None, executor: Executor) -> tuple[Bound, ...]:
     targets = {one.target for one in units}
     if targets <= {"cpp"}:
         from codegen.runtime.loader import load_cpp
 
-        loaded = load_cpp(units, cache_dir, executor)
-    elif targets == {"triton"}:
+        return load_cpp(units, cache_dir, executor)
+    if targets == {"triton"}:
         from codegen.runtime.triton_loader import load_triton
 
-        loaded = load_triton(units, cache_dir, executor)
-    else:
-        raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
-    if replay:
-        from codegen.runtime.cuda_graphs import replayed
-
-        loaded = tuple(replayed(*row) for row in zip(units, loaded, replay, strict=True))
-    return loaded[0] if isinstance(unit, Unit) else loaded
+        return load_triton(units, cache_dir, executor)
+    raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
 
 
 def random_threads(cache_dir: str | Path | None = None) -> int:

@@ -30,7 +30,7 @@ def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bo
     clock = [0]
     for passes_once in fused:
         clock.append(clock[-1] + (not passes_once))
-    kept.update(_long_lived(needs, policy, clock, longest_life))
+    kept.update(_long_lived(needs, policy, clock, longest_life, kept))
     return frozenset(kept)
 
 
@@ -48,10 +48,11 @@ def _memory(name: str, needs: Needs, policy: Policy) -> tuple[str, ...]:
     return () if node is None or not operands(node) else (name,)
 
 
-def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int) -> list[str]:
+def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int, kept: set[str]) -> list[str]:
     """Values that, computed again for their first use, wait for their last across more than `longest` unfused ops.
 
-    A value is first used where the backward uses it, or where a value that is computed again from it is first used.
+    A value is first used where the backward uses it, or where a value that is computed again from it is first used;
+    those that are kept are not.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -61,7 +62,7 @@ def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int) ->
     found = []
     for name, node in reversed(needs.producers.items()):
         start = first.get(name)
-        if start is None or (cost := policy.element_cost(node)) is None:
+        if start is None or name in kept or (cost := policy.element_cost(node)) is None:
             continue
         free = policy.is_free(node) or name in needs.widened
         if cost and not free and last[name] - start > longest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ class Driver:
             self._call("cuCtxGetCurrent", ctypes.byref(context))
         assert context.value is not None
         self.context: int = context.value
+        self._loaded: dict[tuple[str, bytes], ctypes.c_void_p] = {}
 
     def _call(self, name: str, *arguments: object) -> None:
         result = getattr(self.library, name)(*arguments)
@@ -46,15 +48,23 @@ class Driver:
             raise LaunchFailed(f"{name} of the CUDA driver: result {result}")
 
     def load(self, cubin: Cubin, buffers: int) -> Function:
-        """Load one kernel that takes so many buffers; its machine code stays loaded as long as the process lives."""
+        """Load one kernel that takes so many buffers; its machine code stays loaded as long as the process lives,
+        and is loaded once."""
+        key = cubin.symbol, hashlib.sha256(cubin.code).digest()
+        function = self._loaded.get(key)
+        if function is None:
+            function = self._loaded[key] = self._function(cubin)
+        assert function.value is not None
+        return Function(function.value, 32 * cubin.warps, cubin.shared, self._parameters(function) - buffers)
+
+    def _function(self, cubin: Cubin) -> ctypes.c_void_p:
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(self.index):
             self._call("cuModuleLoadData", ctypes.byref(module), cubin.code)
             self._call("cuModuleGetFunction", ctypes.byref(function), module, cubin.symbol.encode())
             if cubin.shared > _DYNAMIC_SHARED_LIMIT:
                 self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, cubin.shared)
-        assert function.value is not None
-        return Function(function.value, 32 * cubin.warps, cubin.shared, self._parameters(function) - buffers)
+        return function
 
     def _parameters(self, function: ctypes.c_void_p) -> int:
         count, offset, size = 0, ctypes.c_size_t(), ctypes.c_size_t()

@@ -6,26 +6,27 @@ A recording has the addresses of its memory burnt in. Inputs that stay where the
 recordings) are read in place; the others are copied into memory of the recording. Results lie in memory of the
 recording too, which the next replay overwrites: a recording whose results anybody still holds is not replayed. A second
 one takes turns with it, and where that is held as well the unit runs plain. So nothing is overwritten that can be seen.
+What is between, recordings share: `recording.py` says why they may.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
+from codegen.bound import Bound
 from codegen.errors import NotRecorded
 from codegen.replay import Replay
 from codegen.runtime.arguments import resolve
+from codegen.runtime.destinations import with_destinations
 from codegen.runtime.encode import at_distance
 from codegen.runtime.memory_kinds import plan_memory, stated
 from codegen.runtime.native import static_device
+from codegen.runtime.recording import Captured, Recording, Target, device_of_recordings
 from stagewire.errors import StageError
 from stagewire.graph import Ref
 from stagewire.program import CallExtern, Launch, Unit
@@ -43,8 +44,12 @@ COPIED = 1 << 20
 """Results of up to so many bytes that the caller gets are copied, so that they can be held at no cost."""
 
 
-def replayed(unit: Unit, run: Callable[..., Any], replay: Replay) -> Callable[..., Any]:
-    """`run`, recorded and replayed, where the unit allows it; else `run` itself, with a warning if it is for a GPU."""
+def replayed(unit: Unit, bound: Bound, replay: Replay, load: Loader) -> Callable[..., Any]:
+    """A unit, recorded and replayed, where it allows that; else as it is, with a warning if it is for a GPU.
+
+    load: binds another unit of the same source.
+    """
+    run = bound.run
     device = static_device(unit)
     if all(type_.device == "cpu" for type_ in stated(unit)):
         return run
@@ -55,7 +60,7 @@ def replayed(unit: Unit, run: Callable[..., Any], replay: Replay) -> Callable[..
         _warn(reason)
         return run
     assert device is not None
-    return Replayed(unit, device, run, replay)
+    return Replayed(unit, device, bound, replay, load)
 
 
 def _obstacle(unit: Unit, device: str) -> str | None:
@@ -85,47 +90,6 @@ class _Output(NamedTuple):
     may_copy: bool = False
 
 
-class _Recording(NamedTuple):
-    """Launches, and the memory that they are for.
-
-    copies: of the inputs that move. results: a tensor on each, None for other outputs; copied: whether the caller
-    gets a copy of it. storages, counts: of the results' memory that the caller gets itself, and by how much each was
-    referred to when nobody else held it.
-    """
-
-    graph: Any
-    copies: tuple[torch.Tensor, ...]
-    results: tuple[torch.Tensor | None, ...]
-    copied: tuple[bool, ...]
-    storages: tuple[int, ...]
-    counts: tuple[int, ...]
-
-    def is_free(self) -> bool:
-        """Whether nobody holds a result of the last replay."""
-        count = torch._C._storage_Use_Count
-        return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
-
-
-class _Device:
-    """What the recordings of one device share: they run one after another, on one stream.
-
-    addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording.
-    Memory is not shared: what one recording uses between its launches would overwrite results of another.
-    """
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.side = torch.cuda.Stream(index)
-        self.lock = threading.Lock()
-        self.stream: int | None = None
-        self.addresses: Counter[int] = Counter()
-
-
-@lru_cache(maxsize=64)
-def _device(index: int) -> _Device:
-    return _Device(index)
-
-
 class Replayed:
     """A unit that runs plain once, is recorded at its second call, and replayed from then on.
 
@@ -133,14 +97,15 @@ class Replayed:
     another stream is current, or the caller records himself.
     """
 
-    def __init__(self, unit: Unit, device: str, run: Callable[..., Any], replay: Replay) -> None:
-        self._run = run
-        self._device = _device(torch.device(device).index or 0)
+    def __init__(self, unit: Unit, device: str, bound: Bound, replay: Replay, load: Loader) -> None:
+        self._bound, self._run, self._load = bound, bound.run, load
+        self._device = device_of_recordings(torch.device(device).index or 0)
+        self._targets: list[tuple[Unit, Target]] = []
         self._outputs = _outputs(unit, replay)
         written = {number for number, name in enumerate(unit.inputs) if name in unit.written}
         self._in_place = tuple(sorted(replay.in_place | _repeating(unit) | written))
         self._others = tuple(k for k in range(len(unit.inputs)) if k not in self._in_place)
-        self._recordings: OrderedDict[Key, list[_Recording]] = OrderedDict()
+        self._recordings: OrderedDict[Key, list[Recording]] = OrderedDict()
         self._is_warm = False
         self._made = 0
 
@@ -192,14 +157,14 @@ class Replayed:
         finally:
             device.lock.release()
 
-    def _free(self, key: Key) -> _Recording | None:
+    def _free(self, key: Key) -> Recording | None:
         found = self._recordings.get(key)
         if found is None:
             return None
         self._recordings.move_to_end(key)
         return next((one for one in found if one.is_free()), None)
 
-    def _handed(self, recording: _Recording, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _handed(self, recording: Recording, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         made = []
         for output, result, copied in zip(self._outputs, recording.results, recording.copied, strict=True):
             if result is not None:
@@ -213,7 +178,7 @@ class Replayed:
 
     # ---- recording
 
-    def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> _Recording | None:
+    def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> Recording | None:
         found = self._recordings.setdefault(key, [])
         if len(found) >= TURNS:
             return None
@@ -227,57 +192,54 @@ class Replayed:
             x = inputs[k]
             given[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
         try:
-            graph, made = self._captured(given)
+            graph, pool, made = self._captured(given)
         except (RuntimeError, StageError) as error:
             self._made = LIMIT + 1
             self._forget(*self._recordings)
             _warn(str(error).partition("\n")[0])
             return None
         copies = tuple([given[k] for k in moving])
-        del given
-        recording = self._finished(graph, copies, made)
+        given.clear()
+        results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
+        made.clear()
+        copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
+        recording = Recording.of(graph, pool, copies, results, copied)
         found.append(recording)
-        self._device.addresses.update(_addresses(recording))
+        self._device.addresses.update(recording.addresses())
         while len(self._recordings) > PLACES:
             self._forget(next(iter(self._recordings)))
         return recording
 
-    def _captured(self, given: list[Any]) -> tuple[Any, list[Any]]:
+    def _captured(self, given: list[Any]) -> Captured:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device.index), torch.cuda.stream(self._device.side):
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                made = list(self._run(*given))
-            except BaseException:
-                with contextlib.suppress(RuntimeError):  # says again that the capture failed
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-        return graph, made
+        plan, run, shares = self._target()
+        memory, moved = plan.memory(), plan.library_memory() if shares else {}
 
-    def _finished(self, graph: Any, copies: tuple[torch.Tensor, ...], made: list[Any]) -> _Recording:
-        results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
-        made.clear()
-        copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
-        storages = tuple(
-            {
-                one.untyped_storage()._cdata
-                for one, copy in zip(results, copied, strict=True)
-                if one is not None and not copy
-            }
-        )
-        counts = tuple([torch._C._storage_Use_Count(one) for one in storages])
-        return _Recording(graph, copies, results, copied, storages, counts)
+        def launch(inputs: list[Any]) -> list[Any]:
+            made = list(run(*inputs, *memory))
+            return plan.moved(made, moved) if shares else made
+
+        return self._device.capture(launch, given, shares=shares)
+
+    def _target(self) -> Target:
+        """What is recorded: the unit as it runs now, made over to take memory for its results."""
+        unit = self._bound.unit()
+        for known, target in self._targets:
+            if known is unit:
+                return target
+        plan = with_destinations(unit)
+        self._targets.append((unit, Target.of(plan, self._load(plan.unit))))
+        return self._targets[-1][1]
 
     def _forget(self, *keys: Key) -> None:
         for key in keys:
             for recording in self._recordings.pop(key):
-                self._device.addresses.subtract(_addresses(recording))
+                self._device.addresses.subtract(recording.addresses())
         self._device.addresses += Counter()  # keeps what is above zero
 
 
 Key = tuple[Any, ...]
+Loader = Callable[[Unit], Callable[..., Any]]
 
 
 def _state() -> Key:
@@ -289,11 +251,6 @@ def _state() -> Key:
         torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
         torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
     )
-
-
-def _addresses(recording: _Recording) -> list[int]:
-    pairs = zip(recording.results, recording.copied, strict=True)
-    return [place for result, copied in pairs if result is not None and not copied and (place := result.data_ptr())]
 
 
 def _outputs(unit: Unit, replay: Replay) -> tuple[_Output, ...]:

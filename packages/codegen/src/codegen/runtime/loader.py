@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from codegen.bound import Bound
 from codegen.cpp.compiler import compile_sources
 from codegen.errors import NoCompiler, SlowExecutor
 from codegen.runtime.cuda_driver import Driver
@@ -20,7 +21,7 @@ from codegen.runtime.python_wrapper import PythonWrapper
 from stagewire.program import Unit
 
 
-def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
+def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; their sources compile at the same time."""
     directory = Path(cache_dir) if cache_dir is not None else _temporary()
     sources = list(dict.fromkeys(unit.source for unit in units if unit.source))
@@ -29,9 +30,11 @@ def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str)
     paths = dict(zip(sources, compile_sources(sources, directory), strict=True))
     machine = load_machine(paths.pop(executor_source())) if executor == "fast" else None
     libraries = {source: Library(path) for source, path in paths.items()}
-    if machine is None:
-        return tuple(PythonWrapper(unit, libraries.get(unit.source)) for unit in units)
-    return tuple(bind_native(unit, libraries.get(unit.source), machine) for unit in units)
+    return tuple(Bound(_run(unit, libraries.get(unit.source), machine), lambda unit=unit: unit) for unit in units)  # type: ignore[misc]
+
+
+def _run(unit: Unit, library: Library | None, machine: Machine | None) -> Any:
+    return PythonWrapper(unit, library) if machine is None else bind_native(unit, library, machine)
 
 
 def machine_for(directory: Path, driver: Driver) -> Machine | None:

@@ -128,6 +128,10 @@ def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.
     if same or tensor.numel() == 0:
         return tensor
     copy = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
-    once = tuple([slice(0, 1) if step == 0 else slice(None) for step in stride])
-    copy[once].copy_(tensor[once])  # elements of one place in memory are all alike
+    copy[repeats_once(copy)].copy_(tensor[repeats_once(copy)])
     return copy
+
+
+def repeats_once(tensor: torch.Tensor) -> tuple[slice, ...]:
+    """Where every element in memory is once: those of one place are all alike."""
+    return tuple([slice(0, 1) if step == 0 else slice(None) for step in tensor.stride()])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from codegen.bound import Bound
 from codegen.choices import chosen
 from codegen.cpp.compiler import compile_sources
 from codegen.runtime.arguments import Symbols
@@ -40,7 +41,7 @@ from stagewire.types import extent
 NOTHING: Mapping[str, Cubin] = MappingProxyType({})
 
 
-def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Any, ...]:
+def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit."""
     root = Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
     sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
@@ -48,18 +49,20 @@ def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: s
     return tuple(_load(unit, libraries.get(unit.host_source), root / "triton", executor) for unit in units)
 
 
-def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Any:
+def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Bound:
     plain = chosen(unit, {})
     slow = TritonWrapper(plain, library, directory)
     device = single_device(plain)
     if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
-        return slow
+        return Bound(slow, lambda: plain)
     driver = driver_of(torch.device(device).index or 0)
     machine = machine_for(directory.parent, driver)
     if machine is None:
-        return slow
+        return Bound(slow, lambda: plain)
     place = Place(driver, machine, directory)
-    return place.load(plain, slow, library) if not unit.choices else load_tuned(unit, place, slow, library)
+    if unit.choices:
+        return load_tuned(unit, place, slow, library)
+    return Bound(place.load(plain, slow, library), lambda: plain)
 
 
 class Place(NamedTuple):
@@ -102,7 +105,7 @@ class Place(NamedTuple):
         return make_native(unit, slow, self.machine, encoded, (cubins, library))
 
 
-def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> Any:
+def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> Bound:
     """A unit with choices as a callable, made by time. Templates that round float32 as torch's flags allowed when they
     were chosen are run while the flags are such; else what stands in the unit runs."""
     allowed = tf32_allowed()
@@ -111,8 +114,10 @@ def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> 
     best = chosen(unit, picks)
     run = place.load(best, TritonWrapper(best, library, place.directory), library, cubins)
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in wanted(best)):
-        return run
-    return ByPrecision(allowed, run, lambda: place.load(chosen(unit, {}), slow, library))
+        return Bound(run, lambda: best)
+    plain = chosen(unit, {})
+    by_flags = ByPrecision(allowed, run, lambda: place.load(plain, slow, library))
+    return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain)
 
 
 def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:

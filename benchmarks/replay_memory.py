@@ -1,0 +1,95 @@
+"""Memory that recordings of CUDA graphs hold: GPT-2 at six batch sizes, each compiled and recorded, in one process.
+
+    python benchmarks/replay_memory.py [--batches 1 2 4 8 16 32] [--length 256]
+
+For each engine and way (inference, training) a process of its own: what torch's allocator holds after each size has run
+four times (allocated, reserved), the peak of another round, and the time of a step of the largest size. Parameters and
+their gradients are not counted. "own pools" is stagefold with a pool for each recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import subprocess
+import sys
+import time
+from typing import Any
+
+import torch
+
+import stagefold
+
+ENGINES = ("eager", "torch", "stagefold", "own pools")
+
+
+def compiled(engine: str, model: Any) -> Any:
+    if engine == "torch":
+        return torch.compile(model, mode="reduce-overhead", dynamic=False)
+    if engine == "own pools":
+        from codegen.runtime import recording
+
+        recording.SHARE = -1.0
+    return model if engine == "eager" else stagefold.compile(model, mode="reduce-overhead", dynamic=False)
+
+
+def measure(engine: str, training: bool, batches: list[int], length: int) -> None:
+    """Print one row."""
+    import transformers
+
+    config = transformers.GPT2Config(use_cache=False, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(config).cuda().bfloat16().train(training)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter) if training else None
+    inputs = [torch.randint(0, config.vocab_size, (batch, length), device="cuda") for batch in batches]
+    call = compiled(engine, model)
+
+    def step(ids: torch.Tensor) -> None:
+        if engine == "torch":
+            torch.compiler.cudagraph_mark_step_begin()
+        with torch.set_grad_enabled(training):
+            result = call(ids).logits
+            if training:
+                result.float().sum().backward()
+
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    for ids in inputs:
+        for _ in range(4):
+            step(ids)
+    torch.cuda.synchronize()
+    gc.collect()
+    torch.cuda.empty_cache()
+    held = torch.cuda.memory_allocated() - before[0], torch.cuda.memory_reserved() - before[1]
+    torch.cuda.reset_peak_memory_stats()
+    for ids in inputs:
+        step(ids)
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_reserved() - before[1]
+    start = time.perf_counter()
+    for _ in range(10):
+        step(inputs[-1])
+    torch.cuda.synchronize()
+    seconds = (time.perf_counter() - start) / 10
+    sizes = " ".join(f"{number / 2**20:10.0f}" for number in (*held, peak))
+    print(f"{'training' if training else 'inference':10s} {engine:10s} {sizes} MiB {seconds * 1e3:8.2f} ms", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--one", nargs=2, metavar=("ENGINE", "WAY"), help="this process measures one row")
+    arguments = parser.parse_args()
+    if arguments.one:
+        measure(arguments.one[0], arguments.one[1] == "training", arguments.batches, arguments.length)
+        return
+    print(f"{'':21s} {'allocated':>10s} {'reserved':>10s} {'peak':>10s}")
+    for way in ("inference", "training"):
+        for engine in ENGINES:
+            subprocess.run([sys.executable, *sys.argv, "--one", engine, way], check=False)
+
+
+if __name__ == "__main__":
+    main()

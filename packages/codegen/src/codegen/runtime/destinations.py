@@ -1,0 +1,119 @@
+"""A unit made over so that its results lie where the caller says.
+
+unit' ::= unit, with memory for results behind its inputs and no instruction that takes such memory
+
+A buffer that an output lies in becomes an input where the unit took memory for it itself; products that make one are
+called with `out=`. What a library takes memory for stays the library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from msgspec.structs import replace
+
+from codegen.runtime.encode import at_distance
+from codegen.runtime.externs import WRITES_ITS_RESULT
+from codegen.runtime.memory_kinds import plan_memory, span
+from codegen.runtime.python_wrapper import repeats_once
+from stagewire.graph import Ref
+from stagewire.program import Allocate, CallExtern, Instruction, Release, Unit
+from stagewire.types import TensorType
+
+
+class Window(NamedTuple):
+    """An output in the memory of `root`: a tensor of `type`, `distance` bytes after the first element of that."""
+
+    root: str
+    type: TensorType
+    distance: int
+
+
+class Destinations(NamedTuple):
+    """unit: made over. given: the types of the memory that it takes behind its inputs.
+
+    windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
+    """
+
+    unit: Unit
+    given: tuple[TensorType, ...]
+    windows: Mapping[int, Window]
+    library: Mapping[str, TensorType]
+
+    def memory(self) -> list[torch.Tensor]:
+        """New memory behind the inputs."""
+        return [_new(type_) for type_ in self.given]
+
+    def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
+        """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""
+        found = list(made)
+        for number, (root, type_, distance) in self.windows.items():
+            output = found[number]
+            assert isinstance(output, torch.Tensor)
+            window = at_distance(memory[root], type_, distance)
+            once = repeats_once(window)
+            window[once].copy_(output[once])
+            found[number] = window
+        return found
+
+    def library_memory(self) -> dict[str, torch.Tensor]:
+        """New memory that outputs of libraries can be copied into."""
+        return {name: _new(type_) for name, type_ in self.library.items()}
+
+
+def with_destinations(unit: Unit) -> Destinations:
+    """Make a unit of static sizes over that has no choices.
+
+    >>> # outputs: c = a @ b, which `aten.mm.default` makes, and becomes an input that `aten.mm.out` writes
+    """
+    homes = plan_memory(unit)
+    outputs = [(number, output.name) for number, output in enumerate(unit.outputs) if isinstance(output, Ref)]
+    roots = dict.fromkeys(homes.of[name].root for _, name in outputs)
+    fresh = tuple(name for name in roots if homes.of[name].kind == "fresh")
+    windows = {
+        number: Window(homes.of[name].root, homes.types[name], homes.distance[name])  # type: ignore[arg-type]
+        for number, name in outputs
+        if homes.of[homes.of[name].root].kind == "library"
+    }
+    types = {name: homes.types[name] for name in (*fresh, *(one.root for one in windows.values()))}
+    given = tuple(types[name] for name in fresh)
+    made_over = replace(
+        unit,
+        inputs=(*unit.inputs, *fresh),
+        input_types=(*unit.input_types, *given),
+        written=(*unit.written, *fresh),
+        instructions=tuple(_instructions(unit.instructions, frozenset(fresh))),
+    )
+    library = {one.root: types[one.root] for one in windows.values()}
+    return Destinations(made_over, given, windows, library)  # type: ignore[arg-type]
+
+
+def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) -> Iterator[Instruction]:
+    for one in instructions:
+        match one:
+            case Allocate(buffer, _, None) | Release(buffer) if buffer in given:
+                continue
+            case CallExtern(target, args, kwargs, results) if given.intersection(results):
+                assert target in WRITES_ITS_RESULT
+                name = f"{target.removesuffix('.default')}.out"
+                yield CallExtern(name, args, {**kwargs, "out": Ref(results[0])}, ())
+            case _:
+                yield one
+
+
+def bytes_made(unit: Unit) -> int:
+    """Of all that a unit of static sizes makes: about what its kernels write."""
+    made = 0
+    for one in unit.instructions:
+        match one:
+            case Allocate(type=type_):
+                made += span(type_)  # type: ignore[operator]
+            case CallExtern(result_types=types):
+                made += sum(span(type_) for type_ in types if type_ is not None)  # type: ignore[misc]
+    return made
+
+
+def _new(type_: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type_.shape, type_.stride, dtype=getattr(torch, type_.dtype), device=type_.device)  # type: ignore[arg-type]

@@ -1,0 +1,150 @@
+"""Recordings of launches, and the memory that they share.
+
+memory of a recording ::= input copy* result* between*
+between               ::= shared | own
+
+What a recording makes and nobody sees after its end ("between") lies in one pool of torch's allocator for all
+recordings of a device. They may share it because
+
+* nothing in it lives from one replay to the next: inputs, copies of inputs and results lie in other memory, taken
+  before the recording begins (`destinations.py`). So a recording finds the pool empty, whichever came before, and may
+  use all of it; the pool is about as large as the largest of them needs, not as all need together;
+* replays follow one another: those of a device are all on the stream of the first one and under one lock. A call on
+  another stream, or while another thread replays, runs plain, in memory of torch's other pools.
+
+A result that a library took memory for is copied out of the pool, as part of the recording. Where these are a larger
+part of what the unit makes than SHARE (forwards of convolutions that are trained: nearly all that they make is such a
+result, and saved), copying costs more than it gains: such a recording has a pool of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from codegen.runtime.destinations import Destinations, bytes_made
+from codegen.runtime.memory_kinds import span
+
+SHARE = 1 / 8
+"""Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
+
+
+class Target(NamedTuple):
+    """A unit that is recorded. shares: whether its recordings use the shared pool."""
+
+    plan: Destinations
+    run: Callable[..., Any]
+    shares: bool
+
+    @classmethod
+    def of(cls, plan: Destinations, run: Callable[..., Any]) -> Target:
+        """`run` runs the unit of the plan."""
+        copied = sum(span(type_) for type_ in plan.library.values())  # type: ignore[misc]
+        return cls(plan, run, shares=copied <= SHARE * bytes_made(plan.unit))
+
+
+class Recording(NamedTuple):
+    """Launches, and the memory that they are for.
+
+    pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
+    None for other outputs; copied: whether the caller gets a copy of it. storages, counts: of the results' memory that
+    the caller gets itself, and by how much each was referred to when nobody else held it.
+    """
+
+    graph: Any
+    pool: Pool | None
+    copies: tuple[torch.Tensor, ...]
+    results: tuple[torch.Tensor | None, ...]
+    copied: tuple[bool, ...]
+    storages: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: tuple[bool, ...]) -> Recording:
+        """A recording whose results nobody else holds yet."""
+        pairs = zip(results, copied, strict=True)
+        handed = {one.untyped_storage()._cdata for one, copy in pairs if one is not None and not copy}
+        counts = tuple([torch._C._storage_Use_Count(one) for one in handed])
+        return cls(graph, pool, copies, results, copied, tuple(handed), counts)
+
+    def is_free(self) -> bool:
+        """Whether nobody holds a result of the last replay."""
+        count = torch._C._storage_Use_Count
+        return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
+
+    def addresses(self) -> list[int]:
+        """Where each result is that the caller gets itself."""
+        pairs = zip(self.results, self.copied, strict=True)
+        return [place for result, copied in pairs if result is not None and not copied and (place := result.data_ptr())]
+
+
+class Pool:
+    """Memory that is handed from recording to recording; it is given back when the last of them is gone.
+
+    torch ends a pool with the last graph in it, and cannot begin it again: an empty graph keeps it.
+    """
+
+    def __init__(self) -> None:
+        self.handle = torch.cuda.graph_pool_handle()
+        self._keep = torch.cuda.CUDAGraph()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the graph is empty
+            self._keep.capture_begin(pool=self.handle, capture_error_mode="thread_local")
+            self._keep.capture_end()
+
+
+Captured = tuple[Any, Pool | None, list[Any]]
+
+
+class Device:
+    """What the recordings of one device share.
+
+    addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording;
+    replays run on no other. lock: held while one of them is begun.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.side = torch.cuda.Stream(index)
+        self.lock = threading.Lock()
+        self.stream: int | None = None
+        self.addresses: Counter[int] = Counter()
+        self._pool: Callable[[], Pool | None] = lambda: None
+
+    def capture(self, launch: Callable[[list[Any]], list[Any]], given: list[Any], *, shares: bool) -> Captured:
+        """The graph of what `launch(given)` launches, which does not run; its pool if shared; what it returns."""
+        with torch.cuda.device(self.index), torch.cuda.stream(self.side):
+            pool = self.pool() if shares else None
+            graph = torch.cuda.CUDAGraph()
+            handle = (pool.handle,) if pool is not None else ()
+            graph.capture_begin(*handle, capture_error_mode="thread_local")
+            try:
+                made = launch(given)
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # says again that the capture failed
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        return graph, pool, made
+
+    def pool(self) -> Pool:
+        """The shared pool; a new one where the last recording in it is gone."""
+        found = self._pool()
+        if found is None:
+            found = Pool()
+            self._pool = weakref.ref(found)
+        return found
+
+
+@lru_cache(maxsize=64)
+def device_of_recordings(index: int) -> Device:
+    """What the recordings of a device share."""
+    return Device(index)
