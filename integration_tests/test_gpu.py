@@ -45,6 +45,28 @@ def test_attention(dtype: torch.dtype, mask: torch.Tensor | None) -> None:
     check_gradients(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), qkv(dtype), mask)
 
 
+OPERANDS = {
+    "one head for all": ((2, 4, 16, 8), (2, 1, 16, 8), (2, 1, 16, 8)),
+    "one batch for all": ((2, 4, 16, 8), (1, 4, 16, 8), (1, 4, 16, 8)),
+    "other heads of values": ((2, 4, 16, 8), (2, 4, 16, 8), (2, 1, 16, 8)),
+    "other width of values": ((2, 4, 16, 16), (2, 4, 16, 16), (2, 4, 16, 8)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("shapes", OPERANDS.values(), ids=OPERANDS)
+def test_attention_of_different_sizes(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, masked: bool) -> None:
+    torch.manual_seed(0)
+    mask = torch.ones(2, 1, 16, 16, dtype=torch.bool, device="cuda").tril()
+    mask[1, :, :, 11:] = False
+    mask[0, :, 3] = False
+    inputs = [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
+    check_gradients(
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), inputs, mask if masked else None
+    )
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("last", [False, True])
 def test_embedding_bag(mode: str, last: bool) -> None:

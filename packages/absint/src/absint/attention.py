@@ -40,17 +40,24 @@ def attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     query, key, value, mask = (_autocast(tensor) for tensor in (query, key, value, attn_mask))
-    fits = all(tensor.dim() == 4 for tensor in (query, key, value))
-    fits &= enable_gqa or query.shape[1] == key.shape[1]
-    if fits and not (mask is not None and mask.requires_grad):
-        if mask is not None and mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -math.inf)
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -math.inf)
+    if _fits(query, key, value, enable_gqa) and not (mask is not None and mask.requires_grad):
         if not dropout_p or is_fused is None or is_fused(query, key, value, mask, dropout_p, is_causal, scale):
             op = aten._scaled_dot_product_flash_attention_for_cpu
             return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
     written_out = aten._scaled_dot_product_attention_math
     options = {"scale": scale, "enable_gqa": enable_gqa}
-    return written_out(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
+    return written_out(query, key, value, mask, dropout_p, is_causal, **options)[0]
+
+
+def _fits(query: Any, key: Any, value: Any, enable_gqa: bool) -> bool:
+    """Whether the fused op takes the operands: nothing to broadcast but whole groups of heads."""
+    if any(tensor.dim() != 4 for tensor in (query, key, value)) or query.shape[-1] != key.shape[-1]:
+        return False
+    if key.shape[:3] != value.shape[:3] or query.shape[0] != key.shape[0]:
+        return False
+    return query.shape[1] == key.shape[1] or (enable_gqa and query.shape[1] % key.shape[1] == 0)
 
 
 def _autocast(tensor: Any) -> Any:

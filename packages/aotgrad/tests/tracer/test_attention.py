@@ -100,6 +100,35 @@ def test_grouped_heads() -> None:
         torch.testing.assert_close(a.grad, b.grad)
 
 
+WITHOUT_KEYS = torch.ones(2, 1, 5, 6, dtype=torch.bool).tril().index_fill(2, torch.tensor([3]), False)
+SHAPES = {
+    "one head for all": ((2, 4, 5, 8), (2, 1, 6, 8), (2, 1, 6, 8)),
+    "one batch for all": ((2, 4, 5, 8), (1, 4, 6, 8), (1, 4, 6, 8)),
+    "other heads of values": ((2, 4, 5, 8), (2, 4, 6, 8), (2, 1, 6, 8)),
+    "other width of values": ((2, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 12)),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "a row without keys"])
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_operands_of_different_sizes(shapes: tuple[tuple[int, ...], ...], masked: bool) -> None:
+    """What eager broadcasts, and rows of a mask that forbid every key: zeros."""
+
+    def inputs() -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        return [torch.randn(shape, requires_grad=True) for shape in shapes]
+
+    mine, theirs = inputs(), inputs()
+    masks = [WITHOUT_KEYS] if masked else []
+    (out,) = bind_interpreted(traced_elsewhere(F.scaled_dot_product_attention, [*mine, *masks]))(*mine, *masks)
+    expected = F.scaled_dot_product_attention(*theirs, *masks)
+    torch.testing.assert_close(out, expected)
+    for result in (out, expected):
+        (result * torch.linspace(0, 1, result.shape[-1])).sum().backward()
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
 def test_conversions_keep_the_device() -> None:
     mine, theirs = [[torch.ones(3, dtype=torch.bfloat16, requires_grad=True)] for _ in range(2)]
 

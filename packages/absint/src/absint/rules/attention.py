@@ -27,11 +27,13 @@ def _by_head(like: Meta, shape: tuple[int, ...]) -> Meta:
 def _flash_cpu(
     query: Meta, key: Meta, value: Meta, dropout_p: float = 0.0, is_causal: bool = False, **_: Any
 ) -> tuple[Meta, Meta]:
-    batch, heads, length, _width = query.shape
+    batch, heads, length, query_width = query.shape
     statistics_dtype = ACC_DTYPE.get(query.dtype, query.dtype)
     stride = contiguous((batch, length, heads), statistics_dtype).stride
     logsumexp = Meta((batch, heads, length), (stride[0], stride[2], stride[1]), statistics_dtype, query.device)
-    return like(query, None), logsumexp
+    width = value.shape[-1]  # on other devices than the CPU it may be another one than the query's
+    out = like(query, None) if width == query_width else _by_head(query, (batch, heads, length, width))
+    return out, logsumexp
 
 
 @TABLE.rule("_scaled_dot_product_flash_attention_for_cpu_backward")

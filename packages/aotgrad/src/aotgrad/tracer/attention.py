@@ -226,7 +226,9 @@ class _Attention:
         return self.emit(aten.add.Tensor, scores, self.mask)
 
     def weights(self, scores: Ref, rows: Ref) -> Ref:
-        """softmax(scores), given the log-sum-exp of its rows."""
+        """softmax(scores), given the log-sum-exp of its rows; zeros in a row that a mask forbids whole."""
+        if self.mask is not None:
+            rows = self.emit(aten.masked_fill.Scalar, rows, self.emit(aten.eq.Scalar, rows, -math.inf), 0.0)
         return self.emit(
             aten.exp.default, self.emit(aten.sub.Tensor, scores, self.emit(aten.unsqueeze.default, rows, -1))
         )
