@@ -42,10 +42,11 @@ def attention(
     query, key, value, mask = (_autocast(tensor) for tensor in (query, key, value, attn_mask))
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -math.inf)
-    if _fits(query, key, value, enable_gqa) and not (mask is not None and mask.requires_grad):
-        if not dropout_p or is_fused is None or is_fused(query, key, value, mask, dropout_p, is_causal, scale):
-            op = aten._scaled_dot_product_flash_attention_for_cpu
-            return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+    is_open = _fits(query, key, value, enable_gqa) and not (mask is not None and mask.requires_grad)
+    choice = (query, key, value, mask, dropout_p, is_causal, scale)
+    if is_open and (not dropout_p or is_fused is None or is_fused(*choice)):
+        op = aten._scaled_dot_product_flash_attention_for_cpu
+        return op(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
     written_out = aten._scaled_dot_product_attention_math
     options = {"scale": scale, "enable_gqa": enable_gqa}
     return written_out(query, key, value, mask, dropout_p, is_causal, **options)[0]
