@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from absint import AbstractMode, AbstractTensor, contiguous, from_wire
-from absint.symbolic import ShapeEnv, make_size
+from absint.symbolic import FloatNode, ShapeEnv, SizeFloat, Term, make_size
 from absint.targets import resolve
 from absint.wire import to_arg
 from stagewire.expr import parse_expr
@@ -79,3 +79,8 @@ def AI012() -> None:
 def AI013() -> None:
     env = ShapeEnv()
     int(make_size(env, env.create("s0", 8, marked="x.shape[0]")))
+
+
+def AI014() -> None:
+    env = ShapeEnv()
+    float(SizeFloat(FloatNode(env, Term("input", ("rate",)))))

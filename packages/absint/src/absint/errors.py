@@ -8,6 +8,7 @@ __all__ = [
     "BadMutation",
     "DataDependentError",
     "DimensionError",
+    "FixedNumber",
     "NoActiveMode",
     "NoTypeRule",
     "RefusedWrite",
@@ -116,3 +117,18 @@ class SpecializedSize(StageError):
     code = "AI013"
     refuses_program = True
     fix = "Remove the mark_dynamic, or write the line without a condition that only one size meets."
+
+
+class FixedNumber(StageError):
+    """The value of a float that differs from call to call is asked for, where nothing knows it.
+
+    The program is then captured with that float as a constant.
+    """
+
+    code = "AI014"
+    needs_fixed_sizes = True
+    fix = "Nothing: each value gets a version of its own. To have one for all, pass a tensor."
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the program needs the value of the float {name}, not only what is computed of it")
+        self.fixed_inputs = (name,)

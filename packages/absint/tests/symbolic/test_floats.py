@@ -92,7 +92,7 @@ def value_of(item: Any, values: dict[str, int]) -> Any:
         case Size():
             return item.node.value.evaluate(values)
         case SizeFloat():
-            return item.node.term.evaluate(lambda size: size.evaluate(values))
+            return item.node.term.evaluate(lambda size: size.evaluate(values), {}.__getitem__)
     return item
 
 

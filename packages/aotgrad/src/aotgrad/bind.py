@@ -257,7 +257,10 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
     """
     passed: list[list[Any]] = [[]]
     written = frozenset(mutation.input for mutation in binding.mutations)
-    places = tuple(i for i, given in enumerate(binding.inputs) if isinstance(given.type, TensorType))
+    # (Each call makes the tensors for its numbers anew.)
+    places = tuple(
+        i for i, given in enumerate(binding.inputs) if isinstance(given.type, TensorType) and given.role != "number"
+    )
     has_sizes = bool(binding.symbols)
 
     def check(inputs: tuple[Any, ...]) -> tuple[int, int] | None:

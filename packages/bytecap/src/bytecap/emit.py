@@ -184,6 +184,11 @@ class Emitter(Assembler):
         self.symbols[name] = self.tracer.sizes.sources[name]
         self.load_local(symbol_local(name))
 
+    def given_float(self, name: str) -> None:
+        """Push a float that the frame was given."""
+        self.symbols[name] = self.tracer.floats.sources[name]
+        self.load_local(symbol_local(name))
+
     def raised_at(self, line: int) -> None:
         """Pop an exception: it was raised at this line of the frame."""
         self.call_helper("raised_in_caller", line, arguments=1)

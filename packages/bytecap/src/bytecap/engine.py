@@ -38,6 +38,7 @@ from bytecap.errors import (
     UnsupportedFrame,
 )
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
+from bytecap.given_floats import needs_constants, with_tensors
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain
 from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
 from bytecap.options import Options
@@ -255,8 +256,12 @@ class Engine:
                 try:
                     function = self.backend(result.capture, result.example_inputs)
                     assumes = getattr(function, "assumes", ())
+                    function = with_tensors(result.capture, function)
                     compiled = plain(self._checked(view.code, result, function))
                 except StageError as error:
+                    needed = needs_constants(result.capture, error)
+                    if needed is not None:
+                        raise needed from error
                     if result.capture.symbols and error.needs_fixed_sizes:
                         raise _SizesRefused from error
                     if self.fullgraph or not error.refuses_program:

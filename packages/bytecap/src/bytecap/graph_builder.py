@@ -69,6 +69,10 @@ class GraphBuilder:
         """Append an int input that is the size symbol `name`."""
         self.inputs.append(Input(Value(name, ScalarType("int")), source, "symbol"))
 
+    def add_given(self, name: str, type_: TensorType, source: Source) -> None:
+        """Append an input that a float from outside is put into."""
+        self.inputs.append(Input(Value(name, type_), source, "number"))
+
     def add_node(
         self,
         target: str,

@@ -69,10 +69,11 @@ def _changed_dims(guard: TensorIs, value: Any) -> Iterator[tuple[Source, int]]:
 
 
 def _is_changed_number(guard: Any, value: Any, owner: Any) -> bool:
-    """An int that is no setting of a module: those are few, and decide about the program."""
-    if not isinstance(guard, Equals) or isinstance(owner, torch.nn.Module):
+    """A float, or an int that is no setting of a module: those are few, and decide about the program."""
+    if not isinstance(guard, Equals) or isinstance(guard.source, Reading) or type(value) is not type(guard.value):
         return False
-    return type(guard.value) is int and type(value) is int and value != guard.value
+    is_open = type(value) is float or (type(value) is int and not isinstance(owner, torch.nn.Module))
+    return is_open and value != guard.value
 
 
 def _fixed_numbers(program: GuardProgram, view: FrameView, symbols: tuple[Symbol, ...]) -> list[Source]:

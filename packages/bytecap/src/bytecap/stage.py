@@ -153,6 +153,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
     )
     examples: dict[str, Any] = {v.name: v.real for v in tracer.tensors.values() if v.role != "result"}
     examples |= {name: make() for name, make in tracer.made.values()}
+    examples |= tracer.floats.examples()
     examples |= {item.value.name: tracer.sizes.env.hints[item.value.name] for item in inputs if item.role == "symbol"}
     return CaptureResult(
         document,

@@ -24,6 +24,7 @@ from bytecap.changing import refuse_changing
 from bytecap.checks import Checks
 from bytecap.environment import torch_modes
 from bytecap.errors import ChangingNumber, LoopTooLong, UnsupportedCall, UnsupportedValue
+from bytecap.given_floats import GivenFloats
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
 from bytecap.guards import print_source
@@ -50,7 +51,7 @@ from bytecap.values.opaque import OpaqueValue, UnguardedValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
-from bytecap.values.size_floats import write_float
+from bytecap.values.size_floats import SymbolicFloat, write_float
 from bytecap.values.sizes import SymbolicInt, is_size
 from bytecap.values.tensor_classes import is_plain_class
 from bytecap.values.tensors import TensorValue
@@ -116,6 +117,7 @@ class Tracer:
         self.checks = Checks(assumes)
         self.sizes = SizeSymbols(policy, self.line)
         self.graph = GraphBuilder()
+        self.floats = self.sizes.env.given = GivenFloats(self)
         self.names = Names()
         self.guards = GuardSet(self.names)
         self.places = Places(self.names)
@@ -154,6 +156,7 @@ class Tracer:
                 value.attributes.owner = None
         self.fault = self.frame_globals = None
         self.sizes.close()
+        self.floats.close()
         for known in (self._by_object, self._dicts, self._cells, self.tensors, self.class_writes, self._hashed):
             known.clear()
         for row in (
@@ -439,8 +442,11 @@ class Tracer:
         self.tensors[id(abstract)] = value
         return value
 
-    def input_number(self, real: int, source: Source) -> Value | None:
-        """An int from outside as a symbol, where it is known to change."""
+    def input_number(self, real: int | float, source: Source) -> Value | None:
+        """A number from outside as a symbol, where it is known to change."""
+        if isinstance(real, float):
+            found = self.floats.find(real, source, self.sizes.policy)
+            return None if found is None else SymbolicFloat(found)
         size = self.sizes.number(real, source)
         if size is None:
             return None

@@ -92,7 +92,7 @@ def _wrapper_of(real: Any) -> Wrapper:
 def _literal(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is None:
         return Constant(real)
-    if type(real) is int and (known := tracer.input_number(real, source)) is not None:
+    if type(real) in (int, float) and (known := tracer.input_number(real, source)) is not None:
         return known
     if type(real) in OPEN_KINDS and is_readable(source):
         return tracer.open_constant(real, source)

@@ -341,7 +341,7 @@ _DRAWING = ("drop", "rand", "bernoulli", "uniform")
 
 def _replays(binding: Binding) -> tuple[Replay, Replay]:
     """What recording needs to know of forward and backward."""
-    stays = {number for number, given in enumerate(binding.inputs) if given.role != "tensor"}
+    stays = {number for number, given in enumerate(binding.inputs) if given.role not in ("tensor", "number")}
     stays.update(range(len(binding.inputs), len(binding.inputs) + len(binding.constants)))
     handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
     saved = {place for place, slot in enumerate(binding.saved) if isinstance(slot, SavedInput) and slot.input in stays}

@@ -200,13 +200,14 @@ Guard = (
     | Relation
 )
 
-InputRole = Literal["parameter", "buffer", "tensor", "constant", "symbol"]
+InputRole = Literal["parameter", "buffer", "tensor", "constant", "symbol", "number"]
 
 
 class Input(msgspec.Struct, frozen=True):
     """One graph input: `value.name` is its name in the graph; `source` says where to read it in the frame.
 
-    Role "constant": a tensor that the process holds (or that travels beside the document) under `value.name`.
+    Role "constant": a tensor that the process holds (or that travels beside the document) under `value.name`. Role
+    "number": a Python float at `source`, which the graph is given as a float64 tensor without dimensions.
     """
 
     value: Value

@@ -30,6 +30,9 @@ class StageError(Exception):
     needs_fixed_sizes: ClassVar[bool] = False
     """True for what a stage cannot do with symbolic sizes: the program is then compiled for each size."""
 
+    fixed_inputs: tuple[str, ...] = ()
+    """The inputs of the program (numbers) that have to be constants, if that is all that hinders."""
+
     def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
         super().__init__(message)
         self.message = message

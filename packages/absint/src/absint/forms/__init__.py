@@ -2,6 +2,7 @@
 
 | room | calls |
 |---|---|
+| `floats.py` | x ** f, add(x, y, alpha=f), leaky_relu(x, f), foreach... |
 | `indexing.py` | x[n - 1, :] |
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from absint.forms.floats import FLOAT_FORMS
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
 from absint.forms.numbers import NUMBER_FORMS
 from absint.forms.products import PRODUCT_FORMS
@@ -26,7 +28,8 @@ from absint.targets import resolve
 __all__ = ["SYMBOLIC_FORMS", "get_item", "set_item", "symbolic_form"]
 
 SYMBOLIC_FORMS: dict[str, Callable[..., Any]] = {
-    **INDEXING_FORMS, **NUMBER_FORMS, **PRODUCT_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS, **SPECTRAL_FORMS,
+    **FLOAT_FORMS, **INDEXING_FORMS, **NUMBER_FORMS, **PRODUCT_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
+    **SPECTRAL_FORMS,
 }  # fmt: skip
 """By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from absint.symbolic import is_symbolic, make_float
+from absint.symbolic import is_symbolic, make_float, unwrap
 from absint.symbolic.floats import FUNCTIONS, as_float
 
 __all__ = ["NUMBER_FORMS"]
@@ -32,6 +32,11 @@ def _of_sizes(name: str) -> Callable[[Any], Any]:
 
 def _is_open(*values: Any) -> bool:
     return any(is_symbolic(value) or isinstance(value, torch.SymFloat) for value in values)
+
+
+def item(self: Any) -> Any:
+    """`torch.Tensor.item`: a float that the program was given from outside stays one."""
+    return unwrap(self.item())
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
@@ -122,6 +127,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
 NUMBER_FORMS: dict[str, Callable[..., Any]] = {
     "torch.sym_float": as_float,
     **{f"math.{name}": _of_sizes(name) for name in FUNCTIONS},
+    "torch.Tensor.item": item,
     "torch.tensor": tensor,
     "torch.as_tensor": tensor,
     "torch.linspace": linspace,

@@ -38,8 +38,8 @@ _UNARY_FLOAT = """
 """
 _UNARY_BOOL = "isposinf isneginf signbit logical_not"
 _BINARY = """
-    add.Tensor add.Scalar sub.Tensor sub.Scalar mul.Tensor mul.Scalar rsub.Tensor rsub.Scalar maximum
-    minimum fmax fmin remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar
+    mul.Tensor mul.Scalar maximum minimum fmax fmin
+    remainder.Tensor remainder.Scalar remainder.Scalar_Tensor fmod.Tensor fmod.Scalar
     floor_divide floor_divide.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor
     bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor bitwise_xor.Tensor bitwise_xor.Scalar
     bitwise_xor.Scalar_Tensor bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar
@@ -48,6 +48,7 @@ _BINARY = """
     __rshift__.Scalar gcd lcm hypot nextafter logaddexp logaddexp2 heaviside pow.Tensor_Tensor pow.Scalar
     igamma igammac
 """
+_SUMS = "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Tensor rsub.Scalar"
 _BINARY_FLOAT = """
     div.Tensor div.Scalar atan2 copysign.Tensor copysign.Scalar xlogy.Tensor xlogy.Scalar_Other
     xlogy.Scalar_Self special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
@@ -84,6 +85,13 @@ def _binary(self: Any, other: Any, *_: Any, **__: Any) -> Meta:
     return pointwise((self, other))
 
 
+def _sum(self: Any, other: Any, alpha: Any = 1) -> Meta:
+    made = _binary(self, other)
+    if type(alpha) is float and is_integral(made.dtype):
+        raise TypeRuleError("For integral input tensors, argument alpha must not be a floating point number.")
+    return made
+
+
 def _binary_float(self: Any, other: Any) -> Meta:
     return float_pointwise((self, other))
 
@@ -100,6 +108,7 @@ for _names, _function in (
     (_UNARY_FLOAT.split(), _unary_float),
     (_UNARY_BOOL.split(), _unary_bool),
     (_BINARY.split(), _binary),
+    (_SUMS.split(), _sum),
     (_BINARY_FLOAT.split(), _binary_float),
     (_COMPARISON, _comparison),
 ):

@@ -5,16 +5,19 @@ env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hin
 """
 
 from absint.symbolic.floats import FloatNode, SizeFloat, Term, make_float
+from absint.symbolic.given_numbers import GivenNumbers, Steps
 from absint.symbolic.polynomial import Polynomial, from_dim
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
     "FloatNode",
+    "GivenNumbers",
     "Polynomial",
     "ShapeEnv",
     "Size",
     "SizeFloat",
+    "Steps",
     "SymbolRecord",
     "Term",
     "dim_of",

@@ -1,10 +1,11 @@
-"""Floats that are computed of symbolic sizes: `n / 2`, `1 / n`, `math.sqrt(n)`.
+"""Floats that are computed of symbolic sizes, or of floats from outside: `n / 2`, `1 / n`, `math.sqrt(n)`.
 
-    term ::= Term("size", polynomial) | Term("number", float) | Term(operator, term*)
+    term ::= Term("size", polynomial) | Term("number", float) | Term("input", name) | Term(operator, term*)
 
 A `SizeFloat` is a `torch.SymFloat`, which torch takes wherever it takes a number. It is computed as Python does, step
 by step in double precision: nothing is simplified. What leads back to ints and to truths does so by integers where
 that is exact (`int(n / 2)` is `n // 2`, `n / 2 > 3` is `n > 6`). Whatever else asks for the number fixes the sizes.
+What is asked of a float from outside (`given_numbers`) is answered for this call, and becomes a condition.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from absint.symbolic.given_numbers import steps_of
 from absint.symbolic.nodes import Node, SizeNode, TruthNode
 from absint.symbolic.polynomial import Polynomial, constant
 
@@ -55,6 +57,8 @@ class Term:
                 return self.operands[0], 1
             case "number":
                 return _short(self.operands[0])
+            case "input":
+                return None
             case "neg" | "add" | "sub" | "mul":
                 parts = [part.fraction for part in self.operands]
                 return None if None in parts else _lowest(_EXACTLY[self.operator](*parts))
@@ -86,18 +90,41 @@ class Term:
 
     @cached_property
     def symbols(self) -> frozenset[str]:
-        """The names of all symbols in it."""
-        return frozenset(name for part in self.operands if not isinstance(part, float) for name in part.symbols)
+        """The names of all size symbols in it."""
+        parts = [part for part in self.operands if not isinstance(part, (float, str))]
+        return frozenset(name for part in parts for name in part.symbols)
 
-    def evaluate(self, size: Callable[[Polynomial], int]) -> float:
-        """The number that it is, where `size` gives what polynomials are."""
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The names of all floats from outside in it."""
+        match self.operator:
+            case "input":
+                return frozenset(self.operands)
+            case "size" | "number":
+                return frozenset()
+        return frozenset(name for part in self.operands for name in part.inputs)
+
+    @property
+    def plain(self) -> float | None:
+        """The number, where it is one by itself."""
+        match self.operator:
+            case "number":
+                return self.operands[0]
+            case "size" if self.operands[0].number is not None:
+                return float(self.operands[0].number)
+        return None
+
+    def evaluate(self, size: Callable[[Polynomial], int], given: Callable[[str], float]) -> float:
+        """The number that it is, where `size` gives what polynomials are, and `given` floats from outside."""
         match self.operator:
             case "size":
                 return float(size(self.operands[0]))
             case "number":
                 return self.operands[0]
+            case "input":
+                return given(self.operands[0])
         host = OPERATORS.get(self.operator) or FUNCTIONS[self.operator]
-        return host(*[part.evaluate(size) for part in self.operands])
+        return host(*[part.evaluate(size, given) for part in self.operands])
 
     def __str__(self) -> str:
         return f"{self.operator}({', '.join(map(str, self.operands))})"
@@ -151,11 +178,16 @@ class FloatNode(Node):
     @property
     def hint(self) -> float:
         """Its value at capture; assumes nothing."""
-        return self.term.evaluate(self.env.hint)
+        return self.term.evaluate(self.env.hint, self.env.given.hint)
 
     def number(self) -> float:
         """Its value; fixes the sizes in it."""
-        return self.term.evaluate(self.env.specialize)
+        return _fix(self.env, self.term)
+
+    def ask(self, function: str, *arguments: float) -> Any:
+        """What a C function of a float says of it, and does in each call; None where no guard can ask that."""
+        known = steps_of(self.term)
+        return None if known is None else self.env.given.ask(known[0], (*known[1], (function, *arguments)))
 
     def is_constant(self) -> bool:
         return self.term.operator == "number"
@@ -190,16 +222,32 @@ class FloatNode(Node):
                 return -env.divide(-above, below)
             if host is math.floor or env.known_nonnegative(above):
                 return env.divide(above, below)
-        return constant(host(self.number()))
+        asked: int | None = self.ask(f"math.{host.__name__}")
+        return constant(host(self.number()) if asked is None else asked)
 
     def compare(self, name: str, other: FloatNode) -> TruthNode:
         """A comparison, by the name that it has in the module `operator`."""
         env, gap = self.env, self._gap(other)
         if gap is None:
-            truth: bool = getattr(operator, name)(self.number(), other.number())
-            return self.wrap_bool(truth)
+            asked: bool | None = self._asked(name, other)
+            if asked is None:
+                asked = getattr(operator, name)(self.number(), other.number())
+            return self.wrap_bool(asked)
         of_sizes: TruthNode = getattr(SizeNode(env, gap), name)(SizeNode(env, constant(0)))
         return of_sizes
+
+    def _asked(self, name: str, other: FloatNode) -> bool | None:
+        """The comparison with a number, as a guard can do it."""
+        if other.term.plain is not None:
+            return self.ask(f"float.__{name}__", other.term.plain)
+        if self.term.plain is not None:
+            return other.ask(f"float.__{_MIRRORED[name]}__", self.term.plain)
+        return None
+
+    def can_compare(self, number: float) -> bool:
+        """Whether a comparison with a number fixes nothing."""
+        other = FloatNode(self.env, Term("number", (number,)))
+        return self._gap(other) is not None or steps_of(self.term) is not None
 
     def _gap(self, other: FloatNode) -> Polynomial | None:
         """A polynomial with the sign of `self - other`."""
@@ -251,6 +299,8 @@ def make_float(env: ShapeEnv, name: str, *operands: Any) -> Any:
 
 def _is_defined(env: ShapeEnv, name: str, parts: tuple[Term, ...]) -> bool:
     """Whether Python gives a float for all sizes that the guards let through."""
+    if env.given.is_checked and any(part.inputs for part in parts):
+        return True
     check = _DOMAINS.get(name)
     return check is None or check(env, *parts)
 
@@ -272,14 +322,30 @@ def _is_positive(env: ShapeEnv, term: Term) -> bool:
 def _holds(env: ShapeEnv, name: str, term: Term, number: float) -> bool:
     """Whether the comparison with a number holds, now and for all sizes that the guards let through."""
     node, other = FloatNode(env, term), FloatNode(env, Term("number", (number,)))
-    return node._gap(other) is not None and node.compare(name, other).decide()
+    return node.can_compare(number) and node.compare(name, other).decide()
+
+
+def _is_tame(env: ShapeEnv, base: Term, power: Term) -> bool:
+    """Whether a small power of it is a float: it is positive, and neither huge nor tiny."""
+    if not base.inputs:
+        return _is_positive(env, base)
+    is_whole = power.plain is not None and power.plain >= 0 and power.plain.is_integer()
+    return _holds(env, "ge", base, -1e70 if is_whole else 1e-70) and _holds(env, "le", base, 1e70)
+
+
+def _is_small(env: ShapeEnv, power: Term) -> bool:
+    if power.inputs:
+        return _holds(env, "ge", power, -4.0) and _holds(env, "le", power, 4.0)
+    if power.fraction is None:
+        return power.plain is not None and abs(power.plain) <= 4
+    return power.fraction[0].number is not None and abs(power.fraction[0].number) <= 4
 
 
 _LOGARITHM: Callable[[ShapeEnv, Term], bool] = lambda env, part: _is_positive(env, part) or _holds(env, "gt", part, 0.0)  # noqa: E731
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _DOMAINS: dict[str, Callable[..., bool]] = {
     "truediv": lambda env, above, below: _is_positive(env, below) or _holds(env, "ne", below, 0.0),
-    "pow": lambda env, base, power: _is_positive(env, base) and power.fraction is not None
-    and power.fraction[0].number is not None and abs(power.fraction[0].number) <= 4,
+    "pow": lambda env, base, power: _is_small(env, power) and _is_tame(env, base, power),
     "sqrt": lambda env, part: _is_positive(env, part) or _holds(env, "ge", part, 0.0),
     **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOGARITHM),
     **dict.fromkeys(("exp", "expm1"), lambda env, part: _holds(env, "le", part, 700.0)),
@@ -294,7 +360,7 @@ def _computed(name: str) -> Callable[..., FloatNode]:
         node = FloatNode(env, Term(name, terms))
         if _is_defined(env, name, terms):
             return node
-        return FloatNode(env, Term("number", (_in_c(name, *[term.evaluate(env.specialize) for term in terms]),)))
+        return FloatNode(env, Term("number", (_in_c(name, *[_fix(env, term) for term in terms]),)))
 
     return method
 
@@ -316,7 +382,11 @@ def _compared(name: str) -> Callable[[FloatNode, Any], TruthNode]:
 
 
 def _fixed(host: Callable[[float, float], float]) -> Callable[[FloatNode, Any], FloatNode]:
-    return lambda self, other: self.wrap_float(host(self.number(), _node_term(other).evaluate(self.env.specialize)))
+    return lambda self, other: self.wrap_float(host(self.number(), _fix(self.env, _node_term(other))))
+
+
+def _fix(env: ShapeEnv, term: Term) -> float:
+    return term.evaluate(env.specialize, env.given.fix)
 
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -352,7 +422,7 @@ class SizeFloat(torch.SymFloat):
         return str(self.node)
 
     def __hash__(self) -> int:
-        return hash(self.node.hint)
+        return hash(self.node.term)
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -373,10 +443,12 @@ class SizeFloat(torch.SymFloat):
         return self if self >= 0 else -self
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        return round(float(self), ndigits)
+        rounded = self.node.ask("float.__round__", *(() if ndigits is None else (ndigits,)))
+        return round(float(self), ndigits) if rounded is None else rounded
 
     def is_integer(self) -> bool:
-        return float(self).is_integer()
+        asked: bool | None = self.node.ask("float.is_integer")
+        return float(self).is_integer() if asked is None else asked
 
 
 def _operator(name: str, swapped: bool) -> Callable[[SizeFloat, Any], Any]:

@@ -23,6 +23,7 @@ from math import gcd
 from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
 from absint.symbolic.bounds import Bounds, bounds_of, implied
+from absint.symbolic.given_numbers import GivenNumbers
 from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
 from stagewire.capture import Relation
 from stagewire.expr import parse_expr
@@ -55,7 +56,7 @@ class ShapeEnv:
     """Symbols with ranges and hints, facts, and the relations that were assumed.
 
     line: where the evaluated program is, for the relations. strict: assume nothing; what does not follow from the
-    ranges and the facts raises `UndecidedSize`.
+    ranges and the facts raises `UndecidedSize`. given: answers for floats from outside.
     """
 
     def __init__(self, line: Callable[[], SourceLine | None] = lambda: None, *, strict: bool = False) -> None:
@@ -65,6 +66,7 @@ class ShapeEnv:
         self.hints: dict[str, int] = {}
         self.relations: list[Relation] = []
         self.generic = False
+        self.given = GivenNumbers()
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self._meanings: dict[str, Polynomial] = {}
         self._facts: list[Polynomial] = []  # known to be >= 0

@@ -19,7 +19,7 @@ from absint.meta import CPU, contiguous, contiguous_stride
 from absint.mode import asks_layout, fixed_layout
 from absint.schema import OpRecord
 from absint.strides import is_dense
-from absint.symbolic import FloatNode, Term
+from absint.symbolic import FloatNode, SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.fast_paths import encoder_layer, multi_head_attention
@@ -48,7 +48,8 @@ class TraceMode(AbstractMode):
     of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm. counts_writes:
     False while an op writes without moving the version counter. home: the device that "cpu" stands for in an argument:
     to C++ abstract tensors are on the CPU, wherever they are, and its own code makes tensors "on the same device".
-    attentions: fused ones, by the name of their log-sum-exp. symbolic: whether sizes may be symbolic.
+    given: floats of the caller's, by the position of the input. attentions: fused ones, by the name of their
+    log-sum-exp. symbolic: whether sizes may be symbolic.
     """
 
     tensor_class = Traced
@@ -63,6 +64,7 @@ class TraceMode(AbstractMode):
         self.counts_writes = True
         self.home: torch.device | None = None
         self.attentions: dict[str, Fused] = {}
+        self.given: dict[int | None, SizeFloat] = {}
         self._numbers: dict[tuple[Term, torch.device], Traced] = {}
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
@@ -131,7 +133,9 @@ class TraceMode(AbstractMode):
         return rule(*metas, **named) if rule is not None else self._slow_types(record, metas, named)
 
     def _value_of(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self.scalar_of(self._abstract(args[0]))
+        tensor = self._abstract(args[0])
+        given = self.given.get(tensor.memory.input)
+        return self.scalar_of(tensor) if given is None else given
 
     def _nothing(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return None

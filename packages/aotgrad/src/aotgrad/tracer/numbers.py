@@ -1,4 +1,4 @@
-"""Floats that are computed of symbolic sizes, in the graph: doubles in tensors without dimensions, a node a step."""
+"""Floats that are given, or computed of such ones and of sizes, in the graph: 0-dim doubles, a node a step."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch._ops import OpOverload
 
+from absint.meta import CPU
 from absint.symbolic import FloatNode, Term, make_size
 from stagewire.graph import Ref
 
@@ -24,6 +25,9 @@ def record_number(emit: Callable[..., Ref], node: FloatNode, device: torch.devic
     """The value of a float; `emit(op, args, kwargs)` records an op."""
 
     def record(term: Term) -> Ref:
+        if term.operator == "input":
+            given = Ref(term.operands[0])
+            return given if device == CPU else emit(aten._to_copy.default, (given,), {"device": device})
         if term.operator in _STEPS:
             return emit(_STEPS[term.operator], tuple(map(record, term.operands)), {})
         (value,) = term.operands

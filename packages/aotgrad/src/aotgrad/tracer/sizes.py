@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from absint.symbolic import ShapeEnv, dim_of, from_dim, make_size
+from absint.symbolic import GivenNumbers, ShapeEnv, dim_of, from_dim, make_size
 from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
@@ -26,6 +26,7 @@ class SizesOf:
 
     def __init__(self, capture: Capture) -> None:
         self.env = ShapeEnv()
+        self.env.given = GivenNumbers(is_checked=True)
         self._known: dict[str, Any] = {}
         for symbol in capture.symbols:
             if symbol.hint is None:

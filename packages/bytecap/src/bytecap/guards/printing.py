@@ -10,6 +10,14 @@ from stagewire import capture, graph
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.types import TensorType
 
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**"}
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+# (sign, whether the float stands on its right) of methods that take a float and a number
+_OF_FLOATS: dict[str, tuple[str, bool]] = {
+    **{f"float.__{name}__": (sign, False) for name, sign in (_SIGNS | _COMPARISONS).items()},
+    **{f"float.__r{name}__": (sign, True) for name, sign in _SIGNS.items()},
+}
+
 
 def print_source(source: Source) -> str:
     """The Python expression that reads `source` inside the frame.
@@ -41,6 +49,10 @@ def print_source(source: Source) -> str:
             return f"type({print_source(base)})"
         case capture.Reading(function="torch.Tensor.size", base=base, arguments=(dim,)) if base is not None:
             return f"{print_source(base)}.shape[{dim}]"
+        case capture.Reading(function=function, base=base, arguments=arguments) if function in _OF_FLOATS:
+            left, right = print_source(base), *map(print_literal, arguments)  # type: ignore[arg-type]
+            sign, swapped = _OF_FLOATS[function]
+            return f"({right} {sign} {left})" if swapped else f"({left} {sign} {right})"
         case capture.Reading(function=function, base=base, arguments=arguments):
             given = [*([] if base is None else [print_source(base)]), *map(print_literal, arguments)]
             return f"{function}({', '.join(given)})"

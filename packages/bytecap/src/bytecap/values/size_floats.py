@@ -1,4 +1,4 @@
-"""Floats computed of sizes that differ from call to call: `n / 2`, `math.sqrt(n)`.
+"""Floats that differ from call to call: given ones, and those computed of them or of sizes: `n / 2`, `math.sqrt(n)`.
 
 Arithmetic stays symbolic (`absint.symbolic.floats`). Where a torch call takes one, the graph computes it, a node for
 each step; where the program keeps or returns it, the replacement does. Whatever else looks at the number fixes the
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SymbolicFloat(Constant):
-    """A float that is known as a computation on the sizes of the inputs."""
+    """A float that is known as a computation on the sizes of the inputs, and on floats among them."""
 
     __slots__ = ("number",)
 
@@ -74,6 +74,8 @@ def _emit(emitter: Any, term: Term) -> None:
         case "size":
             emit_dim(emitter, term.operands[0].dim, emitter.size_symbol)
             emitter.call_function(float, arguments=1)
+        case "input":
+            emitter.given_float(term.operands[0])
         case name:
             for part in term.operands:
                 _emit(emitter, part)
@@ -125,6 +127,9 @@ def _written(tracer: Tracer, term: Term) -> Arg:
     graph = tracer.graph
     name = graph.floats.get(term)
     if name is None:
+        if term.operator == "input":
+            name = graph.floats[term] = tracer.floats.add_input(term.operands[0])
+            return Ref(name)
         if term.operator == "size":
             target, args = "torch.sym_float", (term.operands[0].dim,)
         else:

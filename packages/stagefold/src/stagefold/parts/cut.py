@@ -52,14 +52,14 @@ class Part:
 
 def is_decided_by_data(capture: Capture) -> bool:
     """Whether some node gives a number of data: each size that data decides is read by a node of its own."""
-    return bool(_numbers_of_data(capture.graph))
+    return bool(_numbers_of_data(capture))
 
 
-def _numbers_of_data(graph: Graph) -> set[str]:
+def _numbers_of_data(capture: Capture) -> set[str]:
     """What nodes give that read a tensor as a number, or compute with such numbers; others are computed of sizes."""
-    tensors = {value.name for value in graph.inputs if isinstance(value.type, TensorType)}
+    tensors = {item.value.name for item in capture.inputs if item.role not in ("symbol", "number")}
     found: set[str] = set()
-    for node in graph.nodes:
+    for node in capture.graph.nodes:
         numbers = {value.name for value in node.results if isinstance(value.type, ScalarType)}
         if numbers and any(name in tensors or name in found for name in _names_in(node)):
             found |= numbers
@@ -84,7 +84,7 @@ def cut(capture: Capture) -> tuple[Part, ...]:
 
 def _stretches(capture: Capture) -> Iterator[tuple[tuple[Node, ...], bool]]:
     """The nodes of each part, and whether it is compiled."""
-    keys = zip(_needs_data(capture.graph), _recording(capture), strict=True)
+    keys = zip(_needs_data(capture), _recording(capture), strict=True)
     runs = itertools.groupby(zip(capture.graph.nodes, keys, strict=True), key=lambda pair: pair[1])
     plain: tuple[Node, ...] = ()
     for (needs_data, _), pairs in runs:
@@ -112,13 +112,14 @@ def _is_worth_it(nodes: tuple[Node, ...]) -> bool:
     return sum(bool(node.results) and node.target not in _VIEWS for node in nodes) >= _FEWEST_CALLS
 
 
-def _needs_data(graph: Graph) -> Iterator[bool]:
+def _needs_data(capture: Capture) -> Iterator[bool]:
     """For each node: does it give or take a number of data, or have a result whose size only data knows?
 
     Such a size is none of its arguments' own: what a mask selects twice has the same symbol, and is to be found twice.
     """
+    graph = capture.graph
     values = {value.name: value for value in graph.inputs}
-    numbers = _numbers_of_data(graph)
+    numbers = _numbers_of_data(capture)
     for node in graph.nodes:
         given = [values[name] for name in node_references(node)]
         known = set(_names_in(node))

@@ -149,4 +149,6 @@ def _input(draw: st.DrawFn, value: Value, portable: bool) -> Input:
     source = draw(sources(handles=not portable))
     if not isinstance(value.type, TensorType):
         return Input(value, source, "symbol")
+    if value.type.dtype == "float64" and not value.type.shape and value.type.device == "cpu" and draw(st.booleans()):
+        return Input(value, source, "number")
     return Input(value, source, draw(st.sampled_from(["parameter", "buffer", "tensor", "constant"])))

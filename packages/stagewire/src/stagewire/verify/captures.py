@@ -1,7 +1,7 @@
 """C1 to C7: what a Capture adds to its graph.
 
 C1 the inputs are those of the graph, in order, with the same types
-C2 an input of role "symbol" is a Python number, any other a tensor
+C2 an input of role "symbol" is a Python number, any other a tensor (of role "number": a float64 without dimensions)
 C3 a source ends in a root within 64 steps
 C4 symbols have unique names, and lower <= hint <= upper
 C5 a literal of a guard holds no reference
@@ -78,6 +78,8 @@ def _check_inputs(document: Capture) -> Faults:
         expected = ScalarType if item.role == "symbol" else TensorType
         if not isinstance(item.value.type, expected):
             yield Fault("C2", f"an input of role {item.role!r} has type {item.value.type}", path)
+        elif item.role == "number" and (item.value.type.dtype != "float64" or item.value.type.shape):
+            yield Fault("C2", f"an input of role 'number' has type {item.value.type}", path)
         yield from _check_source(item.source, path)
 
 
