@@ -21,7 +21,7 @@ class Options:
     """`target`: which emitter; "auto" takes Triton for a program that touches a CUDA device.
 
     `parallel_threshold`: rough count of scalar operations below which a kernel stays on one thread (starting a parallel
-    region costs some microseconds).
+    region costs some microseconds, more with more threads: the threshold grows by an eighth for each).
 
     `autotune`: what stands for a product of matrices and the kernel behind it. "off": a call of ATen and the kernel;
     "time": also templates in Triton, so that whoever loads the unit on a GPU takes what is quicker there; "force": the

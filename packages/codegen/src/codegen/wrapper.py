@@ -13,13 +13,13 @@ from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch,
 from stagewire.types import ScalarType, TensorType
 
 
-def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch]) -> tuple[Instruction, ...]:
+def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch | None]) -> tuple[Instruction, ...]:
     """Buffers are allocated before the kernel that first touches them, views made before their first use."""
     return write_wrapper(graph, launches, {})[0]
 
 
 def write_wrapper(
-    graph: LoopGraph, launches: Mapping[str, Launch], templates: Mapping[int, Templates]
+    graph: LoopGraph, launches: Mapping[str, Launch | None], templates: Mapping[int, Templates]
 ) -> tuple[tuple[Instruction, ...], tuple[Choice, ...]]:
     """The instructions, and the choices among them. templates: by the number of the step that is the call; the launch
     is the next step, and the end of the call's result perhaps the one behind that."""
@@ -37,11 +37,11 @@ def write_wrapper(
             ends[last] = len(instructions), one
         match step:
             case Kernel():
-                launch = launches[step.name]
+                launch = launches[step.name]  # None: it runs in the launch of an earlier kernel
                 # windows on memory that exists come first: a new buffer may take that memory over
-                names = sorted(launch.buffers, key=lambda name: buffers[name].base not in ready)
+                names = sorted(launch.buffers if launch else (), key=lambda name: buffers[name].base not in ready)
                 made = [i for name in names for i in _provide(name, buffers, ready, allocate=True)]
-                instructions += _in_place(made, launch, buffers)
+                instructions += _in_place(made, launch, buffers) if launch else []
             case Extern(target, args, kwargs, results):
                 for arg in (*args, *kwargs.values()):
                     for name in references(arg):

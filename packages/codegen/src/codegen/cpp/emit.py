@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from codegen.cpp.function import KernelText, write_kernel
+from codegen.cpp.function import KernelText, write_function
+from codegen.cpp.groups import Stages, group_kernels
 from codegen.cpp.prelude import prelude
 from codegen.errors import UnsupportedKernel
 from codegen.memory import memory_roots
@@ -19,23 +20,26 @@ from stagewire.types import TensorType
 
 def emit_unit(
     graph: LoopGraph, *, threshold: int, kernels: Iterable[Kernel] | None = None, prefix: str = "k"
-) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch]]:
-    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name).
+) -> tuple[str, tuple[KernelInfo, ...], dict[str, Launch | None]]:
+    """Source, entry points, and the launch that stands for each kernel of `graph` (by the kernel's name); None for one
+    that the launch of an earlier kernel runs too.
 
-    kernels: those to write (default: all). prefix: the functions' names begin with it.
+    kernels: those to write, one by one (default: all, in groups). prefix: the functions' names begin with it.
     """
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     roots = memory_roots(graph)
     functions: dict[str, str] = {}
     infos: list[KernelInfo] = []
-    launches: dict[str, Launch] = {}
-    for kernel in (step for step in graph.steps if isinstance(step, Kernel)) if kernels is None else kernels:
-        text = _write(kernel, types, roots, threshold)
+    launches: dict[str, Launch | None] = {}
+    groups = group_kernels(graph, roots, threshold) if kernels is None else ([[kernel]] for kernel in kernels)
+    for stages in groups:
+        text = _write(stages, types, roots, threshold)
         if text.body not in functions:
             name = f"{prefix}{len(functions)}"
             functions[text.body] = name
             infos.append(KernelInfo(name, text.parameters))
-        launches[kernel.name] = Launch(functions[text.body], text.parameters, text.sizes)
+        first, *rest = (kernel.name for stage in stages for kernel in stage)
+        launches |= {first: Launch(functions[text.body], text.parameters, text.sizes), **dict.fromkeys(rest)}
     body = "\n\n".join(f'extern "C" void {name}{text}' for text, name in functions.items())
     source = prelude(body) + "\n\n" + body + "\n" if functions else ""
     return source, tuple(infos), launches
@@ -47,10 +51,11 @@ def _refuse_scans(kernel: Kernel) -> None:
             raise UnsupportedKernel(f"C++ kernels have no form of the scan %{statement.result} in {kernel.name}")
 
 
-def _write(kernel: Kernel, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
-    _refuse_scans(kernel)
-    text = write_kernel(kernel, types, threshold=threshold)
+def _write(stages: Stages, types: Mapping[str, TensorType], roots: Mapping[str, str], threshold: int) -> KernelText:
+    for kernel in (kernel for stage in stages for kernel in stage):
+        _refuse_scans(kernel)
+    text = write_function(stages, types, threshold=threshold)
     memory = [roots[name] for name in text.parameters]
     if len(set(memory)) == len(memory):
         return text
-    return write_kernel(kernel, types, threshold=threshold, aliased=True)
+    return write_function(stages, types, threshold=threshold, aliased=True)

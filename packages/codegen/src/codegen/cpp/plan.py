@@ -33,7 +33,6 @@ class Plan(NamedTuple):
     `threads`: what is shared out: the outer points, the first inner axis of each section, or nothing.
     `exclusive`: the threads must split the lane axis alone (accumulating stores collide along the other axes).
     `vector`: whether points next to each other may be handled at once.
-    `work`: where sizes are symbolic, the rough count of operations below a threshold of which one thread does all.
     """
 
     lane: Axis | None
@@ -42,7 +41,6 @@ class Plan(NamedTuple):
     crossed: Axis | None = None
     exclusive: bool = False
     vector: bool = True
-    work: Dim = 0
 
 
 def points(axes: tuple[Axis, ...]) -> int:
@@ -58,10 +56,7 @@ def make_plan(kernel: Kernel, threshold: int) -> Plan:
 
     Where sizes are symbolic, that is left to the run: the plan shares out what could be shared out.
     """
-    work = total_work(kernel)
-    if isinstance(work, int):
-        return _plan(kernel, threshold)
-    return _plan(kernel, 0)._replace(work=work)
+    return _plan(kernel, threshold if isinstance(total_work(kernel), int) else 0)
 
 
 def _plan(kernel: Kernel, threshold: int) -> Plan:

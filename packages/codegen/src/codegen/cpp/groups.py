@@ -1,0 +1,115 @@
+"""Kernels that follow each other as one function, so that the threads are started once for all of them.
+
+    region of OpenMP        starting and joining the threads: two barriers and more
+    barrier inside of one   where a kernel needs what the ones before it wrote; nothing where it does not
+
+(`benchmarks/parallel_regions.py` prints what each costs.) This pays for kernels of some microseconds: large ones do not
+feel it, and small ones run on one thread, unless they are many and independent of each other (an optimizer's step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from codegen.cpp.plan import make_plan, total_work
+from codegen.cpp.positions import split_positions
+from codegen.cpp.simplify import simplify_axes
+from stagewire.loop import Buffer, Kernel, Load, LoopGraph, Store
+from stagewire.types import ITEM_SIZE, extent
+
+LARGEST = 64
+"""Times the threshold: what a kernel works at most for the start of a region to matter."""
+
+MOST_BYTES = 4 << 20
+"""What later kernels of a group may allocate: it is there while the first one runs, which it would not be otherwise."""
+
+Stages = list[list[Kernel]]
+"""Kernels of one stage need nothing of each other, but all of the stages before."""
+
+
+def group_kernels(graph: LoopGraph, roots: Mapping[str, str], threshold: int) -> Iterator[Stages]:
+    """All kernels of a graph, those of a group together, in an order in which they may run."""
+    buffers = {buffer.name: buffer for buffer in graph.buffers}
+    group = _Group(buffers, roots, threshold)
+    for step in graph.steps:
+        if isinstance(step, Kernel) and not group.take(step):
+            yield from group.close()
+            group = _Group(buffers, roots, threshold)
+            group.take(step)
+        elif not isinstance(step, Kernel) and getattr(step, "target", None) is not None:  # a call
+            yield from group.close()
+            group = _Group(buffers, roots, threshold)
+    yield from group.close()
+
+
+class _Group:
+    """Kernels in a row; `read` and `written` are the roots of the memory that the last stage touches."""
+
+    def __init__(self, buffers: Mapping[str, Buffer], roots: Mapping[str, str], threshold: int) -> None:
+        self.buffers, self.roots, self.threshold = buffers, roots, threshold
+        self.stages: Stages = []
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        self.made: set[str] = set()
+        self.work = self.bytes = 0
+
+    def take(self, kernel: Kernel) -> bool:
+        """Add a kernel, if it belongs here; the first one does."""
+        work = total_work(kernel)
+        read, written = ({self.roots[name] for name in names} for names in accesses(kernel))
+        if self.stages:
+            size = sum(self._bytes(name) for name in accesses(kernel)[1] if name not in self.made)
+            if not isinstance(work, int) or not self._fits(kernel, work, size):
+                return False
+            needs = bool(read & self.written or written & (self.read | self.written))
+            if needs and (work < self.threshold or self.work < self.threshold):
+                return False
+            self.bytes += size
+        else:
+            needs = True
+        if needs:
+            self.stages.append([])
+            self.read, self.written = set(), set()
+        self.stages[-1].append(kernel)
+        self.read |= read
+        self.written |= written
+        self.made |= set(accesses(kernel)[1])
+        self.work += work if isinstance(work, int) else 0
+        return True
+
+    def _fits(self, kernel: Kernel, work: int, size: int) -> bool:
+        first = self.stages[0][0]
+        if not all(isinstance(total_work(one), int) and _is_shareable(one, self.threshold) for one in (first, kernel)):
+            return False
+        taken_over = {self.buffers[name].reuse for name in accesses(kernel)[1]}
+        return work <= LARGEST * self.threshold and self.bytes + size <= MOST_BYTES and not taken_over & self.made
+
+    def _bytes(self, name: str) -> int:
+        """What is allocated for a buffer that a kernel writes."""
+        buffer = self.buffers[name]
+        size = extent(buffer.type)
+        if buffer.role != "kernel" or buffer.reuse is not None:
+            return 0
+        return size * ITEM_SIZE[buffer.type.dtype] if isinstance(size, int) else MOST_BYTES + 1
+
+    def close(self) -> Iterator[Stages]:
+        """The group, or its kernels one by one where there is nothing to gain."""
+        if sum(map(len, self.stages)) > 1 and self.work >= self.threshold:
+            yield self.stages
+        else:
+            yield from ([[kernel]] for stage in self.stages for kernel in stage)
+
+
+def _is_shareable(kernel: Kernel, threshold: int) -> bool:
+    """Whether the threads share its outer points: what they share otherwise is a region of its own."""
+    if total_work(kernel) > LARGEST * threshold:  # type: ignore[operator]
+        return False
+    return make_plan(simplify_axes(split_positions(kernel)), threshold).threads != "inner"
+
+
+def accesses(kernel: Kernel) -> tuple[Iterable[str], Iterable[str]]:
+    """The buffers that a kernel loads, and those that it stores to."""
+    statements = [s for section in kernel.sections for s in section.statements]
+    loaded = dict.fromkeys(s.buffer for s in statements if isinstance(s, Load))
+    stored = dict.fromkeys(s.buffer for s in statements if isinstance(s, Store))
+    return tuple(loaded), tuple(stored)
