@@ -113,3 +113,34 @@ def test_moments_of_what_is_not_finite(size, directory, device):
     if size <= PERSISTENT_LIMIT:
         assert mean[0] == torch.inf
         assert mean[2] == -torch.inf
+
+
+def column_sums(rows: int, columns: int, inputs: int, dtype: str) -> LoopGraph:
+    """The sum over the rows of the sum of several inputs."""
+    names = tuple(f"x{n}" for n in range(inputs))
+    loads = tuple(Load(f"v{n}", name, at(("j", columns), ("i", 1)), dtype) for n, name in enumerate(names))
+    adds = tuple(
+        Compute(f"a{n}", "add", (Ref(f"a{n - 1}" if n > 1 else "v0"), Ref(f"v{n}")), dtype) for n in range(1, inputs)
+    )
+    total = Reduce(("s",), "sum", Ref(adds[-1].result if adds else "v0"), dtype)
+    sections = (Section((Axis("j", rows),), (*loads, *adds, total)), Section((), (Store("y", at(("i", 1)), Ref("s")),)))
+    buffers = tuple(Buffer(name, contiguous(dtype, (rows, columns)), "input") for name in names)
+    kernel = Kernel("k", (Axis("i", columns),), sections)
+    made = Buffer("y", contiguous(dtype, (columns,)), "kernel")
+    return LoopGraph(buffers=(*buffers, made), inputs=names, outputs=(Ref("y"),), steps=(kernel,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "dtype", "stages"),
+    [(300, 1, "float32", 3), (300, 1, "bfloat16", 3), (300, 3, "float32", 3), (300, 4, "float32", 1)],
+)
+def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(rows, inputs, dtype, stages, directory, device):
+    """As many as leave room for other programs."""
+    graph = column_sums(rows, 40, inputs, dtype)
+    (kernel,) = graph.steps
+    tiles = plan(kernel)
+    assert (tiles.kind, tiles.stages(kernel.sections[0])) == ("column", stages)
+    assert ("num_stages=3" in emit(graph, Options(target="triton")).source) == (stages == 3)
+    xs = [torch.randint(-3, 4, (rows, 40)).to(getattr(torch, dtype)) for _ in range(inputs)]
+    (found,) = run(graph, directory, device, *xs)
+    torch.testing.assert_close(found, sum(xs).float().sum(0).to(found.dtype))

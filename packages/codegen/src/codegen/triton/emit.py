@@ -98,7 +98,9 @@ class _KernelEmitter(ScanEmitter):
             return
         self.begin_scans(section.statements)
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
-        self.put(f"for base in range(0, {self.dim(count)}, RBLOCK):")
+        stages = self.plan.stages(section)
+        steps = f"tl.range(0, {self.dim(count)}, RBLOCK, num_stages={stages})"
+        self.put(f"for base in {steps if stages > 1 else f'range(0, {self.dim(count)}, RBLOCK)'}:")
         self.indent = "        "
         self.inner("base", section.axes)
         self.statements(section.statements, XR)

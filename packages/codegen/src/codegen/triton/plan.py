@@ -26,7 +26,13 @@ PERSISTENT_LIMIT = 4096
 LOOP_TILE = 2048
 POINTWISE_TILE = 1024
 SQUARE = 64
-"""Sides of the tiles of columns and of transposed accesses."""
+"""Sides of the tiles of transposed accesses, and the widest of columns."""
+
+COLUMN_TILE = 2048
+"""Elements of a tile of columns that are too long for one."""
+
+ON_THEIR_WAY = 48 * 1024
+"""Bytes that a program may have on their way through shared memory; twice that would leave room for few programs."""
 
 LONG_ROW, ROW_TILE = 512, 2048
 """Pointwise rows from this many elements have tiles of their own, of up to that many."""
@@ -62,6 +68,16 @@ class Plan:
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         return max(1, min(16, self.outer * self.inner // (256 if wide else 512)))
 
+    def stages(self, section: Section) -> int:
+        """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
+        their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements."""
+        moved = 0
+        for load in (s for s in section.statements if isinstance(s, Load)):
+            if any(_varies(load.index, axis) for axis in section.axes):
+                wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
+                moved += ITEM_SIZE[load.dtype] * self.inner * (self.outer if wide else 1)
+        return 3 if 0 < 2 * moved <= ON_THEIR_WAY else 1
+
 
 def power_of_two(n: int) -> int:
     """The least power of two that is at least n."""
@@ -91,7 +107,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         width = min(SQUARE, power_of_two(outer))
         while width > 16 and -(-outer // width) < MANY:
             width //= 2
-        return Plan(kernel, "column", width, min(SQUARE, power_of_two(inner)))
+        return Plan(kernel, "column", width, power_of_two(inner) if inner <= SQUARE else COLUMN_TILE // width)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)

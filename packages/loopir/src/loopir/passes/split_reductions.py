@@ -33,7 +33,7 @@ class SplitReductions:
 
     name = "split_reductions"
     points: int = 1024
-    columns: int = 131072
+    columns: int = 32768
     shortest: int = 1024
     shortest_column: int = 128
 
