@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from absint import AbstractMode, AbstractTensor, abstract_call, contiguous
+from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous
 from absint.forms import symbolic_form
 from absint.functions import tensor_leaves
 from absint.meta import from_tensor
@@ -109,3 +109,28 @@ def test_other_calls_stay_as_they_are() -> None:
     assert torch.equal(symbolic_form(getitem)(x, (0, slice(1, None))), x[0, 1:])
     images = torch.ones(1, 2, 3, 3)
     assert torch.equal(symbolic_form(interpolate)(images, scale_factor=2), interpolate(images, scale_factor=2))
+
+
+def _packed(function: Any, gates: int, states: Any, x: Any, batch_sizes: Any) -> Any:
+    return function, (x, batch_sizes, states, [*weights(x, gates * 2)], True, 1, 0.0, False, False)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn_relu", "padded"])
+def test_packed_sequences_are_refused(name: str, symbolic: bool) -> None:
+    def call(x: Any, batch_sizes: Any) -> Any:
+        if name == "padded":
+            return torch._pad_packed_sequence, (x, batch_sizes, False, 0.0, 6)
+        state = x.new_zeros(1, 3, 2)
+        gates, states = {"lstm": (4, (state, state)), "gru": (3, state), "rnn_relu": (1, state)}[name]
+        return _packed(getattr(torch, name), gates, states, x, batch_sizes)
+
+    function, args = call(torch.ones(12, 3), torch.tensor([3, 3, 2, 2, 1, 1]))
+    assert function(*args)[0].shape in {(12, 2), (6, 3, 3)}
+    env = ShapeEnv()
+    n = make_size(env, env.create("n", 6)) if symbolic else 6
+    with AbstractMode():
+        x = AbstractTensor(contiguous((12, 3), torch.float32))
+        function, args = call(x, AbstractTensor(contiguous((n,), torch.int64)))
+    with pytest.raises(DataDependentError, match="packed sequence"):
+        abstract_call(function, args, mode=AbstractMode())

@@ -287,3 +287,12 @@ def test_modules_and_parameters():
     assert (out.requires_grad, out.shape) == (True, (2, 4))
     assert isinstance(parameter, torch.nn.Parameter)
     assert parameter.requires_grad
+
+
+def test_composite_code_that_reads_data_is_refused():
+    with pytest.raises(DataDependentError, match="reads the data"):
+        abstract_call(torch.tensor_split, (abstract(X), abstract(torch.tensor([1, 2]))), mode=AbstractMode())
+
+
+def test_bytes_of_all_elements():
+    assert abstract(torch.zeros(3, 4, dtype=torch.int16)).nbytes == 24

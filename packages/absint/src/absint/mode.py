@@ -59,6 +59,8 @@ _WRITES_OVERLAPPING = frozenset(
         "threshold_.default",
     )
 )  # fmt: skip
+# What C++ says that asks an abstract tensor for its memory.
+_NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
 _FRESH, _VIEW, _OTHER = Answers.FRESH, Answers.VIEW, Answers.OTHER
 
 # What C++ asks a tensor with symbolic sizes, of which it knows nothing, or a tensor on a CUDA device.
@@ -403,5 +405,10 @@ def abstract_call(
     if fn is torch.nn.functional.scaled_dot_product_attention:
         fn = attention
     fn = symbolic_form(fn)
-    with mode:
-        return fn(*args, **({} if kwargs is None else kwargs))
+    try:
+        with mode:
+            return fn(*args, **({} if kwargs is None else kwargs))
+    except RuntimeError as error:
+        if any(words in str(error) for words in _NO_DATA):
+            raise DataDependentError(f"C++ behind {getattr(fn, '__name__', fn)} reads the data of a tensor") from error
+        raise

@@ -129,6 +129,11 @@ class AbstractTensor(torch.Tensor):
 
     nelement = numel
 
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        """Bytes of all elements."""
+        return self.numel() * self.meta.dtype.itemsize
+
     def storage_offset(self) -> Any:
         """Where it begins in its memory, in elements."""
         return self.meta.storage_offset

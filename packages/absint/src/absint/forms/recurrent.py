@@ -4,7 +4,7 @@
              | oneDNN's layer                                   an LSTM without gradients: neither is
 
 Source: aten/src/ATen/native/RNN.cpp, mkldnn/RNN.cpp. An LSTM with gradients stays with C++ (the work space that oneDNN
-hands to its backward has no size in symbols), and so do packed sequences and projections.
+hands to its backward has no size in symbols), and so do projections. Packed sequences are refused: their sizes are data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
+from absint.errors import DataDependentError
 from absint.symbolic import is_symbolic
 
 __all__ = ["RECURRENT_FORMS"]
@@ -66,7 +67,9 @@ def _layer_form(name: str) -> Callable[..., Any]:
     plain = getattr(torch, name)
 
     def form(input: Any, hx: Any, params: Any, *rest: Any) -> Any:
-        if isinstance(params, bool) or not _is_open(input, hx) or input.device.type != "cpu":
+        if not isinstance(rest[0], bool):  # (data, batch_sizes, hx, params, ...): C++ would read the sizes unasked
+            raise DataDependentError(f"the steps that torch.{name} takes of a packed sequence are data")
+        if not _is_open(input, hx) or input.device.type != "cpu":
             return plain(input, hx, params, *rest)
         has_biases, num_layers, _, _, bidirectional, batch_first = rest
         run = _in_steps(_CELLS[name])
@@ -150,7 +153,13 @@ def _whole(rest: Any) -> Callable[..., Any]:
     return run
 
 
+def _pad_packed(data: Any, batch_sizes: Any, *rest: Any) -> Any:
+    """torch._pad_packed_sequence."""
+    raise DataDependentError("the shape that a packed sequence is padded to is data")
+
+
 RECURRENT_FORMS: dict[str, Callable[..., Any]] = {
+    "torch._pad_packed_sequence": _pad_packed,
     **{f"torch.{name}_cell": _cell_form(name) for name in _CELLS},
     **{f"torch.{name}": _layer_form(name) for name in _CELLS},
 }
