@@ -4,7 +4,7 @@
              | oneDNN's layer                                   an LSTM without gradients: neither is
 
 Source: aten/src/ATen/native/RNN.cpp, mkldnn/RNN.cpp. An LSTM with gradients stays with C++ (the work space that oneDNN
-hands to its backward has no size in symbols), and so do projections. Packed sequences are refused: their sizes are data.
+hands to its backward has no size in symbols), and so do projections. The sizes of packed sequences are data: refused.
 """
 
 from __future__ import annotations
