@@ -111,6 +111,15 @@ def test_other_calls_stay_as_they_are() -> None:
     assert torch.equal(symbolic_form(interpolate)(images, scale_factor=2), interpolate(images, scale_factor=2))
 
 
+def test_as_tensor_of_a_tensor_is_that_tensor() -> None:
+    x = AbstractTensor(contiguous((3,), torch.float32), requires_grad=True)
+    assert abstract_call(torch.as_tensor, (x,), mode=AbstractMode()) is x
+    other = abstract_call(torch.as_tensor, (x,), {"dtype": torch.float64}, mode=AbstractMode())
+    assert (other.dtype, other.requires_grad) == (torch.float64, True)
+    with pytest.warns(UserWarning, match="copy construct"):
+        assert not abstract_call(torch.tensor, (x,), mode=AbstractMode()).requires_grad
+
+
 def _packed(function: Any, gates: int, states: Any, x: Any, batch_sizes: Any) -> Any:
     return function, (x, batch_sizes, states, [*weights(x, gates * 2)], True, 1, 0.0, False, False)
 

@@ -39,22 +39,26 @@ def item(self: Any) -> Any:
     return unwrap(self.item())
 
 
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
-    """`torch.tensor` of a number or of nested lists of numbers."""
-    items = list(_leaves(data))
-    is_plain = any(type(item) is bool or not isinstance(item, _NUMBERS) for item in items)
-    if is_plain or any(rest.values()) or not _is_open(*items):
-        return torch.tensor(data, dtype=dtype, device=device, **rest)
-    if dtype is None:
-        has_floats = any(isinstance(item, (float, torch.SymFloat)) for item in items)
-        dtype = torch.get_default_dtype() if has_floats else torch.int64
+def _maker(make: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.tensor` or `torch.as_tensor`, of a number or of nested lists of numbers."""
 
-    def build(part: Any) -> Any:
-        if isinstance(part, (list, tuple)):
-            return torch.stack([build(item) for item in part])
-        return torch.scalar_tensor(part, dtype=dtype, device=device)
+    def form(data: Any, *, dtype: Any = None, device: Any = None, **rest: Any) -> Any:
+        items = list(_leaves(data))
+        is_plain = any(type(item) is bool or not isinstance(item, _NUMBERS) for item in items)
+        if is_plain or any(rest.values()) or not _is_open(*items):
+            return make(data, dtype=dtype, device=device, **rest)
+        if dtype is None:
+            has_floats = any(isinstance(item, (float, torch.SymFloat)) for item in items)
+            dtype = torch.get_default_dtype() if has_floats else torch.int64
+        return _stacked(data, dtype, device)
 
-    return build(data)
+    return form
+
+
+def _stacked(part: Any, dtype: torch.dtype, device: Any) -> Any:
+    if isinstance(part, (list, tuple)):
+        return torch.stack([_stacked(item, dtype, device) for item in part])
+    return torch.scalar_tensor(part, dtype=dtype, device=device)
 
 
 def _leaves(data: Any) -> Iterator[Any]:
@@ -128,8 +132,8 @@ NUMBER_FORMS: dict[str, Callable[..., Any]] = {
     "torch.sym_float": as_float,
     **{f"math.{name}": _of_sizes(name) for name in FUNCTIONS},
     "torch.Tensor.item": item,
-    "torch.tensor": tensor,
-    "torch.as_tensor": tensor,
+    "torch.tensor": _maker(torch.tensor),
+    "torch.as_tensor": _maker(torch.as_tensor),  # which keeps the memory and the gradient of a tensor
     "torch.linspace": linspace,
     "torch.logspace": logspace,
     "torch.nn.functional.one_hot": one_hot,
