@@ -13,7 +13,8 @@ A product reads the weights as they are. Measured on one core with AVX-512, in m
     256 ->  256 features, 3x3, 8 images of 4x4      1145 +  3647     1780 + 3330      (left to ATen)
    2048 ->  512 features, 1x1, 8 of 2x2, bfloat16   1030 +  5472      381 +  787
 
-Where a weight is infinite, the zeros of the padding make it nan, as in those of ATen's own kernels that copy patches.
+Where a weight is infinite, the zeros of the padding make it nan. ATen does this too for one image (a kernel that copies
+patches), and gives inf for several images or bfloat16 (a kernel that leaves the padding out).
 """
 
 from __future__ import annotations
