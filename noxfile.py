@@ -88,14 +88,15 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time patterns and models beside eager and torch.compile, write docs/performance.md (`-- --quick`: in minutes).
+    """Time patterns and models beside eager and torch.compile; write docs/performance.md (`-- --quick`: a few, no page).
 
     Then the benchmarks of single parts, which take no arguments from here.
     """
     install(session, *local(*PACKAGES), "transformers")
     tables = ("micro", "models")
     for name in tables:
-        session.run("python", f"benchmarks/{name}.py", "--page", *session.posargs)
+        page = () if "--quick" in session.posargs else ("--page",)
+        session.run("python", f"benchmarks/{name}.py", *page, *session.posargs)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
         if script.stem not in (*tables, *ON_A_GPU):
             session.run("python", str(script.relative_to(ROOT)))

@@ -27,7 +27,7 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     """Measure cases and print a line each; `--page` writes the section `name` of docs/performance.md."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="names, or parts of them (default: all)")
-    parser.add_argument("--quick", action="store_true", help="torch.compile, which is slow to start, on a few cases")
+    parser.add_argument("--quick", action="store_true", help="a few cases in minutes, for the log alone")
     parser.add_argument("--no-peer", action="store_true", help="without torch.compile")
     parser.add_argument("--no-cold", action="store_true", help="steady speed alone: no first calls, no memory")
     parser.add_argument("--caches", type=Path, help="keep the engines' caches here: a case measured again starts warm")
@@ -42,22 +42,24 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     if given.worker:
         print(json.dumps(_work(cases, given)))
         return
+    if given.page and given.quick:
+        parser.error("--quick measures a few cases: the page wants all")
     chosen = [case for case in cases if not given.cases or any(part in case.name for part in given.cases)]
+    chosen = [case for case in chosen if not given.quick or case.name in quick]
     known: dict[str, Any] = json.loads(given.rows.read_text()) if given.rows and given.rows.exists() else {}
     with tempfile.TemporaryDirectory() as directory:
         hook = Path(directory) / "live_bytes.so"
         source = Path(__file__).parents[1] / "live_bytes.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(hook), str(source)], check=True)
         for case in chosen:
-            peer = not given.no_peer and (not given.quick or case.name in quick)
-            known[case.name] = measure(case, peer, given, hook)
+            known[case.name] = measure(case, not given.no_peer, given, hook)
             print(short_line(known[case.name]), flush=True)
             if given.rows:
                 given.rows.write_text(json.dumps(known, indent=1))
     rows = [known[case.name] for case in cases if case.name in known]
     print("\n".join(summary(rows)))
     if given.page:
-        command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}" + (" --quick" if given.quick else "")
+        command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}"
         setting = f"torch {torch.__version__}, {given.threads} thread{'s' * (given.threads > 1)}, {processor()}"
         setting += ", a case at a time" * bool(given.rows)
         note = f"{given.note}\n\n" * bool(given.note)
