@@ -88,7 +88,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Time patterns and models beside eager and torch.compile; write docs/performance.md (`-- --quick`: a few, no page).
+    """Time patterns and models beside eager and torch.compile, write docs/performance.md (`-- --quick`: few, no page).
 
     Then the benchmarks of single parts, which take no arguments from here.
     """
