@@ -81,6 +81,7 @@ _NUMBERS = (
     ("_set_cudnn_allow_tf32", "_get_cudnn_allow_tf32", 0),
     ("_set_onednn_allow_tf32", "_get_onednn_allow_tf32", 0),
     ("_set_cublas_allow_tf32", "_get_cublas_allow_tf32", 0),
+    ("_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit", 0),
     ("_set_float32_matmul_precision", "_get_float32_matmul_precision", 0),
     ("_set_fp32_precision_setter", "_get_fp32_precision_getter", 2),
 )
