@@ -103,13 +103,18 @@ def test_grouped_causal_attention(dtype: torch.dtype) -> None:
     check_gradients(program, qkv(dtype, (8, 2)))
 
 
-def test_attention_with_dropout_is_eagers() -> None:
-    """In half precision a kernel of the device draws the mask; it gets the same seed."""
+@pytest.mark.parametrize("masked", [False, True], ids=["causal", "mask with a gradient"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_attention_with_dropout_is_eagers(dtype: torch.dtype, masked: bool) -> None:
+    """A kernel of the device draws the mask; it gets the same seed."""
 
-    def program(q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=0.2, is_causal=True)
+    def program(q, k, v, *masks):
+        return F.scaled_dot_product_attention(q, k, v, *masks, dropout_p=0.2, is_causal=not masks)
 
-    check_gradients(program, qkv(torch.bfloat16))
+    inputs = qkv(dtype)
+    if masked:
+        inputs.append(torch.randn(2, 4, 128, 128, device="cuda", dtype=dtype, requires_grad=True))
+    check_gradients(program, inputs)
 
 
 def test_autocast() -> None:

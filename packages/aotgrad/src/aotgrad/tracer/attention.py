@@ -99,16 +99,16 @@ def attention_call(
     mask = attn_mask
     if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
         mask = mask.detach()
-    if mask is not None and mask.requires_grad and not dropout_p:
+    if mask is not None and mask.requires_grad:
         metas = [tensor.meta for tensor in (query, key, value)]
         same = all(tensor.dim() == 4 and tensor.dtype == mask.dtype for tensor in (query, key, value))
-        if same and choose(metas, mask.meta, is_causal, scale, 0.0, mask_grad=True) is not None:
+        if same and choose(metas, mask.meta, is_causal, scale, dropout_p, mask_grad=True) is not None:
             keys = key.shape[2]
             if keys % ALIGNMENT:
                 mask = torch.nn.functional.pad(mask, (0, -keys % ALIGNMENT)).narrow(-1, 0, keys)
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
-            return op(query, key, value, whole, True, 0.0, is_causal, scale=scale)[0]
+            return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
     return attention(
         query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, is_fused=_is_fused
     )

@@ -2,10 +2,10 @@
 
     kernel     forward -> results                                  also takes
     flash      out, logsumexp, -, -, -, -, seed, offset, -          grouped heads; no mask
-    efficient  out, logsumexp, -, -                                 a mask, added to the scores, and its gradient
+    efficient  out, logsumexp, seed, offset                         a mask, added to the scores, and its gradient
     cudnn      out, logsumexp, -, -, -, -, seed, offset, -          a mask
 
-Results "-" are not kept. The memory-efficient kernel is not taken for dropout: it keeps its seed on the CPU.
+Results "-" are not kept, nor are seed and offset without dropout; those of the memory-efficient kernel are on the CPU.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use
 from torch.utils._python_dispatch import _disable_current_modes
 
 from absint import Meta
-from absint.meta import contiguous
+from absint.meta import CPU, contiguous
 from absint.schema import OpRecord
 from absint.strides import preserve_stride
 from absint.symbolic import hint_of
-from aotgrad.errors import NoFunctionalForm
 from stagewire.graph import Ref
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def choose(
             kernel = _for_any_length(SDPAParams(*stand_ins, added, dropout, is_causal, grouped))
     if kernel == "flash" and query.shape[-1] % 8:
         return None  # eager pads the width for it
-    if kernel == "efficient" and (dropout or grouped):
+    if kernel == "efficient" and grouped:
         return None  # eager repeats the heads
     return None if mask_grad and kernel != "efficient" else kernel
 
@@ -116,10 +115,11 @@ def fused_forward(mode: TraceMode, kernel: str, given: Operands) -> tuple[Ref, F
     tensors = (given.query, given.key, given.value)
     if kernel == "efficient":
         padded = contiguous((batch, heads, -(-length // 32) * 32), torch.float32, query.device)
-        args = (*tensors, _whole_mask(mode, given, shape), True, 0.0, given.is_causal)
-        types = (_by_length(shape, query), padded, None, None)
+        args = (*tensors, _whole_mask(mode, given, shape), True, given.dropout, given.is_causal)
+        place = contiguous((), torch.int64, CPU) if given.dropout else None
+        types = (_by_length(shape, query), padded, place, place)
         found = mode.recorder.record("aten._scaled_dot_product_efficient_attention.default", args, named, types)
-        return found[0], Fused(kernel, found[1], ())
+        return found[0], Fused(kernel, found[1], found[2:] if given.dropout else ())
     if kernel == "flash":
         seed, offset = contiguous((2,), torch.uint64, query.device), contiguous((), torch.uint64, query.device)
         types = (_by_length(shape, query), rows, None, None, None, None, seed, offset, None)
@@ -146,7 +146,9 @@ def fused_backward(
     target = f"aten._scaled_dot_product_{fused.kernel}_attention_backward.default"
     if fused.kernel == "efficient":
         mask = _whole_mask(mode, given, (*metas[0].shape[:3], metas[2].shape[-1]))
-        args = (*tensors, mask, out, fused.logsumexp, None, None, 0.0, [True, True, True, mask_grad], given.is_causal)
+        wanted = [True, True, True, mask_grad]
+        rest = (*(fused.rest or (None, None)), given.dropout, wanted, given.is_causal)
+        args = (*tensors, mask, out, fused.logsumexp, *rest)
         of_mask = _by_rows(mode.recorder.metas[mask.name]) if mask_grad and mask is not None else None
         found = mode.recorder.record(target, args, named, (*by_length, of_mask))
         return found[0], found[1], found[2], found[3]
@@ -194,14 +196,11 @@ def _whole_mask(mode: TraceMode, given: Operands, shape: tuple[int, ...]) -> Ref
 
 def efficient(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """_scaled_dot_product_efficient_attention(query, key, value, mask, ...), whose gradient has one for the mask."""
-    named = _by_name(record, args, kwargs)
-    if named.get("dropout_p"):
-        raise NoFunctionalForm(f"{record.name} with dropout, which keeps its seed on the CPU")
-    given = _given(mode, named)
+    given = _given(mode, _by_name(record, args, kwargs))
     out, fused = fused_forward(mode, "efficient", given)
     mode.attentions[fused.logsumexp.name] = fused
-    seed = mode.emit(aten.full.default, ([], 0), {"dtype": torch.int64})
-    refs = (out, fused.logsumexp, seed, seed)
+    places = fused.rest or (mode.emit(aten.full.default, ([], 0), {"dtype": torch.int64}),) * 2
+    refs = (out, fused.logsumexp, *places)
     return mode.fresh(refs, tuple([mode.recorder.metas[ref.name] for ref in refs]))
 
 
@@ -210,8 +209,9 @@ def efficient_backward(mode: TraceMode, record: OpRecord, args: tuple[Any, ...],
     named = _by_name(record, args, kwargs)
     grad, out, rows = (mode.content(named[key]) for key in ("grad_out_", "out", "logsumexp"))
     wants = bool(named["grad_input_mask"][3])
-    fused = Fused("efficient", rows, ())
-    refs = fused_backward(mode, fused, _given(mode, named), grad, out, mask_grad=wants)
+    given = _given(mode, named)
+    places = tuple(mode.content(named[key]) for key in ("philox_seed", "philox_offset")) if given.dropout else ()
+    refs = fused_backward(mode, Fused("efficient", rows, places), given, grad, out, mask_grad=wants)
     return mode.fresh(refs, tuple([None if ref is None else mode.recorder.metas[ref.name] for ref in refs]))
 
 
@@ -227,5 +227,5 @@ def _given(mode: TraceMode, named: dict[str, Any]) -> Operands:
         None if mask is None else mode.content(mask),
         bool(named.get("is_causal")),
         1 / math.sqrt(query.meta.shape[-1]) if scale is None else scale,
-        0.0,
+        float(named.get("dropout_p") or 0),
     )
