@@ -51,6 +51,18 @@ def test_sizes(size: int) -> None:
     check(lambda y: torch.softmax(y, 0), y, exact=False)
 
 
+@pytest.mark.parametrize(("first", "second"), [(0, 5), (1, 17), (31, 97), (16, 16), (257, 0), (1, 1)])
+def test_pieces_of_any_size(first: int, second: int) -> None:
+    """Concatenations and padding, which are cut into a loop for each piece; zeros keep their signs."""
+    x, y = torch.randn(5, first), torch.randn(5, second)
+    x[:, ::3], y[:, ::2] = -0.0, float("nan")
+    check(lambda x, y: -torch.cat((x, y), 1), x, y)
+    check(lambda x, y: torch.cat((x, y, x), 1).t() * 2, x, y)
+    check(lambda x, y: torch.cat((x.t(), y.t(), x.t())).relu(), x, y)
+    check(lambda x: -torch.nn.functional.pad(x, (20, first + 2, 1, 2)), x)
+    check(lambda x, y: torch.cat((y, x), 1)[:, 1:].flip(1) + 1, x, y)
+
+
 @pytest.mark.parametrize("offset", range(1, 8, 2))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.uint8])
 def test_memory_that_begins_anywhere(offset: int, dtype: torch.dtype) -> None:

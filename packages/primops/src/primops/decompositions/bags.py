@@ -6,8 +6,11 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.linalg import exactly
-from primops.decompositions.operands import Table
+from primops.decompositions.operands import Table, convert, first_of, spread
 from primops.errors import Decline
+
+SUM, MEAN = 0, 1
+"""Modes of bags, as ATen numbers them; 2 is the maximum."""
 
 
 def embedding_bag(
@@ -29,6 +32,31 @@ def embedding_bag_backward(
         grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, scale_grad_by_freq, mode, sparse,
         per_sample_weights, padding_idx,
     )  # fmt: skip
+
+
+def embedding_bag_backward_by_rows(
+    p: Builder, grad: Value, indices: Value, offsets: Value, offset2bag: Value, bag_size: Value,
+    maximum_indices: Value, num_weights: Any, scale_grad_by_freq: bool, mode: int, sparse: bool,
+    per_sample_weights: Value | None, padding_idx: int = -1,
+) -> Value:  # fmt: skip
+    """Sums and means on a CPU: the row of its bag is added to that of each index, without sorting the indices first.
+
+    The bag of a position is the last that begins there or before (`offset2bag` has no elements where ATen's forward
+    did not need it).
+    """
+    plain = mode in (SUM, MEAN) and not sparse and not scale_grad_by_freq and padding_idx < 0
+    if not plain or grad.device != "cpu" or grad.dtype not in ("float32", "float64") or indices.rank != 1:
+        raise Decline("of bags other than sums and means of rows on a CPU")
+    (count,) = indices.shape
+    positions = p.iota(count, 0, 1, offsets.dtype)
+    bag = convert(p, p.sub(p.searchsorted(offsets, positions, False, True), 1), "int64")
+    rows = p.index(grad, (bag,))
+    if mode == MEAN:
+        rows = p.div(rows, spread(p, convert(p, p.index(bag_size, (bag,)), grad.dtype), rows.shape, (1,)))
+    if per_sample_weights is not None:
+        rows = p.mul(rows, spread(p, per_sample_weights, rows.shape, (1,)))
+    zeros = p.full((num_weights, grad.shape[1]), 0.0, grad.dtype)
+    return p.index_put(zeros, (convert(p, indices, "int64"),), rows, True)
 
 
 def embedding_bag_weights_backward(
@@ -66,3 +94,6 @@ TABLE: Table = {
         "aten._segment_reduce_backward.default": segment_reduce_backward,
     }.items()
 }
+TABLE["aten._embedding_bag_backward.default"] = first_of(
+    embedding_bag_backward_by_rows, TABLE["aten._embedding_bag_backward.default"]
+)
