@@ -60,6 +60,16 @@ CASES: dict[str, Case] = {
         lambda x, w, s: (F.conv2d(x, w, None, 1, 1) * s).relu(),
         ((32, 512, 7, 7), (512, 512, 3, 3), (512, 1, 1)),
     ),
+    "gelu linear 4096x768x3072": (lambda x, w, b: F.linear(F.gelu(x), w, b), ((4096, 3072), (768, 3072), (768,))),
+    "scale linear residual 4096x768x768": (
+        lambda x, s, w, b, r: F.linear(x * s, w, b) + r,
+        ((4096, 768), (768,), (768, 768), (768,), (4096, 768)),
+    ),
+    "norm relu conv 1x1 32x512x28 to 128": (
+        lambda x, s, b, w: F.conv2d((x * s + b).relu(), w),
+        ((32, 512, 28, 28), (512, 1, 1), (512, 1, 1), (128, 512, 1, 1)),
+    ),
+    "linear of a sum 16x4096x4096": (lambda x, y, w: F.linear(x + y, w), ((16, 4096), (16, 4096), (4096, 4096))),
     "20 small 16x16x16": (lambda x, w: _chain(x, w), ((16, 16), (16, 16))),
 }
 

@@ -15,7 +15,8 @@ class Templates:
     """Kernels that compute what a call and the launch behind it do, each with the launch of it on buffers of the graph.
 
     result: of the call. kept: whether it is used elsewhere. launched: whether there is a launch behind the call. lent:
-    whether others take the memory of the result over later. fresh: buffers that may not take memory over here.
+    whether others take the memory of the result over later. fresh: buffers that may not take memory over here. made:
+    an operand that a launch before the call makes; `prologued` compute it where they use it.
     """
 
     launches: tuple[Launch, ...]
@@ -24,11 +25,37 @@ class Templates:
     launched: bool
     lent: bool = False
     fresh: frozenset[str] = frozenset()
+    made: str | None = None
+    prologued: tuple[Launch, ...] = ()
 
     def instead_of(self, instructions: Sequence[Instruction]) -> tuple[tuple[Instruction, ...], ...]:
         """For each kernel, what it takes to launch it in the place of the call and the launch."""
-        before: list[Instruction] = []
-        after: list[Instruction] = []
+        ahead = next((n + 1 for n, one in enumerate(instructions) if isinstance(one, Launch)), 0) if self.made else 0
+        making, rest = instructions[:ahead], instructions[ahead:]
+        plain = self._around(rest, list(making), [], self.launches)
+        if self.made is None:
+            return plain
+        before = [one for one in making if not isinstance(one, Launch) and self.made not in made_or_seen(one)]
+        ending = [one for one in making if isinstance(one, Allocate) and one.buffer == self.made]
+        with_operand = [one for one in rest if not (isinstance(one, MakeView) and one.base == self.made)]
+        return plain + tuple(map(self._without_operand, self._around(with_operand, before, ending, self.prologued)))
+
+    def _without_operand(self, instructions: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+        """The operand is nowhere: its end is that of the memory that it would have taken over."""
+        (place,) = (one for one in instructions if isinstance(one, Allocate) and one.buffer == self.made)
+        end = () if place.reuse is None else (Release(place.reuse),)
+        kept: list[Instruction] = []
+        for one in instructions:
+            kept += end if one == Release(place.buffer) else [] if one is place else [one]
+        return tuple(kept)
+
+    def _around(
+        self,
+        instructions: Sequence[Instruction],
+        before: list[Instruction],
+        after: list[Instruction],
+        launches: tuple[Launch, ...],
+    ) -> tuple[tuple[Instruction, ...], ...]:
         taken: dict[str, str] = {}
         for one in instructions:
             match one:
@@ -51,8 +78,18 @@ class Templates:
                     before.append(one)
         return tuple(
             (*before, Launch(one.kernel, tuple(taken.get(name, name) for name in one.buffers)), *after)
-            for one in self.launches
+            for one in launches
         )
+
+
+def made_or_seen(one: Instruction) -> tuple[str, ...]:
+    """What an instruction that computes nothing makes, and on what."""
+    match one:
+        case Allocate(buffer):
+            return (buffer,)
+        case MakeView(buffer, base):
+            return (buffer, base)
+    return ()
 
 
 def chosen(unit: Unit, picks: Mapping[int, int]) -> Unit:

@@ -102,7 +102,7 @@ def _given(instructions: tuple[Instruction, ...]) -> Iterator[str]:
             if name not in seen:
                 yield name
             seen.add(name)
-        seen.update(_made((one,)))
+        seen.update((one.buffer,) if isinstance(one, MakeView) else _made((one,)))
 
 
 def _made(instructions: tuple[Instruction, ...]) -> list[str]:

@@ -22,18 +22,21 @@ def write_wrapper(
     graph: LoopGraph, launches: Mapping[str, Launch | None], templates: Mapping[int, Templates]
 ) -> tuple[tuple[Instruction, ...], tuple[Choice, ...]]:
     """The instructions, and the choices among them. templates: by the number of the step that is the call; the launch
-    is the next step, and the end of the call's result perhaps the one behind that."""
+    of what makes an operand may be the step before, that of what uses the result the next, and the ends of the result
+    and of that operand those behind."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     ready = set(graph.inputs)
     written = {store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in _stores(kernel)}
     instructions: list[Instruction] = []
     choices: list[Choice] = []
+    starts = {number - (one.made is not None): number for number, one in templates.items()}
     ends: dict[int, tuple[int, Templates]] = {}
     for number, step in enumerate(graph.steps):
-        if number in templates:
-            one = templates[number]
-            last = number + one.launched
-            last += last + 1 < len(graph.steps) and graph.steps[last + 1] == Free(one.result)
+        if number in starts:
+            one = templates[starts[number]]
+            last = starts[number] + one.launched
+            while last + 1 < len(graph.steps) and graph.steps[last + 1] in (Free(one.result), Free(one.made or "")):
+                last += 1
             ends[last] = len(instructions), one
         match step:
             case Kernel():

@@ -11,7 +11,7 @@ from codegen.choices import chosen
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
-from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu
+from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
 from codegen.triton.cubin import compile_cubin
 
 GRAPHS = (
@@ -19,6 +19,8 @@ GRAPHS = (
     linear_relu(5, 1000, 300, "float16"),
     batched_scale(3, 100, 70, 65, "float32"),
     convolution_relu(8, 64, 14, 128, "bfloat16"),
+    made_operands(512, 768, 768, "bfloat16"),
+    made_operands(512, 770, 1000, "bfloat16", kept=True),
 )
 
 for graph in GRAPHS:

@@ -32,5 +32,5 @@ def test_templates_compile_for_sm_90_within_its_shared_memory(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     kernels = [line.split() for line in done.stdout.splitlines()]
-    assert len(kernels) == 12
+    assert len(kernels) >= 18
     assert all(magic == "7f454c46" and int(shared) <= SHARED for _, _, shared, magic in kernels)

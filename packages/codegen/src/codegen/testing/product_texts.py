@@ -103,3 +103,66 @@ def convolution_relu(number: int, channels: int, side: int, result: int, dtype: 
           }}
         }}
       }}""").forward
+
+
+def made_operands(rows: int, columns: int, depth: int, dtype: str, kept: bool = False) -> LoopGraph:
+    """relu(a @ c.T): a is scaled by rows in the memory of h, which a kernel made; c is a matrix in float32, rounded.
+
+    kept: whether a is a result, so that memory must hold it.
+    """
+    t = SHORT[dtype]
+    outputs, end = ("(%y, %a)", "") if kept else ("(%y,)", "free %a")
+    return parse_document(f"""
+      loop 1 {{
+        binding {{ inputs = () outputs = () }}
+        forward {{
+          buffers {{
+            %x: {t}[{rows}, {depth}] = input
+            %s: {t}[{rows}] = input
+            %w: f32[{columns}, {depth}] = input
+            %h: {t}[{rows}, {depth}] = kernel
+            %a: {t}[{rows}, {depth}] = kernel{"" if kept else " reuse %h"}
+            %c: {t}[{columns}, {depth}] = kernel
+            %t: {t}[{depth}, {columns}]{{1, {depth}}} = view of %c
+            %p: {t}[{rows}, {columns}] = extern
+            %y: {t}[{rows}, {columns}] = kernel reuse %p
+          }}
+          inputs = ("x", "s", "w")
+          outputs = {outputs}
+          steps {{
+            kernel first for i in {rows * depth} {{
+              section {{
+                %v: {t} = load %x[i]
+                %u: {t} = add(%v, 1.0)
+                store %h[i] = %u
+              }}
+            }}
+            kernel scale for i in {rows}, k in {depth} {{
+              section {{
+                %v: {t} = load %h[{depth}*i + k]
+                %o: {t} = load %s[i]
+                %u: {t} = mul(%v, %o)
+                store %a[{depth}*i + k] = %u
+              }}
+            }}
+            kernel cast for i in {columns * depth} {{
+              section {{
+                %v: f32 = load %w[i]
+                %u: {t} = convert(%v)
+                store %c[i] = %u
+              }}
+            }}
+            {"free %h" if kept else ""}
+            %p = aten.mm.default(%a, %t)
+            {end}
+            free %c
+            kernel tail for i in {rows * columns} {{
+              section {{
+                %v: {t} = load %p[i]
+                %u: {t} = maximum(%v, 0.0)
+                store %y[i] = %u
+              }}
+            }}
+          }}
+        }}
+      }}""").forward

@@ -52,6 +52,10 @@ def product_graphs(draw: st.DrawFn) -> LoopGraph:
             outputs.append(plan.heir())
         else:
             plan.steps.append(Free("p"))
+    taken = {buffer.reuse for buffer in plan.buffers}
+    plan.steps += [
+        Free(name) for name in plan.ending if name not in taken and draw(st.sampled_from((True, True, False)))
+    ]
     inputs = tuple(buffer.name for buffer in plan.buffers if buffer.role == "input")
     return LoopGraph(buffers=tuple(plan.buffers), inputs=inputs, outputs=tuple(outputs), steps=tuple(plan.steps))
 
@@ -76,6 +80,8 @@ class _Plan:
         self.m, self.n, self.k = draw(SIZES), draw(SIZES), draw(SIZES)
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
+
+        self.ending: list[str] = []
 
     sizes: tuple[int, ...] | None = None
 
@@ -150,8 +156,14 @@ class _Plan:
         self.add(f"{name}_given", type_)
         self.add(name, type_, "kernel")
         at = Index(0, (Term(1, AxisAtom("i")),))
-        statements = (Load("v", f"{name}_given", at, self.dtype), Store(name, at, Ref("v")))
+        op, number = self.draw(st.sampled_from((("maximum", 0.0), ("mul", 2.0), ("add", 1.0))))
+        statements = (
+            Load("v", f"{name}_given", at, self.dtype),
+            Compute("u", op, (Ref("v"), number), self.dtype),
+            Store(name, at, Ref("u")),
+        )
         self.steps.append(Kernel(f"make_{name}", (Axis("i", math.prod(shape)),), (Section((), statements),)))
+        self.ending.append(name)
         return name
 
     def heir(self) -> Arg:

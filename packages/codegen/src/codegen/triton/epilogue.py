@@ -65,16 +65,15 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     if any(types[name].dtype != made.dtype for name in products):
         return None
     loads = [s for s in statements if isinstance(s, Load) and s.buffer in products]
-    places = {_offset(one.index, types[one.buffer], made) for one in loads}
+    places = {offset(one.index, types[one.buffer], made) for one in loads}
     if len(places) != 1:
         return None
-    pieces = _pieces(places.pop(), kernel.axes, _dimensions(product))
-    if pieces is None:
+    found = pieces(places.pop(), kernel.axes, _dimensions(product))
+    if found is None:
         return None
-    axes, meaning = pieces
+    axes, meaning = found
     sizes = {axis.name: axis.size for part in axes for axis in part}
-    rewritten = tuple(_rewritten(statement, meaning, sizes) for statement in statements)
-    return Epilogue(*axes, rewritten, products)
+    return Epilogue(*axes, tuple(rewritten(statement, meaning, sizes) for statement in statements), products)
 
 
 def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement, ...]) -> bool:
@@ -82,7 +81,7 @@ def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement
     match statement:
         case Reduce() | Store(mode="atomic_add"):
             return False
-        case Load(index=index) | Store(index=index) | IndexValue(index=index) if not _is_known(index):
+        case Load(index=index) | Store(index=index) | IndexValue(index=index) if not is_known(index):
             return False  # templates take no sizes
         case Store(buffer=buffer):
             return not any(isinstance(s, Load) and s.buffer == buffer for s in every) or _at_one_place(buffer, every)
@@ -91,12 +90,12 @@ def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement
     return True
 
 
-def _is_known(index: Index) -> bool:
+def is_known(index: Index) -> bool:
     """Whether there are numbers alone, no symbolic sizes."""
     for term in index.terms:
         match term.atom:
             case FloorDivAtom(numerator, divisor) | ModAtom(numerator, divisor):
-                if not isinstance(divisor, int) or not _is_known(numerator):
+                if not isinstance(divisor, int) or not is_known(numerator):
                     return False
         if not isinstance(term.coefficient, int):
             return False
@@ -110,13 +109,13 @@ def _at_one_place(buffer: str, every: tuple[Statement, ...]) -> bool:
     return first == len(touching) - 1 and len({s.index for s in touching}) == 1
 
 
-def _offset(index: Index, type_: TensorType, made: TensorType) -> Index:
+def offset(index: Index, type_: TensorType, made: TensorType) -> Index:
     """An index into a window, counted from the first element of the memory that it is on."""
     return replace(index, constant=index.constant + type_.storage_offset - made.storage_offset)
 
 
 @dataclass(frozen=True)
-class _Dimension:
+class Dimension:
     """One axis of the product. part: 0 batch, 1 rows, 2 columns."""
 
     part: int
@@ -124,10 +123,10 @@ class _Dimension:
     step: int
 
 
-def _dimensions(product: Product) -> list[_Dimension]:
+def _dimensions(product: Product) -> list[Dimension]:
     """The axes of a product along which there is more than one element, the fastest first."""
     sizes = (product.batch, product.rows, product.columns)
-    found = [_Dimension(part, sizes[part], product.steps[part]) for part in range(3) if sizes[part] > 1]
+    found = [Dimension(part, sizes[part], product.steps[part]) for part in range(3) if sizes[part] > 1]
     return sorted(found, key=lambda one: one.step)
 
 
@@ -135,7 +134,7 @@ Axes = tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
 Pieces = tuple[Axes, dict[str, Index]]
 
 
-def _pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[_Dimension]) -> Pieces | None:
+def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -> Pieces | None:
     """The axes of the product, cut so that each loop is some of them, and what each loop is; None where that fails.
 
     place: the index at which the kernel reads the product.
@@ -163,7 +162,7 @@ def _pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[_Dimension])
             terms.append(Term(covered, AxisAtom(name)))
             covered *= size
             if size < one.size:
-                left.insert(0, _Dimension(one.part, one.size // size, one.step * size))
+                left.insert(0, Dimension(one.part, one.size // size, one.step * size))
         meaning[axis.name] = Index(0, tuple(terms))
     return None if left else ((tuple(cuts[0]), tuple(cuts[1]), tuple(cuts[2])), meaning)
 
@@ -171,7 +170,7 @@ def _pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[_Dimension])
 # ---- indices over other axes
 
 
-def _rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
+def rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
     if isinstance(statement, Load | Store | IndexValue):
         return replace(statement, index=substitute(statement.index, meaning, sizes))
     return statement

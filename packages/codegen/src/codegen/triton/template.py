@@ -1,6 +1,7 @@
 """A product of matrices, and what is computed from it element by element, as one Triton function.
 
     def kernel(buffer*, XBLOCK, RBLOCK, KBLOCK, GROUP, TF32): one tile [XBLOCK, RBLOCK] of the result of one batch
+        tiles of the operands: read, or made of what a prologue reads
         total = sum of tl.dot over tiles [XBLOCK, KBLOCK] and [KBLOCK, RBLOCK]       in float32
         the product, rounded as ATen rounds it, then the statements of the epilogue
 
@@ -13,6 +14,7 @@ from codegen.triton.emit import LARGEST_32, XR
 from codegen.triton.epilogue import Epilogue
 from codegen.triton.expressions import TYPES
 from codegen.triton.products import BATCH, COLUMN, DEPTH, ROW, Product, Types, at, place_in
+from codegen.triton.prologue import Prologue, Side
 from codegen.triton.sites import Site
 from codegen.triton.statements import StatementEmitter, dtypes_of
 from codegen.triton.tiles import Tile
@@ -25,17 +27,21 @@ CONSTANTS = ("XBLOCK", "RBLOCK", "KBLOCK", "GROUP", "TF32")
 
 def parameters_of(site: Site) -> tuple[str, ...]:
     """The buffers that the template reads and writes, in the order of its parameters."""
-    product, epilogue = site.product, site.epilogue
+    product, epilogue, prologue = site.product, site.epilogue, site.prologue
+    operands = {"left": (product.left,), "right": (product.right,)}
+    if prologue is not None:
+        operands[prologue.side] = prologue.loads
+    bias = () if product.bias is None else (product.bias,)
     touched = [s.buffer for s in epilogue.statements if isinstance(s, Load | Store)] if epilogue is not None else []
     loads = [name for name in touched if epilogue is None or name not in epilogue.products]
     kept = [product.result] if site.kept else []
-    return tuple(dict.fromkeys((*product.operands, *loads, *kept)))
+    return tuple(dict.fromkeys((*operands["left"], *operands["right"], *bias, *loads, *kept)))
 
 
 def emit_template(name: str, site: Site, types: Types) -> str:
     """The text of the function `name`."""
     emitter = _TemplateEmitter(parameters_of(site), types)
-    emitter.product(site.product)
+    emitter.product(site.product, site.prologue)
     emitter.result(site)
     if site.epilogue is not None:
         emitter.epilogue(site.epilogue)
@@ -55,37 +61,69 @@ def template_info(name: str, function: str, site: Site, tile: Tile) -> KernelInf
 
 
 class _TemplateEmitter(StatementEmitter):
-    def product(self, product: Product) -> None:
+    def product(self, product: Product, prologue: Prologue | None) -> None:
         """Lines up to `total`, a tile of the sums."""
         self.wide = any(self.reach(name) > LARGEST_32 for name in self.parameters)
         self.axes(product)
         self.put(f"k = {self.widened('tl.arange(0, KBLOCK)')}")
         self.put("total = tl.zeros([XBLOCK, RBLOCK], tl.float32)")
-        (self.matrices if product.window is None else self.images)(product)
+        if product.window is None:
+            self.matrices(product, prologue)
+        else:
+            self.images(product)
         self.indent = "    "
 
-    def matrices(self, product: Product) -> None:
-        """The loop over the depth of two matrices."""
+    def matrices(self, product: Product, prologue: Prologue | None) -> None:
+        """The loop over the depth of two matrices, one of which the prologue may make."""
+        made = None if prologue is None else prologue.side
         left, right = at((BATCH, ROW, DEPTH), product.left_steps), at((BATCH, DEPTH, COLUMN), product.right_steps)
         depth, steps = product.depth, (product.left_steps[2], product.right_steps[1])
         self.names[DEPTH] = "k[None, :]"
-        self.put(f"left = {self.pointer[product.left]} + ({self.index(left)}) + {_zeros('XBLOCK', 'KBLOCK')}")
+        if made != "left":
+            self.put(f"left = {self.pointer[product.left]} + ({self.index(left)}) + {_zeros('XBLOCK', 'KBLOCK')}")
         self.names[DEPTH] = "k[:, None]"
-        self.put(f"right = {self.pointer[product.right]} + ({self.index(right)}) + {_zeros('KBLOCK', 'RBLOCK')}")
+        if made != "right":
+            self.put(f"right = {self.pointer[product.right]} + ({self.index(right)}) + {_zeros('KBLOCK', 'RBLOCK')}")
         self.put(f"for base in range(0, {depth}, KBLOCK):")
         self.indent = "        "
-        self.step(product, "xmask", f"{product.rows} % XBLOCK == 0", depth)
-        self.put(f"left += KBLOCK * {steps[0]}")
-        self.put(f"right += KBLOCK * {steps[1]}")
+        if prologue is not None:
+            self.prologue(product, prologue)
+        self.step(product, "xmask", f"{product.rows} % XBLOCK == 0", depth, made)
+        if made != "left":
+            self.put(f"left += KBLOCK * {steps[0]}")
+        if made != "right":
+            self.put(f"right += KBLOCK * {steps[1]}")
 
-    def step(self, product: Product, rows: str, fits: str, depth: int) -> None:
+    def prologue(self, product: Product, prologue: Prologue) -> None:
+        """The lines that make a tile of an operand, `a` or `b`, whose depth begins at `base`."""
+        lanes, tile, shape = ("k[None, :]", "a", "[XBLOCK, KBLOCK]")
+        if prologue.side == "right":
+            lanes, tile, shape = ("k[:, None]", "b", "[KBLOCK, RBLOCK]")
+        batch, first, second = prologue.axes
+        along, depths = (("x", first), second) if prologue.side == "left" else (("r", second), first)
+        self.put(f"d = base + {lanes}")
+        self.put(f"dmask = d < {product.depth}")
+        self.split("z", batch, frozenset())
+        self.split(*along)
+        self.split("d", depths)
+        self.dtypes = dtypes_of(prologue.statements)
+        self.statements(prologue.statements, frozenset((along[0], "d")))
+        made = self.types[prologue.buffer].dtype
+        value = f"tl.broadcast_to(({self.operand(prologue.value, made)}).to({TYPES[made]}), {shape})"
+        self.put(f"{tile} = {value}")
+        self.put(f"if {product.depth} % KBLOCK != 0:")
+        self.put(f"    {tile} = tl.where(dmask, {tile}, tl.zeros([1, 1], {TYPES[made]}))")
+
+    def step(self, product: Product, rows: str, fits: str, depth: int, made: Side | None = None) -> None:
         """Add the product of a tile at `left` and one at `right`, whose depth begins at `base` of `depth`.
 
-        rows: which rows there are; fits: whether that is all of them.
+        rows: which rows there are; fits: whether that is all of them. made: the side whose tile there is already.
         """
         columns = f"{product.columns} % RBLOCK == 0"
-        self.put(f"a = tile_at(left, {rows}, k[None, :] < {depth} - base, {fits}, {depth} % KBLOCK == 0)")
-        self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {depth} % KBLOCK == 0, {columns})")
+        if made != "left":
+            self.put(f"a = tile_at(left, {rows}, k[None, :] < {depth} - base, {fits}, {depth} % KBLOCK == 0)")
+        if made != "right":
+            self.put(f"b = tile_at(right, k[:, None] < {depth} - base, rmask, {depth} % KBLOCK == 0, {columns})")
         precision = ', input_precision="tf32" if TF32 else "ieee"'
         narrow = self.types[product.left].dtype != "float32"
         self.put(f"total = tl.dot(a, b, total{'' if narrow else precision})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,11 +14,14 @@ from codegen.triton.plan import NO_HINTS, Hints, Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
-from codegen.triton.tiles import tiles_for
+from codegen.triton.tiles import Tile, tiles_for
 from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
 from stagewire.types import TensorType
+
+PROLOGUES = 4
+"""Tiles with which a template is timed that computes an operand too, beside those that read it."""
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
@@ -83,15 +87,23 @@ class _Functions:
 
     def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
         """The launches of the kernels that may stand for a product and what is behind it."""
+        tiles = tiles_for(site.product, types[site.product.left].dtype)
+        plain = self.tiled(name, dataclasses.replace(site, prologue=None), tiles, types)
+        made, prologued = None, ()
+        if site.prologue is not None:
+            made, prologued = site.prologue.buffer, self.tiled(f"{name}_whole", site, tiles[:PROLOGUES], types)
+        result, has_kernel = site.product.result, site.kernel is not None
+        return Templates(plain, result, site.kept, has_kernel, site.lent, site.fresh, made, prologued)
+
+    def tiled(self, name: str, site: Site, tiles: tuple[Tile, ...], types: dict[str, TensorType]) -> tuple[Launch, ...]:
+        """The launches of one function with each of these tiles."""
         parameters = parameters_of(site)
         body = emit_template(name, site, types)
         key = body.replace(f"def {name}(", "def (", 1) + repr([types[one].dtype for one in parameters])
-        tiles = tiles_for(site.product, types[site.product.left].dtype)
         infos = self.once(
             key, body, lambda: tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
         )
-        launches = tuple(Launch(info.name, parameters) for info in infos)
-        return Templates(launches, site.product.result, site.kept, site.kernel is not None, site.lent, site.fresh)
+        return tuple(Launch(info.name, parameters) for info in infos)
 
     def once(self, key: str, body: str, infos: Callable[[], tuple[KernelInfo, ...]]) -> tuple[KernelInfo, ...]:
         """The kernels of a function, which is written unless one of the same key was."""
