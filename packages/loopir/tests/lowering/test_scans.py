@@ -67,7 +67,7 @@ def test_extremes_and_the_last_place_where_they_were(prim: str) -> None:
     x[2, 0, 1] = np.inf if prim == "cummin" else -np.inf
     (kernel,) = kernels(check(HEADER + TWO.format(prim, 1) + "return %y, %p\n", x))
     assert [s.dtype for section in kernel.sections for s in section.statements if isinstance(s, Scan)] == [
-        "float32", "int64"
+        "float32", "int32"
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from stagewire.expr import Dim, evaluate, symbols_of
-from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Section, Store
+from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store
 from stagewire.sizes import TYPICAL
 from stagewire.types import ITEM_SIZE, numel
 
@@ -64,9 +64,14 @@ class Plan:
     @property
     def warps(self) -> int:
         """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
-        row's kind, or where rows of a narrow dtype are reduced."""
+        row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
+        goes through the totals of all others. Where that takes more than an addition there are thirty-two."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
-        return max(1, min(16, self.outer * self.inner // (256 if wide else 512)))
+        scans = {s.scan for section in self.kernel.sections for s in section.statements if isinstance(s, Scan)}
+        elements = 16 if scans else 8 if wide else 16
+        if scans - {"sum", "prod"}:
+            elements = 32
+        return max(1, min(16, self.outer * self.inner // (32 * elements)))
 
     def stages(self, section: Section) -> int:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on

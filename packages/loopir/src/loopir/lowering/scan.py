@@ -15,7 +15,7 @@ from loopir.lowering.reduction import WIDER
 from stagewire.graph import DTypeArg, Ref
 from stagewire.loop import Extern, Index, ScanKind
 from stagewire.sizes import estimate
-from stagewire.types import TensorType, numel
+from stagewire.types import DType, TensorType, numel
 
 KINDS: dict[str, ScanKind] = {
     "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logaddexp", "cummax": "max", "cummin": "min"
@@ -46,7 +46,8 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     A position is that of the last point before or at this one that was an extreme (or nan) when it was met.
     """
     type = call.tensor("x")[1]
-    if not _in_loops(type, call.axis("dim", len(type.shape))) or type.dtype == "bool":
+    dim = call.axis("dim", len(type.shape))
+    if not _in_loops(type, dim) or type.dtype == "bool":
         _call(lowering, call, {})
         return
 
@@ -55,8 +56,10 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
         is_best = ops.eq(operand, best)
         if "float" in type.dtype:
             is_best = ops.logical_or(is_best, ops.isnan(operand))
-        at = ops.where(is_best, ops.index(place), ops.literal(-1, "int64"))
-        return best, ops.scan("max", at)
+        size = type.shape[dim]
+        narrow: DType = "int32" if isinstance(size, int) and size < 2**31 else "int64"
+        at = ops.where(is_best, ops.convert(ops.index(place), narrow), ops.literal(-1, narrow))
+        return best, ops.convert(ops.scan("max", at), "int64")
 
     _loops(lowering, call, values)
 
