@@ -7,12 +7,14 @@ import itertools
 import pytest
 import torch
 from hypothesis import assume, given, settings
+from msgspec.structs import replace
 
 from aotgrad import AotGrad, Joint, Options
 from aotgrad.errors import BackwardFailed, NoInverse, UnsupportedOutput
 from aotgrad.passes import (
     DEFAULT_PASSES,
     MergeCommonSubexpressions,
+    NarrowPositions,
     RemoveDeadCode,
     RemoveIdentityViews,
     SeparateResults,
@@ -21,6 +23,7 @@ from aotgrad.testing import check_against_eager, eager_refuses_backward
 from aotgrad.testing.strategies import programs
 from stagewire.capture import Capture
 from stagewire.grad import Binding
+from stagewire.graph import Ref
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
 
@@ -41,6 +44,43 @@ def lines(text: str) -> list[str]:
 
 def assert_becomes(run_pass, before: str, expected: str, results: int = 1) -> None:
     assert lines(after(run_pass, before, results)) == lines(expected)
+
+
+POOLED = """
+input %x: f32[2, 3, 64, 64]@cuda:0
+input %g: f32[2, 3, 32, 32]@cuda:0
+%y: f32[2, 3, 32, 32]@cuda:0, %at: i64[2, 3, 32, 32]@cuda:0 = aten.max_pool2d_with_indices.default(%x, [2, 2])
+%d: f32[2, 3, 64, 64]@cuda:0 = aten.max_pool2d_with_indices_backward.default(%g, %x, [2, 2], [2, 2], [0, 0], [1, 1], False, %at)
+return %y, %d
+"""  # noqa: E501
+
+
+def pooled(text: str) -> Joint:
+    """The printed form says no phases."""
+    found = joint(text)
+    *before, last = found.graph.nodes
+    return found.with_graph(replace(found.graph, nodes=(*before, replace(last, phase="backward"))))
+
+
+def targets(graph) -> list[str]:
+    return [node.target.split(".")[1] for node in graph.nodes]
+
+
+@pytest.mark.parametrize(("side", "dtype"), [(64, "int16"), (181, "int16"), (182, "int32")])
+def test_positions_of_a_pool_go_to_the_backward_in_few_bytes(side: int, dtype: str) -> None:
+    text = POOLED.replace("64, 64", f"{side}, {side}").replace("32, 32", f"{side // 2}, {side // 2}")
+    before = pooled(text)
+    found = NarrowPositions()(before).graph
+    assert targets(found) == ["max_pool2d_with_indices", "_to_copy", "_to_copy", "max_pool2d_with_indices_backward"]
+    assert [node.phase for node in found.nodes] == ["forward", "forward", "backward", "backward"]
+    assert [node.results[0].type.dtype for node in found.nodes[1:3]] == [dtype, "int64"]
+    assert found.nodes[3].args[-1] == Ref(found.nodes[2].results[0].name)
+
+
+@pytest.mark.parametrize("change", [("@cuda:0", ""), ("return %y", "return %y, %at"), ("_with_indices", "")])
+def test_positions_stay_wide_on_the_cpu_and_for_the_caller(change: tuple[str, str]) -> None:
+    before = pooled(POOLED.replace(*change))
+    assert NarrowPositions()(before) is before
 
 
 def test_dead_code_goes_and_random_numbers_stay() -> None:

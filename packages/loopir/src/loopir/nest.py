@@ -71,7 +71,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """What the passes rewrite: buffers with their types, items in order of execution, and what was decided so far.
 
     `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
-    (saved activations), which may share memory with each other; `symbols` are the inputs that are integers.
+    (saved activations), which may share memory with each other; `symbols` are the inputs that are integers. `ending`
+    are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input.
     """
 
     buffers: dict[str, Buffer]
@@ -82,6 +83,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     fresh: int = 0
     private: frozenset[int] = frozenset()
     symbols: tuple[str, ...] = ()
+    ending: frozenset[str] = frozenset()
+    updated: frozenset[str] = frozenset()
 
 
 class Names:

@@ -25,6 +25,7 @@ from loopir.passes.keep_float32 import KeepFloat32
 from loopir.passes.merge_axes import MergeAxes
 from loopir.passes.merge_scratch import MergeScratch
 from loopir.passes.order_axes import OrderAxes
+from loopir.passes.order_items import OrderItems
 from loopir.passes.pad_products import PadOperands, PadResults
 from loopir.passes.plan_memory import PlanMemory
 from loopir.passes.recompute_locals import RecomputeLocals
@@ -32,7 +33,7 @@ from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
 from loopir.passes.split_reductions import SplitReductions
 from loopir.passes.update_inputs import UpdateInputs
-from stagewire.graph import Graph
+from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
 
 
@@ -65,6 +66,7 @@ PASSES: tuple[SchedulePass, ...] = (
     FuseNests(),
     RecomputeLocals(),
     RemoveDead(),
+    OrderItems(),
 )
 KERNEL_PASSES: tuple[KernelPass, ...] = (
     KeepFloat32(),
@@ -85,9 +87,11 @@ def schedule_graph(
     passes: Sequence[SchedulePass] = PASSES,
     kernel_passes: Sequence[KernelPass] = KERNEL_PASSES,
     updates: tuple[tuple[int, str], ...] = (),
+    ending: frozenset[str] = frozenset(),
 ) -> LoopGraph:
-    """One direction, from prims to scheduled loops; private, updates: see `Schedule` and `LoopGraph`."""
-    schedule = lower_graph(graph, private)
+    """One direction, from prims to scheduled loops; private, updates, ending: see `Schedule` and `LoopGraph`."""
+    updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
+    schedule = msgspec.structs.replace(lower_graph(graph, private), ending=ending, updated=updated)
     for schedule_pass in passes:
         schedule = schedule_pass.run(schedule)
     loops = msgspec.structs.replace(freeze(schedule), updates=updates)

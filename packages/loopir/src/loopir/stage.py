@@ -51,7 +51,7 @@ class LoopIR:
         backward = None
         if document.backward is not None:
             graph = with_saved_strides(document.backward, document.binding, forward)
-            backward = schedule_graph(graph, frozenset(), passes, kernel_passes)
+            backward = schedule_graph(graph, frozenset(), passes, kernel_passes, ending=ending_inputs(graph, binding))
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
 
 
@@ -92,6 +92,16 @@ def with_saved_strides(backward: Graph, binding: Binding, forward: LoopGraph) ->
             if stride != type.stride:
                 inputs[place] = replace(inputs[place], type=replace(type, stride=stride))
     return replace(backward, inputs=tuple(inputs))
+
+
+def ending_inputs(backward: Graph, binding: Binding) -> frozenset[str]:
+    """What the backward alone has: values saved for it that no user sees, and the gradients that it is given."""
+    private = private_results(binding)
+    kept = {
+        n for n, slot in enumerate(binding.saved) if not isinstance(slot, SavedResult) or slot.result not in private
+    }
+    values = enumerate(backward.inputs)
+    return frozenset(value.name for n, value in values if n not in kept and isinstance(value.type, TensorType))
 
 
 def private_results(binding: Binding) -> frozenset[int]:

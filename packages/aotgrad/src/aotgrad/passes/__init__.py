@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from aotgrad.joint import Joint
 from aotgrad.passes.merge_common_subexpressions import MergeCommonSubexpressions
+from aotgrad.passes.narrow_positions import NarrowPositions
 from aotgrad.passes.remove_dead_code import RemoveDeadCode
 from aotgrad.passes.remove_identity_views import RemoveIdentityViews
 from aotgrad.passes.separate_results import SeparateResults
@@ -13,6 +14,7 @@ from aotgrad.passes.separate_results import SeparateResults
 __all__ = [
     "DEFAULT_PASSES",
     "MergeCommonSubexpressions",
+    "NarrowPositions",
     "Pass",
     "RemoveDeadCode",
     "RemoveIdentityViews",
@@ -26,5 +28,6 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     RemoveIdentityViews(),
     MergeCommonSubexpressions(),
     RemoveDeadCode(),
+    NarrowPositions(),
     SeparateResults(),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from loopir.index import axes_of
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
@@ -42,16 +44,8 @@ class InlinePointwise:
                 items.append(item)
             elif not all(name in virtual and name not in analysis.forced for name in writes_of(item)):
                 items.append(expander.nest(item))
-        return Schedule(
-            buffers=schedule.buffers,
-            inputs=schedule.inputs,
-            outputs=schedule.outputs,
-            items=tuple(items),
-            decisions=(*schedule.decisions, *analysis.decisions),
-            fresh=names.count,
-            private=schedule.private,
-            symbols=schedule.symbols,
-        )
+        decisions = (*schedule.decisions, *analysis.decisions)
+        return msgspec.structs.replace(schedule, items=tuple(items), decisions=decisions, fresh=names.count)
 
 
 class Work(NamedTuple):

@@ -42,16 +42,8 @@ class RemoveDead:
                     _make_live(name, live, schedule)
                 kept.append(alive)
         touched = live.union(schedule.inputs, *(writes_of(item) for item in kept))
-        return Schedule(
-            buffers={name: buffer for name, buffer in schedule.buffers.items() if name in touched},
-            inputs=schedule.inputs,
-            outputs=schedule.outputs,
-            items=tuple(reversed(kept)),
-            decisions=schedule.decisions,
-            fresh=schedule.fresh,
-            private=schedule.private,
-            symbols=schedule.symbols,
-        )
+        buffers = {name: buffer for name, buffer in schedule.buffers.items() if name in touched}
+        return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(reversed(kept)))
 
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
         """The call without names for results that nothing reads, so that they are given back at once."""

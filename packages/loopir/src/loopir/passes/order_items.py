@@ -1,0 +1,203 @@
+"""Pass: the order of items in which the least memory is needed at the worst moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopir.effects import may_alias
+from loopir.nest import Item, Nest, Schedule, reads_of, writes_of
+from loopir.passes.dependence import Dependences
+from stagewire.graph import references
+from stagewire.loop import Extern
+from stagewire.sizes import estimate
+from stagewire.types import ITEM_SIZE, numel
+
+Peak = tuple[int, int]
+"""The most bytes that are alive at an item, and at how many items they are."""
+
+
+@dataclass(frozen=True)
+class OrderItems:
+    """Before: items in the order of the program. After: where the most memory is alive, what frees memory runs earlier
+    and what takes it runs later, as far as dependences allow; everything else is as it was. In a backward, say, the
+    gradient of a weight is computed before that of the operand: it is the last to read what the forward has saved.
+
+    window: how far an item is moved. rounds: how often. Sizes that are symbols count as something typical.
+    """
+
+    name = "order_items"
+    window: int = 24
+    rounds: int = 256
+
+    def run(self, schedule: Schedule) -> Schedule:
+        if len(schedule.items) < 3:
+            return schedule
+        order = _Order(schedule, self)
+        order.improve()
+        items = tuple([schedule.items[number] for number in order.numbers])
+        return schedule if items == schedule.items else msgspec.structs.replace(schedule, items=items)
+
+
+@dataclass
+class _Order:
+    """Items by their numbers in the schedule. `uses`: roots of what an item touches; `size`: bytes of the roots that
+    count; `stays`: roots that are alive behind the last item; `given`: those that are alive before the first."""
+
+    schedule: Schedule
+    options: OrderItems
+    numbers: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        schedule = self.schedule
+        self.numbers = list(range(len(schedule.items)))
+        self.owner: dict[str, str] = {}
+        self.uses = [self._touched(item) for item in schedule.items]
+        self.stays = {self._root(name) for arg in schedule.outputs for name in references(arg)}
+        self.given = set(schedule.inputs)
+        counted = {name for names in self.uses for name in names} - (self.given - schedule.ending)
+        self.size = {name: self._bytes(name) for name in counted - schedule.updated if name in schedule.buffers}
+        self.needs = _needs(schedule)
+        self.fixed = [isinstance(item, Extern) and not _is_pure(item) for item in schedule.items]
+
+    def _root(self, name: str) -> str:
+        buffer = self.schedule.buffers.get(name)
+        root = name if buffer is None else buffer.base or name
+        return self.owner.get(root, root)
+
+    def _touched(self, item: Item) -> tuple[str, ...]:
+        """Roots in order of appearance; the result of a call that may be a view belongs to its operand."""
+        reads = list(dict.fromkeys(reads_of(item)))
+        if isinstance(item, Extern) and may_alias(item.target) and reads:
+            self.owner.update((name, self._root(reads[0])) for name in item.results if name)
+        return tuple(dict.fromkeys(self._root(name) for name in (*reads, *writes_of(item))))
+
+    def _bytes(self, name: str) -> int:
+        type_ = self.schedule.buffers[name].type
+        return estimate(numel(type_.shape)) * ITEM_SIZE[type_.dtype]
+
+    # ---- what is alive
+
+    def improve(self) -> None:
+        """Move items about the worst moment until that helps no more."""
+        for _ in range(self.options.rounds):
+            worst, before = self._worst()
+            if not self._moved(worst, before):
+                return
+
+    def _worst(self) -> tuple[int, list[int]]:
+        """The position at which most is alive, and what is alive before each."""
+        left = self._uses_left(self.numbers, self.stays)
+        before: list[int] = []
+        live = sum(size for name, size in self.size.items() if name in self.given)
+        alive = set(self.given)
+        worst, most = 0, -1
+        for position, number in enumerate(self.numbers):
+            before.append(live)
+            at, live = self._step(number, live, alive, left)
+            if at > most:
+                worst, most = position, at
+        return worst, before
+
+    def _uses_left(self, numbers: Sequence[int], kept: set[str]) -> dict[str, int]:
+        """How often items use each root, and once more if it is alive behind them."""
+        left: dict[str, int] = {}
+        for number in numbers:
+            for name in self.uses[number]:
+                left[name] = left.get(name, 0) + 1
+        for name in kept:
+            if name in left:
+                left[name] += 1
+        return left
+
+    def _step(self, number: int, live: int, alive: set[str], left: dict[str, int]) -> tuple[int, int]:
+        """Bytes that are alive at an item, and behind it. A kernel may write where it reads for the last time."""
+        made: list[int] = []
+        freed: list[int] = []
+        for name in self.uses[number]:
+            size = self.size.get(name, 0)
+            if name not in alive:
+                alive.add(name)
+                made.append(size)
+            left[name] -= 1
+            if not left[name]:
+                freed.append(size)
+        at = live + sum(made)
+        behind = at - sum(freed)
+        if isinstance(self.schedule.items[number], Nest):
+            for size in made:
+                if size in freed:
+                    freed.remove(size)
+                    at -= size
+        return at, behind
+
+    # ---- moves
+
+    def _moved(self, worst: int, before: list[int]) -> bool:
+        """Make the move that leaves least alive about the worst moment; False if none leaves less than now."""
+        start = max(0, worst - self.options.window)
+        stop = min(len(self.numbers), worst + self.options.window + 1)
+        now = self.numbers[start:stop]
+        later = {name for number in self.numbers[stop:] for name in self.uses[number]} | self.stays
+        earlier = {name for number in self.numbers[:start] for name in self.uses[number]} | self.given
+
+        def peak(numbers: list[int]) -> Peak:
+            left = self._uses_left(numbers, later)
+            alive, live = set(earlier), before[start]
+            seen: list[int] = []
+            for number in numbers:
+                at, live = self._step(number, live, alive, left)
+                seen.append(at)
+            return max(seen), seen.count(max(seen))
+
+        place = worst - start
+        least, best = peak(now), None
+        for numbers in (*self._advanced(now, place), *self._delayed(now, place)):
+            found = peak(numbers)
+            if found < least:
+                least, best = found, numbers
+        if best is None:
+            return False
+        self.numbers[start:stop] = best
+        return True
+
+    def _advanced(self, now: list[int], place: int) -> list[list[int]]:
+        """Orders in which an item behind the place, with what it needs, runs before it."""
+        found = []
+        for last in range(place + 1, len(now)):
+            block = {now[last]}
+            for position in range(last - 1, place - 1, -1):
+                if any(now[position] in self.needs[number] for number in block):
+                    block.add(now[position])
+            if now[place] in block or any(self.fixed[number] for number in now[place : last + 1]):
+                continue
+            rest = [number for number in now[place : last + 1] if number not in block]
+            found.append([*now[:place], *sorted(block, key=now.index), *rest, *now[last + 1 :]])
+        return found
+
+    def _delayed(self, now: list[int], place: int) -> list[list[int]]:
+        """Orders in which an item before the place, with what needs it, runs behind it."""
+        found = []
+        for first in range(place):
+            block = {now[first]}
+            for position in range(first + 1, place + 1):
+                if self.needs[now[position]] & block:
+                    block.add(now[position])
+            if now[place] in block or any(self.fixed[number] for number in now[first : place + 1]):
+                continue
+            rest = [number for number in now[first : place + 1] if number not in block]
+            found.append([*now[:first], *rest, *sorted(block, key=now.index), *now[place + 1 :]])
+        return found
+
+
+def _needs(schedule: Schedule) -> list[set[int]]:
+    """For each item those that must run before it, without those that these need."""
+    return Dependences(schedule).direct
+
+
+def _is_pure(call: Extern) -> bool:
+    """Whether a call writes nothing but its results."""
+    namespace, name, *_ = call.target.split(".")
+    return namespace in ("aten", "prims") and not name.endswith("_") and "out" not in call.kwargs

@@ -1,0 +1,149 @@
+"""order_items: the worst moment is no worse, every dependence holds, and random numbers are drawn in turn."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loopir.nest import Schedule, reads_of, writes_of
+from loopir.passes.order_items import OrderItems
+from loopir.stage import ending_inputs
+from loopir.testing.graphs import lowered
+from stagewire.grad import Binding, BoundInput, Fresh, SavedInput, SavedResult
+from stagewire.graph import Graph, Ref, Value
+from stagewire.loop import Buffer, Extern
+from stagewire.types import contiguous
+
+
+def schedule(calls: list[Extern], sizes: dict[str, int], inputs: tuple[str, ...], **more: object) -> Schedule:
+    """Calls on float32 vectors of so many kilobytes."""
+    buffers = {
+        name: Buffer(name, contiguous("float32", (256 * size,)), "input" if name in inputs else "extern")
+        for name, size in sizes.items()
+    }
+    return Schedule(buffers=buffers, inputs=inputs, items=tuple(calls), **{"outputs": (), **more})  # type: ignore[arg-type]
+
+
+def call(target: str, operands: str, results: str) -> Extern:
+    names = tuple(results.split())
+    return Extern(f"aten.{target}.default", tuple(Ref(name) for name in operands.split()), {}, names)
+
+
+def peak(schedule: Schedule) -> int:
+    """Kilobytes alive at the worst call: by the definition, one name and one call at a time."""
+    kept = {arg.name for arg in schedule.outputs if isinstance(arg, Ref)}
+    touched = [{*reads_of(item), *writes_of(item)} for item in schedule.items]
+    found = 0
+    for position in range(len(touched)):
+        alive = 0
+        for name, buffer in schedule.buffers.items():
+            if name in schedule.inputs and name not in schedule.ending:
+                continue
+            before = name in schedule.inputs or any(name in names for names in touched[: position + 1])
+            behind = name in kept or any(name in names for names in touched[position:])
+            alive += int(buffer.type.shape[0]) // 256 if before and behind else 0
+        found = max(found, alive)
+    return found
+
+
+SIZES = st.integers(0, 40)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    inputs = tuple(f"x{n}" for n in range(draw(st.integers(1, 4))))
+    sizes = {name: draw(SIZES) for name in inputs}
+    calls = []
+    for number in range(draw(st.integers(1, 14))):
+        operands = draw(st.lists(st.sampled_from(list(sizes)), min_size=1, max_size=3, unique=True))
+        results = [f"r{number}_{k}" for k in range(draw(st.integers(1, 2)))]
+        target = draw(st.sampled_from(("mm", "mm", "mm", "bernoulli", "normal_")))
+        calls.append(call(target, " ".join(operands), " ".join(results)))
+        sizes |= {name: draw(SIZES) for name in results}
+    outputs = tuple(Ref(name) for name in draw(st.lists(st.sampled_from(list(sizes)), max_size=3, unique=True)))
+    ending = frozenset(draw(st.lists(st.sampled_from(inputs), unique=True)))
+    return schedule(calls, sizes, inputs, outputs=outputs, ending=ending)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules(), st.sampled_from((1, 3, 24)))
+def test_any_schedule_keeps_its_meaning_and_needs_no_more(drawn: Schedule, window: int) -> None:
+    after = OrderItems(window=window).run(drawn)
+    assert sorted(map(str, after.items)) == sorted(map(str, drawn.items))
+    made = set(drawn.inputs)
+    for item in after.items:
+        assert set(reads_of(item)) <= made
+        made.update(writes_of(item))
+    for kind in ("bernoulli", "normal_"):
+        assert [i for i in after.items if kind in i.target] == [i for i in drawn.items if kind in i.target]
+    for number, item in enumerate(drawn.items):  # nothing passes a call that writes what it is given
+        if "normal_" in item.target:
+            place = after.items.index(item)
+            assert set(map(str, after.items[:place])) == set(map(str, drawn.items[:number]))
+    assert peak(after) <= peak(drawn)
+
+
+BACKWARD = [call("mm", "dy w", "dh"), call("gelu_backward", "dh h", "da"), call("mm", "dy g", "dw")]
+"""Of a product behind an activation: the gradient of its operand first, as torch records it."""
+
+
+def test_the_last_reader_of_what_was_saved_runs_first() -> None:
+    sizes = {"dy": 1, "w": 1, "h": 10, "g": 10, "dh": 10, "da": 10, "dw": 1}
+    before = schedule(
+        BACKWARD, sizes, ("dy", "w", "h", "g"), outputs=(Ref("da"), Ref("dw")), ending=frozenset(["dy", "h", "g"])
+    )
+    after = OrderItems().run(before)
+    assert [item.results for item in after.items] == [("dw",), ("dh",), ("da",)]
+    assert (peak(before), peak(after)) == (41, 31)
+
+
+def test_what_is_needed_late_is_made_late() -> None:
+    calls = [call("mm", "x", "late"), call("mm", "x", "a"), call("mm", "a", "b"), call("mm", "b late", "y")]
+    sizes = {"x": 1, "late": 10, "a": 10, "b": 1, "y": 1}
+    after = OrderItems().run(schedule(calls, sizes, ("x",), outputs=(Ref("y"),)))
+    assert [item.results for item in after.items] == [("a",), ("b",), ("late",), ("y",)]
+
+
+@pytest.mark.parametrize("more", [{"updated": frozenset(("dh", "da", "dw"))}, {}])
+def test_order_stays_where_nothing_is_gained(more: dict[str, object]) -> None:
+    """Neither inputs that the caller keeps count, nor outputs in the memory of inputs."""
+    sizes = {"dy": 1, "w": 1, "h": 10, "g": 10, "dh": 10, "da": 10, "dw": 1}
+    before = schedule(BACKWARD, sizes, ("dy", "w", "h", "g"), outputs=(Ref("dh"), Ref("da"), Ref("dw")), **more)
+    assert OrderItems().run(before) is before
+
+
+def test_views_keep_what_they_show() -> None:
+    calls = [
+        call("mm", "x", "a"),
+        call("t", "a", "v"),
+        call("mm", "x", "b"),
+        call("mm", "v", "c"),
+        call("mm", "b c", "y"),
+    ]
+    sizes = {"x": 1, "a": 10, "v": 10, "b": 10, "c": 1, "y": 1}
+    after = OrderItems().run(schedule(calls, sizes, ("x",), outputs=(Ref("y"),)))
+    assert [item.results for item in after.items] == [("a",), ("v",), ("c",), ("b",), ("y",)]
+
+
+def test_inputs_of_a_backward_that_end_with_it() -> None:
+    types = [contiguous("float32", (4,))] * 4
+    graph = Graph(tuple(Value(f"v{n}", type_) for n, type_ in enumerate(types)), (), ())
+    saved = (SavedInput(0), SavedResult(0), SavedResult(1))
+    binding = Binding(inputs=(BoundInput("x", types[0]),), outputs=(Fresh(0),), saved=saved)
+    assert ending_inputs(graph, binding) == {"v2", "v3"}
+
+
+def test_it_runs_by_default() -> None:
+    text = """\
+input %x: f32[64, 64]
+%late: f32[64, 64] = aten.cumsum.default(%x, 0)
+%a: f32[64, 64] = aten.cumsum.default(%x, 1)
+%b: f32[64] = prims.sum(%a, [1])
+%c: f32[64] = aten.cumsum.default(%b, 0)
+%w: f32[64, 64] = prims.broadcast_in_dim(%c, [64, 64], [0])
+%y: f32[64, 64] = prims.add(%late, %w)
+return %y
+"""
+    calls = [step.results for step in lowered(text).steps if isinstance(step, Extern)]
+    assert calls == [("a",), ("c",), ("late",)]
