@@ -67,3 +67,30 @@ def test_what_is_dear_and_read_in_steps_is_kept() -> None:
     text += "%y: f32[8, 32] = prims.add(%a, %b)\nreturn %y\n"
     assert "read in steps" in reasons(inlined(text), "materialised")["l"]
     assert reasons(inlined(text.replace("log1p", "neg").replace("exp", "neg")), "materialised") == {}
+
+
+WIDENED = """\
+input %x: bf16[64, 64]
+input %y: bf16[64, 64]
+input %z: bf16[64, 64]
+%a: bf16[64, 64] = prims.mul(%x, %y)
+%b: bf16[64, 64] = prims.add(%a, %z)
+%w: f32[64, 64] = prims.convert_element_type(%b, float32)
+%r: f32[64] = prims.sum(%w, [0])
+%s: f32[64] = prims.sum(%w, [1])
+%n: f32[64, 64] = prims.neg(%w)
+%e: f32[64, 64] = prims.exp(%w)
+return %r, %s, %n, %e
+"""
+
+
+def test_a_copy_in_a_wider_dtype_is_not_kept_but_what_it_is_made_of() -> None:
+    made = [kernel.origins for kernel in kernels(inlined(WIDENED))]
+    assert made == [("b",), ("r",), ("s",), ("n",), ("e",)]
+    narrow = WIDENED.replace("bf16", "f64")  # the copy is the smaller one: it is what is kept
+    assert [kernel.origins for kernel in kernels(inlined(narrow))][0] == ("w",)
+
+
+def test_a_wider_copy_that_is_returned_is_made() -> None:
+    graph = inlined(WIDENED.replace("return %r", "return %w, %r"))
+    assert "w" in [kernel.origins[-1] for kernel in kernels(graph)]

@@ -60,7 +60,7 @@ def test_a_copy_is_made_just_before_its_product() -> None:
     first = "input %a: bf16[4096, 4096]@cuda:0\n%b: bf16[4096, 4096]@cuda:0 = aten.mm.default(%a, %a)\n"
     inputs, calls = HEAD[: HEAD.index("%t:")], HEAD[HEAD.index("%t:") :]
     end = "%z: bf16[4096, 50257]@cuda:0 = prims.neg(%y)\nreturn %b, %z\n"
-    graph = lowered(inputs + first + calls + end)
+    graph = lowered(inputs + first + calls + end, tuple(one for one in PASSES if one.name != "order_items"))
     kinds = [type(step).__name__ for step in graph.steps if not isinstance(step, Free)]
     assert kinds == ["Extern", "Kernel", "Kernel", "Extern", "Kernel"]
 
@@ -82,14 +82,14 @@ START%rows: bf16[4096, 50257]@cuda:0 = prims.reshape(%s, [4096, 50257])
 return %dw, %dx
 """
 PADDED = [
-    [(50264, 4096), (4096, 768), (50264, 768)],
     [(4096, 50264), (50264, 768), (4096, 768)],
+    [(50264, 4096), (4096, 768), (50264, 768)],
 ]
 
 
 def test_operands_that_a_nest_writes_are_enlarged_where_they_are() -> None:
     graph = lowered(GRADIENTS.replace("START", "%s: bf16[8, 512, 50257]@cuda:0 = prims.exp(%g)\n"))
-    assert products(graph) == PADDED
+    assert sorted(products(graph)) == PADDED
     assert len(kernels(graph)) == 4  # zeros and values of the gradient, zeros and rows of the weight
     wide = [buffer for buffer in graph.buffers if buffer.type.shape[-1] == 50264 and buffer.role == "kernel"]
     assert [buffer.name for buffer in wide] == ["rows"]
@@ -97,7 +97,7 @@ def test_operands_that_a_nest_writes_are_enlarged_where_they_are() -> None:
 
 def test_an_input_is_copied_once_for_all_products() -> None:
     graph = lowered(GRADIENTS.replace("START", "").replace("%s", "%g"))
-    assert products(graph) == PADDED
+    assert sorted(products(graph)) == PADDED
     assert len([buffer for buffer in graph.buffers if buffer.type.shape == (8, 512, 50264)]) == 1
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from loopir.index import has_values
 from loopir.nest import Nest, Read, Schedule, Statement, Write
 from loopir.ops import OPS
 from stagewire.expr import Dim
-from stagewire.loop import Axis, AxisAtom, Compute, Extern
-from stagewire.types import DType
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern
+from stagewire.types import ITEM_SIZE, DType
 
 
 class Piece(NamedTuple):
@@ -38,6 +39,15 @@ class Definition(NamedTuple):
             (statement,) = self.pieces[0].statements
             return statement if isinstance(statement, Read) else None
         return None
+
+    def widens(self, types: Mapping[str, Buffer]) -> Read | None:
+        """The read, if the only thing done is to give one element of another buffer in a dtype of larger items."""
+        statements = self.pieces[0].statements if len(self.pieces) == 1 else ()
+        if len(statements) != 2 or not isinstance(statements[0], Read) or not isinstance(statements[1], Compute):
+            return None
+        read, compute = statements
+        is_wider = ITEM_SIZE[self.dtype] > ITEM_SIZE[types[read.buffer].type.dtype]
+        return read if compute.op == "convert" and read.mask is None and is_wider else None
 
 
 def definitions(schedule: Schedule) -> dict[str, Definition]:

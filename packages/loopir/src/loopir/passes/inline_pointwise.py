@@ -19,7 +19,7 @@ from stagewire.types import ITEM_SIZE, numel
 @dataclass(frozen=True)
 class InlinePointwise:
     """Before: one nest a prim. After: a buffer that is cheaper to recompute than to keep is *virtual*: its definition
-    stands where it was read, and its nest is gone. Views are always virtual.
+    stands where it was read, and its nest is gone. Views are always virtual, and so are copies in a wider dtype.
 
     heavy: cost a point from which nothing is computed twice (by device type; GPUs hide arithmetic).
     largest: most statements, reads and levels that may grow into one expression.
@@ -81,7 +81,7 @@ class _Analysis:
                 continue
             target = next(iter(writes_of(item)), "")
             definition = self.definitions.get(target)
-            is_view = definition is not None and definition.copy_of is not None
+            is_view = definition is not None and self.is_view(definition)
             users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
             if not is_view or target in self.forced:
                 users, points = users + 1, points + _points(item)
@@ -91,6 +91,10 @@ class _Analysis:
             for name, places in _places(item).items():
                 self.users[name] = self.users.get(name, 0) + users
                 self.points[name] = self.points.get(name, 0) + points * places
+
+    def is_view(self, definition: Definition) -> bool:
+        """Whether a buffer shows another one, as it is or in a wider dtype: more memory to read."""
+        return definition.copy_of is not None or definition.widens(self.schedule.buffers) is not None
 
     def copies_a_kept_copy(self, nest: Nest) -> bool:
         """Whether the nest copies, for an extern or an output, what another nest copied so: perhaps a window on it."""
@@ -125,7 +129,7 @@ class _Analysis:
     def _why_not(self, definition: Definition, work: Work) -> str | None:
         """The reason for keeping the buffer in memory, or None to make it virtual."""
         options, name = self.options, definition.buffer
-        is_view = definition.copy_of is not None
+        is_view = self.is_view(definition)
         if name in self.forced:
             free = work.cost == 0 and len(work.reads) <= 1 and len(definition.pieces) == 1
             return None if free else "an output or an operand of an extern"
