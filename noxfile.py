@@ -14,7 +14,10 @@ PACKAGES = ("stagewire", "absint", "loopir", "primops", "codegen", "aotgrad", "b
 
 TORCH_FREE = ("stagewire", "loopir")
 
-ON_A_GPU = ("gpu", "gpu_table", "products", "replay_memory")
+INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
+"""What the tests of all packages together need."""
+
+ON_A_GPU = ("gpu", "gpu_table", "launch", "products", "replay_memory")
 """Benchmarks that need one, and the environment's own torch."""
 
 nox.options.sessions = ["lint", "types", "tests"]
@@ -56,7 +59,7 @@ def unit(session: nox.Session, package: str) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """Test all packages together."""
-    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
+    install(session, *local(*PACKAGES), *INTEGRATION)
     session.run("pytest", "integration_tests", "--durations=5", *session.posargs)
 
 
@@ -155,9 +158,14 @@ def models(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """Run the tests that need an NVIDIA GPU (in the current environment's torch and Triton)."""
-    install(session, *local(*PACKAGES), "pytest", "hypothesis", "numpy", "triton", torch=True)
-    session.run("pytest", "packages/codegen/tests", "integration_tests", "-m", "gpu", *session.posargs)
+    """Run the tests that are marked `gpu`, of all packages together: on an NVIDIA GPU, else in Triton's interpreter.
+
+    Single kernels first, whole programs after them. Where nothing can be installed, the same by hand:
+    `python -m pytest packages/*/tests integration_tests -m gpu`.
+    """
+    install(session, *local(*PACKAGES, extra="[testing]"), "triton", *INTEGRATION)
+    suites = [f"packages/{package}/tests" for package in PACKAGES]
+    session.run("pytest", *suites, "integration_tests", "-m", "gpu", "--durations=5", *session.posargs)
 
 
 @nox.session

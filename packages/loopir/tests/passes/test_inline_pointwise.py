@@ -88,7 +88,7 @@ def test_a_copy_in_a_wider_dtype_is_not_kept_but_what_it_is_made_of() -> None:
     made = [kernel.origins for kernel in kernels(inlined(WIDENED))]
     assert made == [("b",), ("r",), ("s",), ("n",), ("e",)]
     narrow = WIDENED.replace("bf16", "f64")  # the copy is the smaller one: it is what is kept
-    assert [kernel.origins for kernel in kernels(inlined(narrow))][0] == ("w",)
+    assert next(kernel.origins for kernel in kernels(inlined(narrow))) == ("w",)
 
 
 def test_a_wider_copy_that_is_returned_is_made() -> None:
