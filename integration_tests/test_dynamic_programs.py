@@ -69,6 +69,9 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "pooled": lambda x: functional.max_pool1d(x[None], 3, 2, 1),
     "framed": lambda x: torch.stft(x, 2, 1, window=torch.ones(2), center=False, return_complex=True).abs(),
     "scaled": lambda x: functional.interpolate(x[None, None], scale_factor=1.5, mode="bicubic"),
+    "parts": lambda x: x[:, : int(x.shape[1] * 0.7)].sum() + x[: math.ceil(x.shape[0] * 0.8)] * round(x.shape[1] / 1.5),
+    "roots": lambda x: x[:, : int(math.sqrt(x.shape[1] + 5))] * int(math.log2(x.shape[1] + 3)),
+    "weighed": lambda x: torch.addmm(x[:, :1], x, x.mT[:, :1], alpha=1 / x.shape[1]) + x.add(x, alpha=x.shape[0] / 3),
     "filled": lambda x: x.clamp(max=1 / x.shape[1]) + torch.full_like(x, x.shape[0] / 3) * x.lt(x.shape[1] / 64),
 }
 
@@ -89,6 +92,32 @@ def test_one_program_for_all_sizes_with_gradients(name: str) -> None:
         torch.testing.assert_close(given.grad, plain.grad, rtol=1e-3, atol=1e-4)
     assert len(backend.reports) == 1
     assert backend.refused_sizes == 0
+
+
+def test_ints_computed_of_sizes_as_floats() -> None:
+    """They are sizes of their own; 0 and 1 have programs of their own, as for other sizes."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[Any, ...]:
+        count = int(x.shape[0] * 0.29)
+        return x[:count] * count, count, y.new_zeros(count, 2), torch.arange(round(x.shape[0] / 0.7))
+
+    call, backend = compiled(program, dynamic=True)
+    for rows in (100, 7, 10, 11, 13, 3, 4, 0, 1, 997, 200, 300):
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(call(x, torch.ones(2)), program(x, torch.ones(2)))
+    assert len(backend.reports) <= 5
+
+
+def test_texts_of_sizes() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return x * 2, f"{x.shape[0]} rows of {x.shape[1]:>5}, {x.shape[1] + 1}" + str(x.shape[0] // 2)
+
+    call, backend = compiled(program, dynamic=True, fullgraph=True)
+    for size in ((5, 4), (3, 7), (64, 9)):
+        found, expected = call(torch.ones(size)), program(torch.ones(size))
+        torch.testing.assert_close(found[0], expected[0])
+        assert found[1] == expected[1]
+    assert len(backend.reports) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

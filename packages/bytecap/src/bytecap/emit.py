@@ -13,6 +13,7 @@ from bytecap.assembler import Assembler
 from bytecap.effects import emit_effects
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
+from bytecap.guards.literals import to_python
 from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.resume.flow import argument_count
 from bytecap.values.arrays import ArrayValue
@@ -263,9 +264,9 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
         case Reading("torch.Tensor.size" | "torch.Tensor.stride" as method, prefix, (dim,)) if prefix is not None:
             inner(prefix)
             emitter.call_function(getattr(torch.Tensor, method.rpartition(".")[2]), dim, arguments=1)
-        case Reading(function, base, ()) if base is not None:
+        case Reading(function, base, arguments) if base is not None:
             inner(base)
-            emitter.call_function(objects[function], arguments=1)
+            emitter.call_function(objects[function], *map(to_python, arguments), arguments=1)
         case DictKey():
             raise CannotRebuild("a key of an outside dict")
         case _:

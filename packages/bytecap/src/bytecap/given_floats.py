@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.symbolic import FloatNode, GivenNumbers, SizeFloat, Steps, Term
+from absint.symbolic.polynomial import Polynomial, constant
 from absint.wire import to_arg
 from bytecap.changing import refuse_changing
 from bytecap.errors import FixedSizesNeeded
 from bytecap.input_names import source_hint
+from bytecap.size_symbols import SIZE, STRIDE
 from stagewire.capture import Attribute, Capture, Item, Local, Reading, Source
 from stagewire.errors import StageError
 from stagewire.graph import Node, Ref
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 _CPU = torch.device("cpu")
+_OF_TENSORS: dict[str, Callable[..., Any]] = {SIZE: torch.Tensor.size, STRIDE: torch.Tensor.stride}
 
 
 class GivenFloats(GivenNumbers):
@@ -76,16 +79,46 @@ class GivenFloats(GivenNumbers):
             tracer.guard_literal(source, value)
         return value
 
-    def ask(self, name: str, steps: Steps) -> Any:
-        if name in self._fixed:
-            return _computed(self._values[name], steps)
-        found, reading = self._values[name], self.sources[name]
+    def ask(self, leaf: Term, steps: Steps) -> Any:
+        place = self._place(leaf)
+        if place is None:
+            return None
+        found, reading = self._read(*place, steps)
+        if reading is not None:
+            self._open.guards.equals(reading, to_arg(found), self._open.line())
+        return found
+
+    def whole(self, leaf: Term, steps: Steps) -> Polynomial | None:
+        place = self._place(leaf)
+        if place is None:
+            return None
+        found, reading = self._read(*place, steps)
+        if reading is None:
+            return constant(found)
+        if found < 2:  # as of sizes: these decide too much
+            self._open.guards.equals(reading, to_arg(found), self._open.line())
+            return constant(found)
+        return self._open.size_at(found, reading).node.value
+
+    def _place(self, leaf: Term) -> tuple[Any, Source | None] | None:
+        """(value, where it is read or None where that is fixed) of a float or of a size; None where data decides it."""
+        if leaf.operator == "input":
+            (name,) = leaf.operands
+            return self._values[name], None if name in self._fixed else self.sources[name]
+        sizes = self._open.sizes
+        source = sizes.sources.get(str(leaf.operands[0]))
+        if isinstance(source, Reading) and source.function in _OF_TENSORS:
+            self._open.names.objects.setdefault(source.function, _OF_TENSORS[source.function])
+        return None if source is None else (sizes.env.hint(leaf.operands[0]), source)
+
+    def _read(self, value: Any, reading: Source | None, steps: Steps) -> tuple[Any, Source | None]:
+        """(what is computed, where it is read)."""
         for function, *arguments in steps:
             host = _function(function)
-            found = host(found, *arguments)
-            reading = Reading(self._open.names.of(host), reading, tuple(map(to_arg, arguments)))
-        self._open.guards.equals(reading, to_arg(found), self._open.line())
-        return found
+            value = host(value, *arguments)
+            if reading is not None:
+                reading = Reading(self._open.names.of(host), reading, tuple(map(to_arg, arguments)))
+        return value, reading
 
     def add_input(self, name: str) -> str:
         """The name of the float in the graph: of the node that reads it off the input."""
@@ -119,13 +152,7 @@ def _is_argument(source: Source) -> bool:
 
 def _function(name: str) -> Callable[..., Any]:
     owner, _, rest = name.partition(".")
-    return getattr({"float": float, "math": math}[owner], rest)  # type: ignore[no-any-return]
-
-
-def _computed(value: Any, steps: Steps) -> Any:
-    for function, *arguments in steps:
-        value = _function(function)(value, *arguments)
-    return value
+    return getattr({"float": float, "int": int, "math": math}[owner], rest)  # type: ignore[no-any-return]
 
 
 def as_tensor(value: Any) -> torch.Tensor:

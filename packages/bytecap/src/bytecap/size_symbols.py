@@ -75,6 +75,10 @@ class SizeSymbols:
             return None
         return self._create(real, source, 2, None)
 
+    def computed(self, hint: int, source: Source) -> Any:
+        """An int that is computed of others, as a symbol."""
+        return self._create(hint, source, 2, None)
+
     def create_unknown(self, name: str, lower: int | None, upper: int | None) -> Any:
         """A symbol for a number that data decides."""
         return make_size(self.env, self.env.create_unknown(name, lower=lower, upper=upper))

@@ -146,6 +146,7 @@ class Tracer:
         self._cells: dict[int, CellValue] = {}
         self._alive: list[Any] = []
         self._no_hooks: set[str] = set()
+        self._computed: dict[Source, Any] = {}
         self._hashed: dict[Value, None] = {}
         self._looked_up: set[tuple[int, str]] = set()
 
@@ -453,6 +454,14 @@ class Tracer:
         self.guards.type_is(source, int, self.line())
         self.graph.add_number(str(size), source)
         return SymbolicInt(size, source)
+
+    def size_at(self, number: int, source: Source) -> Any:
+        """An int that is computed of other numbers, as a size of its own."""
+        size = self._computed.get(source)
+        if size is None:
+            size = self._computed[source] = self.sizes.computed(number, source)
+            self.graph.add_number(str(size), source)
+        return size
 
     def _abstract(self, real: torch.Tensor, meta: Meta | None) -> AbstractTensor:
         lifted = self.mode.lift(real)

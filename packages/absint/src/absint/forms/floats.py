@@ -153,6 +153,13 @@ def _written(rewrite: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    # (With beta == 0 the input is not looked at, be it nan.)
+    if _is_open(beta) or not beta or not input.is_floating_point() or input.dtype in _HALVES:
+        raise _UnfitError
+    return (input if beta == 1 else input * beta) + torch.matmul(mat1, mat2) * alpha
+
+
 @_in_floats()
 def _lerp(input: Any, end: Any, weight: Any) -> Any:
     return torch.lerp(input, end, _beside(weight, input))
@@ -251,6 +258,7 @@ _REWRITES: dict[str, Callable[..., Any]] = {
     "torch.Tensor.__rpow__": _reflected_pow,
     "torch.nn.functional.softplus": _softplus,
     "torch.Tensor.new_tensor": _new_tensor,
+    **{f"torch.{end}{name}": _addmm for name in ("addmm", "baddbmm") for end in ("", "Tensor.")},
     **{f"torch.nn.functional.{name}": _activation(rewrite) for name, rewrite in _ACTIVATIONS.items()},
     **{f"torch.{stem}": rewrite for (stem, inplace), rewrite in _SINGLE.items() if not inplace},
     **{f"torch.Tensor.{stem}{'_' * inplace}": rewrite for (stem, inplace), rewrite in _SINGLE.items()},

@@ -189,6 +189,11 @@ class FloatNode(Node):
         known = steps_of(self.term)
         return None if known is None else self.env.given.ask(known[0], (*known[1], (function, *arguments)))
 
+    def _new_size(self, function: str) -> Polynomial | None:
+        """The int that a C function gives of it, as a size of its own."""
+        known = steps_of(self.term)
+        return None if known is None else self.env.given.whole(known[0], (*known[1], (function,)))
+
     def is_constant(self) -> bool:
         return self.term.operator == "number"
 
@@ -214,16 +219,16 @@ class FloatNode(Node):
         return SizeNode(self.env, self.whole(math.trunc))
 
     def whole(self, host: Callable[[float], int]) -> Polynomial:
-        """math.floor, math.ceil or math.trunc of it: by integers, else for the sizes of now."""
+        """math.floor, math.ceil, math.trunc or round of it: by integers, as a size of its own, or for this call."""
         env, quotient = self.env, self.term.quotient
-        if quotient is not None and env.known_nonnegative(quotient[1] - 1):
+        if quotient is not None and host is not round and env.known_nonnegative(quotient[1] - 1):
             above, below = map(env.reduce, quotient)
             if host is math.ceil:
                 return -env.divide(-above, below)
             if host is math.floor or env.known_nonnegative(above):
                 return env.divide(above, below)
-        asked: int | None = self.ask(f"math.{host.__name__}")
-        return constant(host(self.number()) if asked is None else asked)
+        made = self._new_size("float.__round__" if host is round else f"math.{host.__name__}")
+        return constant(host(self.number())) if made is None else made
 
     def compare(self, name: str, other: FloatNode) -> TruthNode:
         """A comparison, by the name that it has in the module `operator`."""
@@ -247,7 +252,7 @@ class FloatNode(Node):
     def can_compare(self, number: float) -> bool:
         """Whether a comparison with a number fixes nothing."""
         other = FloatNode(self.env, Term("number", (number,)))
-        return self._gap(other) is not None or steps_of(self.term) is not None
+        return self._gap(other) is not None or (bool(self.term.inputs) and steps_of(self.term) is not None)
 
     def _gap(self, other: FloatNode) -> Polynomial | None:
         """A polynomial with the sign of `self - other`."""
@@ -278,6 +283,13 @@ def as_float(number: Any) -> Any:
     if isinstance(number, torch.SymInt):
         return SizeFloat(FloatNode(number.node.env, Term("size", (number.node.value,))))
     return number if isinstance(number, torch.SymFloat) else float(number)
+
+
+def make_whole(number: SizeFloat, host: Callable[[float], int]) -> Any:
+    """`host(number)`: math.floor, math.ceil, math.trunc or round."""
+    from absint.symbolic.size import make_size
+
+    return make_size(number.node.env, number.node.whole(host))
 
 
 def _node_term(node: Any) -> Term:
@@ -443,7 +455,9 @@ class SizeFloat(torch.SymFloat):
         return self if self >= 0 else -self
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        rounded = self.node.ask("float.__round__", *(() if ndigits is None else (ndigits,)))
+        if ndigits is None:
+            return make_whole(self, round)
+        rounded = self.node.ask("float.__round__", ndigits)
         return round(float(self), ndigits) if rounded is None else rounded
 
     def is_integer(self) -> bool:

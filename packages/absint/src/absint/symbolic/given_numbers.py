@@ -1,9 +1,10 @@
-"""Floats that a program is given from outside, and that differ from call to call.
+"""Numbers that a program is given from outside, and that differ from call to call: what is asked of them.
 
-    steps ::= (function, argument*)*        ("float.__mul__", 2.0), ("math.sqrt",): what is computed of one such float
+    leaf  ::= Term("input", name) | Term("size", of one symbol)
+    steps ::= (function, argument*)*        ("float.__mul__", 2.0), ("math.sqrt",): what is computed of one such number
 
-Nothing is known of such a float but what was asked of it: an environment has one `GivenNumbers`, which answers by the
-value of this call and writes the question down, or refuses.
+Nothing is known of a float but what was asked of it: an environment has one `GivenNumbers`, which answers by the values
+of this call and writes the question down, or refuses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from absint.errors import FixedNumber
+from absint.symbolic.polynomial import Polynomial, symbol
 
 if TYPE_CHECKING:
     from absint.symbolic.floats import Term
@@ -39,26 +41,49 @@ class GivenNumbers:
         """Its value, from now on for all calls."""
         raise FixedNumber(name)
 
-    def ask(self, name: str, steps: Steps) -> Any:
-        """What the last of the steps gives, from now on for all calls."""
-        raise FixedNumber(name)
-
-
-def steps_of(term: Term) -> tuple[str, Steps] | None:
-    """(name, steps) of a computation on one given float and on numbers; None where it is none, or a long one."""
-    if term.operator == "input":
-        return term.operands[0], ()
-    if term.operator in ("size", "number"):
+    def ask(self, leaf: Term, steps: Steps) -> Any:
+        """What the last of the steps gives, from now on for all calls; None where no guard can ask that."""
+        if leaf.operator == "input":
+            raise FixedNumber(leaf.operands[0])
         return None
+
+    def whole(self, leaf: Term, steps: Steps) -> Polynomial | None:
+        """The int that the last of the steps gives, as a size of its own; None where it is none."""
+        return None
+
+
+def steps_of(term: Term) -> tuple[Term, Steps] | None:
+    """(leaf, steps) of a computation on one given number and on constants; None where it is none, or a long one."""
+    match term.operator:
+        case "input":
+            return term, ()
+        case "size":
+            return _size_steps(term)
+        case "number":
+            return None
     open_parts = [at for at, part in enumerate(term.operands) if part.plain is None]
     if len(open_parts) != 1:
         return None
     (at,) = open_parts
     inner = steps_of(term.operands[at])
-    if inner is None or len(inner[1]) == _MOST_STEPS:
+    if inner is None or len(inner[1]) >= _MOST_STEPS:
         return None
     others = tuple([part.plain for number, part in enumerate(term.operands) if number != at])
     return inner[0], (*inner[1], (_function(term.operator, swapped=at == 1), *others))
+
+
+def _size_steps(term: Term) -> tuple[Term, Steps] | None:
+    """`a * n + b` as a float."""
+    value = term.operands[0]
+    if len(value.symbols) != 1:
+        return None
+    (name,) = value.symbols
+    slope = next(count for key, count in value.terms.items() if key)
+    if value - value.offset != symbol(name) * slope:
+        return None
+    scaled = (("int.__mul__", slope),) if slope != 1 else ()
+    moved = (("int.__add__", value.offset),) if value.offset else ()
+    return type(term)("size", (symbol(name),)), (*scaled, *moved, ("int.__float__",))
 
 
 def _function(operator: str, *, swapped: bool) -> str:

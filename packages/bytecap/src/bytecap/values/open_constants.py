@@ -141,6 +141,8 @@ def open_binary(function: Callable[[Any, Any], Any], symbol: str, left: Constant
 
 def open_format(value: Value, spec: str) -> Constant | None:
     """`format(value, spec)`; None: it takes the value. ("c" refuses some numbers.)"""
+    if isinstance(value, SymbolicInt) and not value.size.node.is_unknown:
+        value = OpenSize(value)
     if not isinstance(value, Constant) or not value.is_open or spec.endswith("c"):
         return None
     try:

@@ -12,8 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import SizeFloat, Term, make_float, make_size
-from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float
+from absint.symbolic import SizeFloat, Term, make_float
+from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float, make_whole
 from absint.wire import to_arg
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -106,14 +106,14 @@ def compute_of_sizes(function: Callable[..., Any], args: list[Value]) -> Any:
 _NAMES: dict[Any, str] = {getattr(math, name): name for name in (*FUNCTIONS, "pow")}
 _SIGNS = (abs, operator.neg, operator.pos)
 _ROUNDING: dict[Any, Callable[[float], int]] = {
-    math.floor: math.floor, math.ceil: math.ceil, math.trunc: math.trunc, int: math.trunc,
+    math.floor: math.floor, math.ceil: math.ceil, math.trunc: math.trunc, int: math.trunc, round: round,
 }  # fmt: skip
 
 
 def _whole(number: Any, host: Callable[[float], int]) -> Any:
     if not isinstance(number, SizeFloat):
         return number
-    return make_size(number.node.env, number.node.whole(host))
+    return make_whole(number, host)
 
 
 def write_float(tracer: Tracer, number: SizeFloat) -> Ref | float:
