@@ -55,16 +55,20 @@ SF_INLINE f32 sf_pow2_scale_f32(f32 p, i32 n) {
   return p * SF_BITS(f32, (h + 127) << 23) * SF_BITS(f32, (n - h + 127) << 23);
 }
 
-SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
-  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23
+SF_INLINE f32 sf_exp_reduced_f32(f32 r) {
+  // exp(r) for |r| <= log(2)/2
   f32 p = 1.37805939e-3f;
   p = SF_FMA(p, r, 8.37312452e-3f);
   p = SF_FMA(p, r, 4.16695364e-2f);
   p = SF_FMA(p, r, 1.66664720e-1f);
   p = SF_FMA(p, r, 4.99999851e-1f);
   p = SF_FMA(p, r, 1.0f);
-  p = SF_FMA(p, r, 1.0f);
-  return sf_pow2_scale_f32(p, SF_BITS(i32, z) - 0x4b400000);
+  return SF_FMA(p, r, 1.0f);
+}
+
+SF_INLINE f32 sf_exp_scaled_f32(f32 r, f32 z) {
+  // exp(r) * 2**n for |r| <= log(2)/2 and z = n + 1.5 * 2**23
+  return sf_pow2_scale_f32(sf_exp_reduced_f32(r), SF_BITS(i32, z) - 0x4b400000);
 }
 
 SF_INLINE f32 sf_exp_f32(f32 x) {
@@ -181,15 +185,18 @@ SF_INLINE f32 sf_sigmoid_f32(f32 x) {
 SF_INLINE f32 sf_erf_f32(f32 a) {
   // after N. Juffa's erff: one polynomial in a for small |a|, 1 - exp(polynomial) for large
   f32 t = __builtin_fabsf(a), s = a * a;
+  t = t > 4.0f ? 4.0f : t;  // 1 - exp(-18) is 1
   f32 r = SF_FMA(-1.72853470e-5f, t, 3.83197126e-4f);
   f32 u = SF_FMA(-3.88396438e-3f, t, 2.42546219e-2f);
-  r = SF_FMA(r, s, u);
+  r = SF_FMA(r, t * t, u);
   r = SF_FMA(r, t, -1.06777877e-1f);
   r = SF_FMA(r, t, -6.34846687e-1f);
   r = SF_FMA(r, t, -1.28717512e-1f);
   r = SF_FMA(r, t, -t);
-  r = t > 4.0f ? -104.0f : r;
-  f32 large = __builtin_copysignf(1.0f - sf_exp_f32(r), a);
+  f32 z = SF_FMA(r, 1.44269504f, 12582912.0f);  // exp(r) for r in -18..0: as above, without the ends
+  f32 n = z - 12582912.0f;
+  f32 e = sf_exp_reduced_f32(SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, r)));
+  f32 large = __builtin_copysignf(SF_FMA(-e, SF_BITS(f32, (SF_BITS(i32, z) << 23) + 0x3f800000), 1.0f), a);
   f32 q = -5.96761703e-4f;
   q = SF_FMA(q, s, 4.99119423e-3f);
   q = SF_FMA(q, s, -2.67681349e-2f);
