@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from loopir import index as ix
 from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write
 from loopir.rewrite import replace_values, substitute_axes
+from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce, Scan
 from stagewire.types import contiguous
@@ -53,20 +55,20 @@ class SplitReductions:
 
     def _split(self, nest: Nest, state: _State) -> tuple[Nest, Nest] | None:
         looped = [block for block in nest.blocks if block.axes]
-        if len(looped) != 1 or nest.blocks[0] is not looped[0] or not _is_on_gpu(nest, state):
+        if len(looped) != 1 or nest.blocks[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
             return None
         reduces = [s for s in looped[0].statements if isinstance(s, Reduce)]
         stores = any(isinstance(s, Write | Scan) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
-        along_rows = _runs_along_rows(nest, looped[0], state)
+        along_rows = runs_along_rows(nest, looped[0], state.buffers)
         choice = self._choose(nest, looped[0], along_rows)
         return None if choice is None else _halves(nest, reduces, choice, along_rows, state)
 
     def _choose(self, nest: Nest, block: Block, along_rows: bool) -> Splits | None:
         """The inner axes to split and into how many parts, if that is worth two kernels."""
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
-        outer, inner = _points(nest.axes), _points(block.axes)
+        outer, inner = points_of(nest.axes), points_of(block.axes)
         if outer is None or inner is None or not 0 < outer < points:
             return None
         wanted = min(-(-points // outer), inner // shortest)
@@ -81,7 +83,7 @@ def _parts(axes: tuple[Axis, ...], wanted: int) -> tuple[Splits, int]:
     splits: list[tuple[Axis, int]] = []
     count, left = 1, list(axes)
     while left and (not splits or 2 * count < wanted):
-        most, axis = max(((_divisor(axis, wanted // count), axis) for axis in left), key=lambda pair: pair[0])
+        most, axis = max(((divisor(axis.size, wanted // count), axis) for axis in left), key=lambda pair: pair[0])
         if most < 2:
             break
         splits.append((axis, most))
@@ -90,10 +92,10 @@ def _parts(axes: tuple[Axis, ...], wanted: int) -> tuple[Splits, int]:
     return tuple(splits), count
 
 
-def _divisor(axis: Axis, most: int) -> int:
+def divisor(size: Dim, most: int) -> int:
     """The greatest divisor of a size that is at most so much."""
-    assert isinstance(axis.size, int)
-    return max(d for d in range(1, min(most, axis.size) + 1) if axis.size % d == 0)
+    assert isinstance(size, int)
+    return max(d for d in range(1, min(most, size) + 1) if size % d == 0)
 
 
 @dataclass
@@ -103,7 +105,8 @@ class _State:
     decisions: list[Decision] = field(default_factory=list)
 
 
-def _points(axes: tuple[Axis, ...]) -> int | None:
+def points_of(axes: tuple[Axis, ...]) -> int | None:
+    """How many points a loop nest has; None where that is symbolic."""
     count = 1
     for axis in axes:
         if not isinstance(axis.size, int):
@@ -112,13 +115,13 @@ def _points(axes: tuple[Axis, ...]) -> int | None:
     return count
 
 
-def _runs_along_rows(nest: Nest, block: Block, state: _State) -> bool:
+def runs_along_rows(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> bool:
     """Whether memory runs along the loop: most loads do that vary with both the loop and the outer points."""
     inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
     rows = columns = 0
     for statement in block.statements:
         if isinstance(statement, Read):
-            offset = ix.linear(statement.coordinates, state.buffers[statement.buffer].type.stride)
+            offset = ix.linear(statement.coordinates, buffers[statement.buffer].type.stride)
             steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
             is_shared = outer and not outer & set(steps)  # by all outer points
             rows += not is_shared and any(steps.get(name) == 1 for name in inner)
@@ -126,9 +129,10 @@ def _runs_along_rows(nest: Nest, block: Block, state: _State) -> bool:
     return rows >= columns and rows > 0
 
 
-def _is_on_gpu(nest: Nest, state: _State) -> bool:
+def is_on_gpu(nest: Nest, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a nest writes memory of a GPU."""
     writes = [s for block in nest.blocks for s in block.statements if isinstance(s, Write)]
-    return bool(writes) and not state.buffers[writes[0].buffer].type.device.startswith("cpu")
+    return bool(writes) and not buffers[writes[0].buffer].type.device.startswith("cpu")
 
 
 def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool, state: _State) -> tuple[Nest, Nest]:
@@ -147,7 +151,7 @@ def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool,
     first = substitute_axes(nest, places, left).blocks[0]
     axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
     again = {a.name: Axis(names("a"), a.size) for a in axes}
-    total = _points(first.axes)
+    total = points_of(first.axes)
     assert total is not None
     stores: list[Statement] = []
     loop: list[Statement] = []

@@ -1,0 +1,173 @@
+"""Pass: on a GPU, a long scan of few rows becomes three nests, so that enough of it runs side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopir import index as ix
+from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
+from loopir.passes.split_reductions import divisor, is_on_gpu, points_of, runs_along_rows
+from loopir.rewrite import replace_values, substitute_axes
+from stagewire.expr import Dim
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Buffer, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
+from stagewire.types import DType, contiguous
+
+COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
+NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
+
+FEW_ROWS, FEW_COLUMNS = 128, 2048
+"""Outer points that leave a large GPU idle: each a row along memory, or a column."""
+
+LEAST_PARTS = 4
+
+
+def parts_of(size: Dim, outer: Dim | None, along_rows: bool = True) -> int:
+    """Into how many parts of one size to cut each row; 1 where that does not pay."""
+    if not isinstance(size, int) or not isinstance(outer, int):
+        return 1
+    few, points, shortest = (FEW_ROWS, 1024, 4096) if along_rows else (FEW_COLUMNS, 16384, 256)
+    if not 0 < outer < few:
+        return 1
+    found = divisor(size, max(1, min(-(-points // outer), size // shortest)))
+    return found if found >= LEAST_PARTS else 1
+
+
+@dataclass(frozen=True)
+class SplitScans:
+    """Before: few outer points, each with a running sum or product along many. After: a nest that combines each part of
+    a row, one that scans these, and one that scans each part from where the part before ended. What is scanned is read
+    twice.
+    """
+
+    name = "split_scans"
+
+    def run(self, schedule: Schedule) -> Schedule:
+        state = _State(dict(schedule.buffers), Names(schedule.fresh))
+        items: list[Item] = []
+        for item in schedule.items:
+            found = _split(item, state) if isinstance(item, Nest) else None
+            items.extend(found or (item,))
+        return msgspec.structs.replace(
+            schedule,
+            buffers=state.buffers,
+            items=tuple(items),
+            fresh=state.names.count,
+            decisions=(*schedule.decisions, *state.decisions),
+        )
+
+
+@dataclass
+class _State:
+    buffers: dict[str, Buffer]
+    names: Names
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def _split(nest: Nest, state: _State) -> tuple[Nest, Nest, Nest] | None:
+    if len(nest.blocks) != 1 or len(nest.blocks[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
+        return None
+    (block,) = nest.blocks
+    scans = [s for s in block.statements if isinstance(s, Scan)]
+    if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
+        return None
+    parts = parts_of(block.axes[0].size, points_of(nest.axes), runs_along_rows(nest, block, state.buffers))
+    if parts == 1:
+        return None
+    (scan,) = scans
+    reason = f"too few rows for a GPU: each is scanned in {parts} parts"
+    state.decisions.append(Decision("refused", (nest.name,), reason))
+    totals, sums = (_buffer(nest, suffix, scan.dtype, parts, state) for suffix in ("totals", "sums"))
+    return (
+        _totals(nest, scan, parts, totals, state.names),
+        _sums(nest, scan, parts, (totals, sums), state.names),
+        _rest(nest, scan, parts, sums, state.names),
+    )
+
+
+def _buffer(nest: Nest, suffix: str, dtype: DType, parts: int, state: _State) -> str:
+    write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
+    name = f"{nest.name}_{suffix}"
+    shape = (*(axis.size for axis in nest.axes), parts)
+    state.buffers[name] = Buffer(name, contiguous(dtype, shape, state.buffers[write.buffer].type.device), "kernel")
+    return name
+
+
+def _cut(nest: Nest, parts: int, names: Names) -> tuple[Nest, tuple[Axis, ...]]:
+    """The nest over axes of its own, its loop cut in parts; the outer axes with that of the parts."""
+    (long,) = nest.blocks[0].axes
+    assert isinstance(long.size, int)
+    outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
+    part, rest = Axis(names("a"), parts), Axis(names("a"), long.size // parts)
+    places = {old: ix.axis(new.name) for old, new in outer.items()}
+    places[long.name] = ix.add(ix.scale(ix.axis(part.name), rest.size), ix.axis(rest.name))
+    replaced = {old: (new,) for old, new in outer.items()} | {long.name: (rest,)}
+    return substitute_axes(nest, places, replaced), (*outer.values(), part)
+
+
+def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
+    return tuple(ix.axis(axis.name) for axis in axes)
+
+
+def _totals(nest: Nest, scan: Scan, parts: int, totals: str, names: Names) -> Nest:
+    """What each part comes to."""
+    cut, axes = _cut(nest, parts, names)
+    (block,) = cut.blocks
+    needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
+    kept: list[Statement] = []
+    for statement in reversed(block.statements):
+        if not needed.isdisjoint(result_names(statement)):
+            needed |= used_values(statement)
+            kept.append(statement)
+    values: dict[str, Operand] = {name: Ref(names("v")) for s in kept for name in result_names(s)}
+    renamed = [_renamed(replace_values(s, values), values) for s in reversed(kept)]
+    operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
+    total = names("v")
+    reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
+    blocks = (Block(block.axes, (*renamed, reduce)), Block((), (Write(totals, _places(axes), Ref(total)),)))
+    return Nest(f"{nest.name}_totals", axes, blocks, nest.origins, nest.line)
+
+
+def _renamed(statement: Statement, values: dict[str, Operand]) -> Statement:
+    assert isinstance(statement, Read | Compute | IndexValue), "what a scan takes is computed from loads"
+    new = values[statement.result]
+    assert isinstance(new, Ref)
+    return msgspec.structs.replace(statement, result=new.name)
+
+
+def _sums(nest: Nest, scan: Scan, parts: int, buffers: tuple[str, str], names: Names) -> Nest:
+    """What each part and those before it come to."""
+    outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
+    part = Axis(names("a"), parts)
+    place, value, found = _places((*outer, part)), names("v"), names("v")
+    statements = (
+        Read(value, buffers[0], place, scan.dtype),
+        Scan(found, scan.scan, Ref(value), scan.dtype),
+        Write(buffers[1], place, Ref(found)),
+    )
+    return Nest(f"{nest.name}_sums", outer, (Block((part,), statements),), nest.origins, nest.line)
+
+
+def _rest(nest: Nest, scan: Scan, parts: int, sums: str, names: Names) -> Nest:
+    """Each part, from where the one before it ended."""
+    cut, axes = _cut(nest, parts, names)
+    (block,) = cut.blocks
+    number, inside, before, found = (names("v") for _ in range(4))
+    place = (*_places(axes[:-1]), ix.shift(ix.axis(axes[-1].name), -1))
+    start = (
+        IndexValue(number, ix.axis(axes[-1].name)),
+        Compute(inside, "gt", (Ref(number), 0), "bool"),
+        Read(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
+    )
+    statements: list[Statement] = []
+    values: dict[str, Operand] = {}
+    for statement in block.statements:
+        statements.append(replace_values(statement, values))
+        if statement == scan or (isinstance(statement, Scan) and statement.result == scan.result):
+            operands = (Ref(before), Ref(scan.result))
+            statements.append(Compute(found, COMBINE[scan.scan], operands, scan.dtype))
+            values = {scan.result: Ref(found)}
+    blocks = (Block((), start), Block(block.axes, tuple(statements)))
+    return Nest(nest.name, axes, blocks, nest.origins, nest.line)

@@ -1,0 +1,77 @@
+"""A long scan of few rows, in parts: what it means, when it is done, what is fused into it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loopir.interpret import interpret
+from loopir.passes.split_scans import parts_of
+from loopir.stage import LoopIR
+from loopir.testing.graphs import document
+from stagewire.loop import Extern, Kernel, LoopGraph, Scan
+from stagewire.parser import parse_graph
+from stagewire.verify import verify
+
+
+def lowered(text: str) -> LoopGraph:
+    loop = LoopIR().run(document(parse_graph(text)))
+    verify(loop)
+    assert not any(isinstance(step, Extern) for step in loop.forward.steps)
+    return loop.forward
+
+
+def kernels(graph: LoopGraph) -> list[Kernel]:
+    return [step for step in graph.steps if isinstance(step, Kernel)]
+
+
+def chain(shape: tuple[int, ...], dim: int) -> str:
+    """What is done to each element, a running sum, and what is done behind it."""
+    size = str(list(shape))
+    return (
+        f"input %x: i64{size}@cuda:0\n%a: i64{size}@cuda:0 = prims.mul(%x, 3)\n"
+        f"%y: i64{size}@cuda:0 = prims.cumsum(%a, {dim})\n%z: i64{size}@cuda:0 = prims.add(%y, %x)\nreturn %z\n"
+    )
+
+
+def scans(kernel: Kernel) -> int:
+    return sum(isinstance(s, Scan) for section in kernel.sections for s in section.statements)
+
+
+def test_neighbours_are_fused_into_it() -> None:
+    assert [scans(kernel) for kernel in kernels(lowered(chain((1 << 24,), 0)))] == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((65536,), 0), ((3, 40960), 1), ((2, 20000, 3), 1), ((8192, 7), 0)])
+def test_rows_in_parts_mean_what_whole_ones_do(shape: tuple[int, ...], dim: int) -> None:
+    graph = lowered(chain(shape, dim))
+    assert sum(scans(kernel) for kernel in kernels(graph)) == 2
+    x = np.random.default_rng(0).integers(-9, 9, shape)
+    (found,) = interpret(graph, [x])
+    np.testing.assert_array_equal(found, np.cumsum(x * 3, dim) + x)  # type: ignore[call-overload]
+
+
+def test_products_go_on_from_one() -> None:
+    text = "input %x: f32[2, 32768]@cuda:0\n%y: f32[2, 32768]@cuda:0 = prims.cumprod(%x, 1)\nreturn %y\n"
+    assert len(kernels(lowered(text))) == 3
+    x = np.random.default_rng(0).uniform(0.9995, 1.0005, (2, 32768)).astype(np.float32)
+    (found,) = interpret(lowered(text), [x])
+    np.testing.assert_allclose(found, np.cumprod(x.astype(np.float64), 1), rtol=1e-3)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("size", "outer", "along_rows", "parts"),
+    [
+        (1 << 26, 1, True, 1024), (1 << 20, 64, True, 16), (1 << 20, 128, True, 1), (8192, 1, True, 1),
+        (1000003, 1, True, 1), ("n", 1, True, 1), (16384, 4096, False, 1), (16384, 512, False, 32),
+    ],
+)  # fmt: skip
+def test_when(size: int, outer: int, along_rows: bool, parts: int) -> None:
+    assert parts_of(size, outer, along_rows) == parts  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("prim", ["logcumsumexp", "cummax"])
+def test_what_combines_by_more_than_one_op_stays_whole(prim: str) -> None:
+    more = ", %p: i64[2, 40960]@cuda:0" if prim == "cummax" else ""
+    text = f"input %x: f32[2, 40960]@cuda:0\n%y: f32[2, 40960]@cuda:0{more} = prims.{prim}(%x, 1)\nreturn %y\n"
+    assert len(kernels(lowered(text))) == 1
