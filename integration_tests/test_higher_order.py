@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,43 @@ def test_a_loss_alone_gets_a_backward_of_its_own() -> None:
             sum(outputs[number].sin().sum() for number in used).backward()
             results.append((x.grad, w.grad))
         torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+GPU = pytest.param(
+    "cuda",
+    "pointwise",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False"),
+    ],
+)
+
+
+@pytest.mark.parametrize("length", [1, 5, 8])
+@pytest.mark.parametrize(("device", "mode"), [("cpu", "generic"), GPU])
+def test_associative_scan_has_gradients(device: str, mode: str, length: int) -> None:
+    """A recurrence by steps, as state space models write it for compilers: eager's own kernel of it has no gradient."""
+    scan = sys.modules["torch._higher_order_ops.associative_scan"].associative_scan  # type: ignore[attr-defined]
+
+    def combine(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    def program(a: Tensor, b: Tensor) -> Tensor:
+        return scan(combine, (a, b), 1, combine_mode=mode)[1]
+
+    def steps(a: Tensor, b: Tensor) -> Tensor:
+        states = [b[:, 0]]
+        for i in range(1, length):
+            states.append(a[:, i] * states[-1] + b[:, i])
+        return torch.stack(states, 1)
+
+    given = [torch.rand(2, length, 3, device=device, requires_grad=True) for _ in range(2)]
+    found, expected = stagefold.compile(program, fullgraph=True)(*given), steps(*given)
+    torch.testing.assert_close(found, expected)
+    weights = torch.rand_like(expected)
+    for mine, theirs in zip(
+        torch.autograd.grad((found * weights).sum(), given, allow_unused=True, materialize_grads=True),
+        torch.autograd.grad((expected * weights).sum(), given, allow_unused=True, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)

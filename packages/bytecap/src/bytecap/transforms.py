@@ -234,6 +234,7 @@ TRANSFORMS: dict[Any, Callable[..., Value]] = {
     _INSIDE_OF_JACREV["_vjp_with_argnums"]: vjp,
     torch.func.jacrev: _inlined(transform_functions.jacrev),
     torch.func.jacfwd: _inlined(transform_functions.jacfwd),
+    transform_functions.PUBLIC_SCAN: _inlined(transform_functions.associative_scan),
     transform_functions.jacobian_of: jacobian,
     transform_functions.pull_back: pull_back,
 }

@@ -49,6 +49,30 @@ def moments(rows: int, size: int, dtype: str = "float32") -> LoopGraph:
     return LoopGraph(buffers=buffers, inputs=("x",), outputs=tuple(Ref(b.name) for b in results), steps=(kernel,))
 
 
+def gated(rows: int, size: int) -> LoopGraph:
+    """h = w + w; then s = sqrt(h) in the memory of h, and sums of rows x * s."""
+    row, dtype = at(("i", 1)), "float32"
+    first = (Load("w", "w", row, dtype), Compute("h", "add", (Ref("w"), Ref("w")), dtype), Store("h", row, Ref("h")))
+    gate = (Load("h", "h", row, dtype), Compute("s", "sqrt", (Ref("h"),), dtype), Store("s", row, Ref("s")))
+    loop = (
+        Load("x", "x", at(("i", size), ("j", 1)), dtype),
+        Compute("p", "mul", (Ref("x"), Ref("s")), dtype),
+        Reduce(("total",), "sum", Ref("p"), dtype),
+    )
+    end = Section((), (Store("y", row, Ref("total")),))
+    rest = (Section((), gate), Section((Axis("j", size),), loop), end)
+    kernels = (Kernel("k", (Axis("i", rows),), (Section((), first),)), Kernel("l", (Axis("i", rows),), rest))
+    kind = contiguous(dtype, (rows,))
+    buffers = (
+        Buffer("w", kind, "input"),
+        Buffer("x", contiguous(dtype, (rows, size)), "input"),
+        Buffer("h", kind, "kernel"),
+        Buffer("s", kind, "kernel", reuse="h"),
+        Buffer("y", kind, "kernel"),
+    )
+    return LoopGraph(buffers=buffers, inputs=("w", "x"), outputs=(Ref("s"), Ref("y")), steps=kernels)
+
+
 def run(graph: LoopGraph, directory, device: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
     buffers = tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers)
     unit = emit(replace(graph, buffers=buffers), Options(target="triton"))
@@ -144,3 +168,15 @@ def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(rows, inputs, dt
     xs = [torch.randint(-3, 4, (rows, 40)).to(getattr(torch, dtype)) for _ in range(inputs)]
     (found,) = run(graph, directory, device, *xs)
     torch.testing.assert_close(found, sum(xs).float().sum(0).to(found.dtype))
+
+
+def test_what_several_warps_load_is_not_overwritten_before(directory, device):
+    graph = gated(1536, 64)
+    lines = [line.strip() for line in emit(graph, Options(target="triton")).source.splitlines()]
+    places = [number for number, line in enumerate(lines) if line.startswith("tl.store")]
+    assert [lines[place - 1] == "tl.debug_barrier()" for place in places] == [False, True, True]
+    w, x = torch.rand(1536), torch.randn(1536, 64)
+    gate = (w + w).sqrt()
+    for _ in range(10):
+        found = run(graph, directory, device, w, x)
+        torch.testing.assert_close(found, [gate, (x * gate[:, None]).sum(1)])

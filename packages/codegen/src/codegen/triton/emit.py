@@ -7,6 +7,8 @@
                                       or the tile of the program's second number (see `plan.py`)
 
 Values of the outer scope are [XBLOCK, 1], values of a section [XBLOCK, RBLOCK]; Triton broadcasts between the two.
+A value of [XBLOCK, 1] beside tiles is held by several warps, each of which loads it. Where the memory that it came from
+may be the result's as well (a buffer taken over in place), all have to have loaded it before one stores.
 Symbolic sizes are arguments. A kernel that has some computes indices in 64 bits where its constant WIDE says so.
 """
 
@@ -44,13 +46,20 @@ def emit_kernel(
 
 @dataclass(kw_only=True)
 class _KernelEmitter(ScanEmitter):
-    """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point."""
+    """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point.
+
+    has_tiles: whether a section has inner axes. loaded_places: where sections without any load from.
+    """
 
     kernel: Kernel
     plan: Plan
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
+    has_tiles: bool = False
+    loaded_places: list[Index] = field(default_factory=list)
 
     def emit(self) -> str:
+        statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
+        self.loaded_places = [s.index for s in statements if isinstance(s, Load)]
         self.dtypes = dtypes_of(tuple(s for section in self.kernel.sections for s in section.statements))
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
@@ -58,6 +67,7 @@ class _KernelEmitter(ScanEmitter):
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
         self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
         self.split("x", self.kernel.axes)
+        self.has_tiles = any(section.axes for section in self.kernel.sections)
         stored: set[str] = set()
         for number, section in enumerate(self.kernel.sections):
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
@@ -110,6 +120,11 @@ class _KernelEmitter(ScanEmitter):
         self.carries.clear()
         for reduction in reductions:
             self.fold(reduction, accumulators[id(reduction)])
+
+    def store(self, statement: Store, scope: frozenset[str]) -> None:
+        if scope == X and self.has_tiles and statement.index in self.loaded_places:
+            self.put("tl.debug_barrier()")
+        super().store(statement, scope)
 
     def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
         """The inner points of one tile, and the axes that they stand for."""
