@@ -183,29 +183,30 @@ SF_INLINE f32 sf_sigmoid_f32(f32 x) {
 }
 
 SF_INLINE f32 sf_erf_f32(f32 a) {
-  // after N. Juffa's erff: one polynomial in a for small |a|, 1 - exp(polynomial) for large
-  f32 t = __builtin_fabsf(a), s = a * a;
-  t = t > 4.0f ? 4.0f : t;  // 1 - exp(-18) is 1
-  f32 r = SF_FMA(-1.72853470e-5f, t, 3.83197126e-4f);
-  f32 u = SF_FMA(-3.88396438e-3f, t, 2.42546219e-2f);
-  r = SF_FMA(r, t * t, u);
-  r = SF_FMA(r, t, -1.06777877e-1f);
-  r = SF_FMA(r, t, -6.34846687e-1f);
-  r = SF_FMA(r, t, -1.28717512e-1f);
-  r = SF_FMA(r, t, -t);
-  f32 z = SF_FMA(r, 1.44269504f, 12582912.0f);  // exp(r) for r in -18..0: as above, without the ends
+  // 1 - exp(r) with r = log(1 - erf(t)) = -t * (1 + polynomial) for t = |a|, by least squares up to 4, where erf is 1
+  f32 t = __builtin_fabsf(a);
+  t = t > 4.0f ? 4.0f : t;
+  f32 t2 = t * t, odd = -0.000117666328f, even = 9.25896711e-06f;  // two chains of operations, side by side
+  even = SF_FMA(even, t2, 0.000632930081f);
+  odd = SF_FMA(odd, t2, -0.00166720652f);
+  even = SF_FMA(even, t2, 0.000160586322f);
+  odd = SF_FMA(odd, t2, 0.0191529524f);
+  even = SF_FMA(even, t2, -0.102777794f);
+  odd = SF_FMA(odd, t2, -0.636619389f);
+  even = SF_FMA(even, t2, -0.128379166f);
+  f32 q = SF_FMA(odd, t, even);
+  f32 x = SF_FMA(q, t, -t);
+  f32 z = SF_FMA(x, 1.44269504f, 12582912.0f);
   f32 n = z - 12582912.0f;
-  f32 e = sf_exp_reduced_f32(SF_FMA(n, -1.42860677e-6f, SF_FMA(n, -0.693145752f, r)));
-  f32 large = __builtin_copysignf(SF_FMA(-e, SF_BITS(f32, (SF_BITS(i32, z) << 23) + 0x3f800000), 1.0f), a);
-  f32 q = -5.96761703e-4f;
-  q = SF_FMA(q, s, 4.99119423e-3f);
-  q = SF_FMA(q, s, -2.67681349e-2f);
-  q = SF_FMA(q, s, 1.12819925e-1f);
-  q = SF_FMA(q, s, -3.76125336e-1f);
-  q = SF_FMA(q, s, 1.28379166e-1f);
-  f32 small = SF_FMA(q, a, a);
-  f32 y = t > 0.927734375f ? large : small;
-  return a != a ? a : y;
+  f32 s = SF_BITS(f32, (SF_BITS(i32, z) << 23) + 0x3f800000);  // 2**n: n is -26 to 0
+  f32 y = SF_FMA(n, -0.693147182f, x), p = 1.98412698e-4f;  // exp(y) - 1
+  p = SF_FMA(p, y, 1.38888889e-3f);
+  p = SF_FMA(p, y, 8.33333333e-3f);
+  p = SF_FMA(p, y, 4.16666667e-2f);
+  p = SF_FMA(p, y, 1.66666667e-1f);
+  p = SF_FMA(p, y, 0.5f);
+  p = SF_FMA(p * y, y, y);
+  return a != a ? a : __builtin_copysignf(SF_FMA(-s, p, 1.0f - s), a);
 }
 
 static const u64 sf_turns_high[85] = {  // 2**(20 + i) / (2*pi) without its whole part: the first 64 bits
