@@ -273,6 +273,26 @@ def complex_views(x):
     return torch.view_as_real(z * z), z.abs()
 
 
+def filled_zeros_and_a_view_of_them(x):
+    y = torch.zeros(4, 6)
+    y[:, 1:3] = x[:, 2:4]
+    return y, y.view(-1)
+
+
+def rows_of_filled_zeros(x):
+    y = torch.zeros(4, 6)
+    row = y[0]
+    y.add_(x)
+    return row, y[1:], y.t()
+
+
+def copied_into_a_row_of_ones(x):
+    y = torch.ones(4, 6)
+    row = y[2]
+    row.mul_(x[0])
+    return row, y, y.detach()
+
+
 def requires_grad_inside(x):
     y = (x * 2).detach()
     y.requires_grad_()

@@ -104,6 +104,9 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
     if isinstance(raw, _LRU_CACHE):
         function = tracer.wrap(raw, source)
         return function if receiver is None else MethodValue(function, receiver)
+    if isinstance(raw, types.BuiltinFunctionType) and cls is not super:  # (which looks attributes up elsewhere)
+        # No descriptor: `__new__` of a C type, a class attribute torch.sin.
+        return tracer.wrap(raw, None if name == "__new__" else source)
     if isinstance(raw, _C_METHODS):
         return tracer.wrap(raw, None) if receiver is None else BuiltinMethod(receiver, name)
     if isinstance(raw, _C_MEMBERS) and receiver is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import types
 
@@ -204,6 +205,32 @@ def containers_are_changed_by_operator(x):
     operator.delitem(items, 1)
     operator.setitem(pairs, "a", 1)
     return items, pairs, items.append == items.append, types.MappingProxyType(pairs)["a"]
+
+
+class Activated:
+    activation = torch.sin
+    root = math.sqrt
+    count = len
+
+    def __init__(self, x):
+        self.x = x
+
+    def copied(self):
+        made = self.__new__(type(self))
+        made.x = self.activation(self.x) + self.root(4.0) + self.count("ab")
+        return made
+
+
+@PROGRAMS.add(vector)
+def c_functions_as_class_attributes_take_no_receiver(x):
+    return Activated(x).copied().x, torch.distributions.Normal(x, 1.0).expand((2, 3)).mean
+
+
+def test_a_c_function_as_class_attribute_is_guarded(monkeypatch):
+    captured = optimize(lambda x: Activated(x).activation(x), lambda capture, inputs: executor(capture))
+    assert torch.equal(captured(torch.ones(1)), torch.ones(1).sin())
+    monkeypatch.setattr(Activated, "activation", torch.cos)
+    assert torch.equal(captured(torch.ones(1)), torch.ones(1).cos())
 
 
 BEHIND = {"a": 1}

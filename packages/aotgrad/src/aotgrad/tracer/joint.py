@@ -105,7 +105,8 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     starts: list[int] = []
 
     def on_node(node: Node) -> None:
-        starts.append(len(recorder.nodes))
+        mode.call_start = len(recorder.nodes)
+        starts.append(mode.call_start)
         recorder.line = node.line
         mode.home = home_of(node)
 

@@ -29,7 +29,7 @@ from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
-from stagewire.graph import Ref
+from stagewire.graph import Ref, node_references
 
 __all__ = ["TraceMode"]
 
@@ -65,6 +65,7 @@ class TraceMode(AbstractMode):
         self.home: torch.device | None = None
         self.attentions: dict[str, Fused] = {}
         self.given: dict[int | None, SizeFloat] = {}
+        self.call_start = 0  # how many nodes there were before the captured call that runs
         self._numbers: dict[tuple[Term, torch.device], Traced] = {}
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
         self._handlers: dict[int, tuple[Handler, OpRecord]] = {}
@@ -255,9 +256,22 @@ class TraceMode(AbstractMode):
 
     def _identity(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         source = self._abstract(args[0])
+        if self._is_just_made(source):
+            source.memory.base = None  # the new tensor becomes it
+            return self._look(source, source.meta, (), source.value)
         target = record.name if record.name == "aten.detach.default" else "aten.alias.default"
         step = Step(None, target, (), {}, source.meta, source.meta, torch.is_grad_enabled())
-        return self._look(source, source.meta, step, self.content(source))
+        return self._look(source, source.meta, (step,), self.content(source))
+
+    def _is_just_made(self, source: Traced) -> bool:
+        """Whether the captured call that runs made it of no tensor (torch.zeros), and hands out a detached one."""
+        nodes = self.recorder.nodes
+        if source is not source.memory.base or source.steps or source.value is None:
+            return False
+        if len(nodes) != self.call_start + 1:
+            return False
+        made = nodes[-1]
+        return [value.name for value in made.results] == [source.value.name] and not any(node_references(made))
 
     def data(self, source: Traced) -> Traced:
         """`source.data`: the same memory, detached, and writes through it do not count."""
@@ -265,9 +279,9 @@ class TraceMode(AbstractMode):
         tensor.steps = (*source.steps, Step(None, DATA, (), {}, source.meta, source.meta))
         return tensor
 
-    def _look(self, source: Traced, meta: Meta, step: Step, value: Ref) -> Traced:
+    def _look(self, source: Traced, meta: Meta, steps: tuple[Step, ...], value: Ref) -> Traced:
         memory = source.memory
-        tensor = Traced(meta, memory, (*source.steps, step))
+        tensor = Traced(meta, memory, (*source.steps, *steps))
         tensor.value = value
         tensor.generation = memory.generation
         return tensor
@@ -294,7 +308,7 @@ class TraceMode(AbstractMode):
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
         step = Step(func, self.record(func).name, args, kwargs, source.meta, after, torch.is_grad_enabled())
-        return self._look(source, after, step, self._apply(step, self.content(source), source.memory.shift))
+        return self._look(source, after, (step,), self._apply(step, self.content(source), source.memory.shift))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
         """as_strided addresses the memory, not the view: it starts again from the base.
