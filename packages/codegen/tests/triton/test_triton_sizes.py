@@ -27,6 +27,17 @@ def placed(graph, device):
 @FEW
 @given(symbolic_graphs(), st.integers(0, 5), st.sampled_from((2, 64)))
 def test_generated_kernels(directory, device, graph, seed, hint):
+    check_at_every_size(directory, device, graph, seed, hint)
+
+
+@pytest.mark.usefixtures("counting_interpreter")
+@FEW
+@given(symbolic_graphs(scans=True), st.integers(0, 5), st.sampled_from((2, 64)))
+def test_generated_scans(directory, device, graph, seed, hint):
+    check_at_every_size(directory, device, graph, seed, hint)
+
+
+def check_at_every_size(directory, device, graph, seed, hint):
     unit = emit(placed(graph, device), Options(target="triton"), {"n": hint})
     values = [n for n in SYMBOL_VALUES if max(span(b.type) for b in at_value(graph, n).buffers) <= 512]
     if device == "cpu":  # what Triton's interpreter cannot do

@@ -248,10 +248,11 @@ def sample_inputs(graph: LoopGraph, seed: int) -> dict[str, torch.Tensor]:
 
 
 @st.composite
-def symbolic_graphs(draw: st.DrawFn) -> LoopGraph:
-    """A kernel over sizes such as n, 2*n, n + 1 and n*n, n being an input that is an integer."""
+def symbolic_graphs(draw: st.DrawFn, scans: bool = False) -> LoopGraph:
+    """A kernel (scans: with a scan) over sizes such as n, 2*n, n + 1 and n*n, n being an input that is an integer."""
     sizes = (1, 2, 3, 5, BASE, BASE, BASE)
-    graph = symbolised(draw(st.one_of(pointwise_graphs(sizes), reduction_graphs(sizes))))
+    kinds = (scan_graphs(sizes),) if scans else (pointwise_graphs(sizes), reduction_graphs(sizes))
+    graph = symbolised(draw(st.one_of(*kinds)))
     graph = replace(graph, inputs=("n", *graph.inputs), symbols=("n",))
     assume(any(isinstance(size, Expr) for buffer in graph.buffers for size in buffer.type.shape))
     for n in SYMBOL_VALUES:  # what reads as a multiple of n by chance touches memory of others
