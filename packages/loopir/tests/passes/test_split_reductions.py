@@ -72,7 +72,7 @@ def test_a_cpu_splits_loops_itself() -> None:
     assert len(kernels(lowered(TOTAL.replace("@cuda:0", "")))) == 1
 
 
-@pytest.mark.parametrize("shape", ["[4, 100]", "[3, 1000003]", "[2048, 4096]"])
+@pytest.mark.parametrize("shape", ["[4, 100]", "[3, 1000003]", "[2048, 4096]", "[700, 50000]"])
 def test_what_is_short_or_prime_or_wide_enough_stays(shape: str) -> None:
     rows = shape[1:].split(",")[0]
     text = f"input %x: f32{shape}@cuda:0\n%y: f32[{rows}]@cuda:0 = prims.sum(%x, [1])\nreturn %y\n"

@@ -71,7 +71,8 @@ class SplitReductions:
         outer, inner = points_of(nest.axes), points_of(block.axes)
         if outer is None or inner is None or not 0 < outer < points:
             return None
-        wanted = min(-(-points // outer), inner // shortest)
+        # rows that half fill the machine are read as fast whole, and what follows them stays in one kernel with them
+        wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
         splits, parts = _parts(block.axes, wanted)
