@@ -59,11 +59,13 @@ def main(name: str, cases: Sequence[Case], quick: frozenset[str], doc: str) -> N
     rows = [known[case.name] for case in cases if case.name in known]
     print("\n".join(summary(rows)))
     if given.page:
-        command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}"
-        setting = f"torch {torch.__version__}, {given.threads} thread{'s' * (given.threads > 1)}, {processor()}"
+        many = given.threads > 1
+        command = f"python {Path(sys.argv[0]).resolve().relative_to(ROOT)}" + f" --threads {given.threads}" * many
+        setting = f"torch {torch.__version__}, {given.threads} thread{'s' * many}, {processor()}"
         setting += ", a case at a time" * bool(given.rows)
         note = f"{given.note}\n\n" * bool(given.note)
-        write_section(ROOT / "docs" / "performance.md", name, f"{command} --page", setting, note + table(rows))
+        section = name + f", {given.threads} threads" * many
+        write_section(ROOT / "docs" / "performance.md", section, f"{command} --page", setting, note + table(rows))
 
 
 def measure(case: Case, peer: bool, given: argparse.Namespace, hook: Path) -> dict[str, Any]:

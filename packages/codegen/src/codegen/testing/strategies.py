@@ -1,4 +1,4 @@
-"""Hypothesis strategies for loop graphs of one kernel: strided, broadcast, reversed, masked, indirect, reduced.
+"""Hypothesis strategies for loop graphs of one kernel: strided, broadcast, reversed, windows, masked, indirect, reduced.
 
 Every graph that these draw is valid and has defined results; inputs are made by `sample_inputs`.
 """
@@ -59,8 +59,9 @@ class _Drawing:
         return f"{prefix}{self.count}"
 
     def load(self, axes: tuple[Axis, ...]) -> Load:
-        """A load from a new input: permuted, broadcast or reversed over `axes`."""
+        """A load from a new input: permuted, broadcast, reversed or in windows that overlap, over `axes`."""
         order = self.draw(st.permutations(axes))
+        overlapping = self.draw(st.sampled_from((False, False, False, True)))
         constant, step, terms = 0, self.draw(st.sampled_from((1, 1, 1, 2))), []
         shape, stride = [], []
         for axis in order:
@@ -71,7 +72,7 @@ class _Drawing:
             constant += step * (axis.size - 1) if manner == "reversed" else 0
             shape.append(axis.size)
             stride.append(step)
-            step *= axis.size
+            step = step + 1 if overlapping else step * axis.size
         name = self.name("x")
         type_ = TensorType(self.dtype, tuple(reversed(shape)), tuple(reversed(stride)))  # type: ignore[arg-type]
         self.buffers.append(Buffer(name, type_, "input"))
