@@ -1,4 +1,4 @@
-"""Hypothesis strategies for loop graphs of one kernel: strided, broadcast, reversed, windows, masked, indirect, reduced.
+"""Hypothesis strategies for loop graphs of a kernel: strided, broadcast, reversed, windows, masked, indirect, reduced.
 
 Every graph that these draw is valid and has defined results; inputs are made by `sample_inputs`.
 """
