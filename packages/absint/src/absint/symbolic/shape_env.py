@@ -68,6 +68,8 @@ class ShapeEnv:
         self.generic = False
         self.given = GivenNumbers()
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
+        self.equal: dict[tuple[Polynomial, Polynomial | int], bool] = {}  # answers of `is_zero` of differences
+        self.products: dict[tuple[Polynomial, Polynomial | int], Polynomial] = {}
         self._meanings: dict[str, Polynomial] = {}
         self._facts: list[Polynomial] = []  # known to be >= 0
         self._nonzero: set[Polynomial] = set()

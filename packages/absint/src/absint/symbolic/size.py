@@ -103,10 +103,17 @@ class Size(torch.SymInt):
         return _combine(self, other, lambda a, b: b - a, "sub", swapped=True)
 
     def __mul__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__mul__, "mul")
+        node = self.node
+        side = other.node.value if type(other) is Size else other
+        if type(side) is not int and type(side) is not Polynomial:
+            return _combine(self, other, Polynomial.__mul__, "mul")
+        key = node.value, side
+        made = node.env.products.get(key)
+        if made is None:
+            made = node.env.products[key] = key[0] * side
+        return make_size(node.env, made)
 
-    def __rmul__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__mul__, "mul")
+    __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
         return _combine(self, other, self.node.env.divide, "floordiv")
@@ -140,6 +147,19 @@ class Size(torch.SymInt):
         return self // other, self % other
 
     def __eq__(self, other: object) -> Any:
+        # The question that broadcasting asks over and over: its answer, once given, stays.
+        node = self.node
+        env, side = node.env, other.node.value if type(other) is Size else other
+        answers = None if env.unknown or type(side) not in (int, Polynomial) else env.equal
+        key = (node.value, side)
+        known = None if answers is None else answers.get(key)
+        if known is None:
+            known = self._equals(other)
+            if answers is not None:
+                answers[key] = known
+        return known
+
+    def _equals(self, other: object) -> Any:
         gap = _gap(self, other)
         if gap is None:
             return _beside_float(self, "eq", other)

@@ -14,8 +14,10 @@ from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.lowering.prim_call import TABLE as CALLS
 from loopir.lowering.prim_call import lower_prim_call
+from loopir.sizes import at_least, lower_bounds
+from stagewire.expr import Dim
 from stagewire.loop import Index
-from stagewire.types import TensorType
+from stagewire.types import TensorType, numel
 
 MOST_TAPS = 25
 """Windows of more elements stay with ATen: the comparisons are written out."""
@@ -27,7 +29,7 @@ DTYPES = FLOATS | {"int32", "int64"}
 class Side(NamedTuple):
     """One dimension of a window: `size` of what is pooled, and the window's own sizes."""
 
-    size: int
+    size: Dim
     window: int
     step: int
     pad: int
@@ -68,7 +70,7 @@ def _sides(call: Call, type: TensorType) -> list[Side] | None:
     sides = [
         Side(*side) for side in zip(sizes, window, call.dims("stride"), call.dims("padding"), dilation, strict=True)
     ]  # type: ignore[arg-type]
-    known = all(isinstance(n, int) for side in sides for n in side)
+    known = all(isinstance(n, int) for side in sides for n in side[1:])
     if not known or prod(side.window for side in sides) > MOST_TAPS or 0 in sizes:
         return None
     overhangs = call.arguments.get("ceil_mode") or any(side.pad for side in sides)
@@ -86,16 +88,19 @@ def _taps(ops: Recorder, indices: tuple[Index, ...], sides: list[Side]) -> list[
     ]
 
 
-def _inside(ops: Recorder, place: Index, size: int) -> Index:
+def _inside(ops: Recorder, place: Index, size: Dim) -> Index:
     """`place`, or the end of 0 <= place < size that is nearest to it."""
-    bounds = ix.range_of(place, ops.emitter.sizes)
-    assert bounds is not None, "the sizes are numbers"
+    sizes = ops.emitter.sizes
+    bounds = ix.bounds_of(place, sizes)
+    assert bounds is not None, "a place is a multiple of a coordinate and a number"
     low, high = bounds
-    if low >= 0 and high < size:
+    lower = lower_bounds(sizes.values())
+    is_low, is_high = not at_least(low, 0, lower), not at_least(size - 1 - high, 0, lower)
+    if not is_low and not is_high:
         return place
     value = ops.index(place)
-    value = ops.maximum(value, 0) if low < 0 else value
-    return ops.emitter.place(ops.minimum(value, size - 1) if high >= size else value)
+    value = ops.maximum(value, 0) if is_low else value
+    return ops.emitter.place(ops.minimum(value, ops.index(ix.constant(size - 1))) if is_high else value)
 
 
 def _best(
@@ -116,7 +121,7 @@ def _best(
 
 def _position(place: tuple[Index, ...], sides: list[Side]) -> Index:
     """The row-major position in a plane."""
-    steps = [prod(side.size for side in sides[number + 1 :]) for number in range(len(sides))]
+    steps = [numel(tuple(side.size for side in sides[number + 1 :])) for number in range(len(sides))]
     return ix.linear(place, steps)
 
 

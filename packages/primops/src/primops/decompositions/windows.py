@@ -27,7 +27,8 @@ def max_pool(rank: int) -> Function:
         p: Builder, x: Value, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1,
         ceil_mode: bool = False,
     ) -> tuple[Value, Value]:  # fmt: skip
-        _known(x, rank)
+        if ceil_mode:  # whether a window hangs over is a question about sizes
+            _known(x, rank)
         kernel = _each(kernel_size, rank)
         step = _each(stride, rank) or kernel
         return getattr(p, f"max_pool{rank}d")(
