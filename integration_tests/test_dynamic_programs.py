@@ -67,6 +67,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "classes": lambda x: functional.one_hot(torch.arange(x.shape[0]), x.shape[0]).to(x.dtype) @ x,
     "sorted": lambda x: torch.take_along_dim(x, x.argsort(1) - 1, 1).cumsum(0),
     "pooled": lambda x: functional.max_pool1d(x[None], 3, 2, 1),
+    "windows": lambda x: functional.max_pool2d(functional.relu(x)[None, None], 3, 2, 1)[0, 0] * 2,
     "framed": lambda x: torch.stft(x, 2, 1, window=torch.ones(2), center=False, return_complex=True).abs(),
     "scaled": lambda x: functional.interpolate(x[None, None], scale_factor=1.5, mode="bicubic"),
     "parts": lambda x: x[:, : int(x.shape[1] * 0.7)].sum() + x[: math.ceil(x.shape[0] * 0.8)] * round(x.shape[1] / 1.5),

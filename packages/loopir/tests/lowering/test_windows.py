@@ -6,10 +6,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from loopir.interpret import interpret
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
+from stagewire.capture import Symbol
 from stagewire.loop import Extern
 from stagewire.parser import parse_graph
 from stagewire.verify import verify
@@ -74,6 +76,36 @@ def test_windows_by_definition(shape: tuple[int, ...], sizes: list[list[int]], c
     expected = windows(x, sizes, pooled(shape, sizes, ceil))
     np.testing.assert_array_equal(values, expected[0])
     np.testing.assert_array_equal(places, expected[1])
+
+
+SYMBOLIC = """input %x: f32[n, 2, h, w]
+%y: f32[n, 2, {0}, {1}], %i: i64[n, 2, {0}, {1}] = prims.max_pool2d(%x, {2}, False)
+return %y, %i
+"""
+
+
+@pytest.mark.parametrize(
+    ("out", "sizes"),
+    [
+        (("(h - 1)//2 + 1", "(w - 1)//2 + 1"), [[3, 3], [2, 2], [1, 1], [1, 1]]),
+        (("h//2", "(w - 3)//2 + 1"), [[2, 3], [2, 2], [0, 0], [1, 1]]),
+        (("h", "w - 2"), [[5, 3], [1, 1], [2, 0], [1, 1]]),
+    ],
+)
+def test_windows_of_symbolic_sizes(out: tuple[str, str], sizes: list[list[int]]) -> None:
+    prim = document(parse_graph(SYMBOLIC.format(*out, str(sizes)[1:-1])))
+    symbols = tuple(Symbol(name, None, 8, 2) for name in "nhw")
+    loop = LoopIR().run(replace(prim, binding=replace(prim.binding, symbols=symbols)))
+    verify(loop)
+    assert not any(isinstance(step, Extern) for step in loop.forward.steps)
+    rng = np.random.default_rng(0)
+    for shape in ((1, 2, 8, 7), (3, 2, 5, 6), (2, 2, 3, 3), (1, 2, 16, 9)):
+        x = rng.integers(-3, 3, shape).astype("float32")
+        x[rng.random(shape) < 0.1] = np.nan
+        values, places = interpret(loop.forward, [x], {})
+        expected = windows(x, sizes, pooled(shape, sizes, False))
+        np.testing.assert_array_equal(values, expected[0])
+        np.testing.assert_array_equal(places, expected[1])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from loopir.lowering.context import Lowering
 from loopir.lowering.prim_call import TABLE as CALLS
 from loopir.lowering.prim_call import lower_prim_call
 from loopir.sizes import at_least, lower_bounds
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 from stagewire.loop import Index
 from stagewire.types import TensorType, numel
 
@@ -70,6 +70,8 @@ def _sides(call: Call, type: TensorType) -> list[Side] | None:
     sides = [
         Side(*side) for side in zip(sizes, window, call.dims("stride"), call.dims("padding"), dilation, strict=True)
     ]  # type: ignore[arg-type]
+    if call.arguments.get("ceil_mode") and any(isinstance(n, Expr) for n in sizes):
+        return None
     known = all(isinstance(n, int) for side in sides for n in side[1:])
     if not known or prod(side.window for side in sides) > MOST_TAPS or 0 in sizes:
         return None
@@ -81,21 +83,23 @@ def _taps(ops: Recorder, indices: tuple[Index, ...], sides: list[Side]) -> list[
     """For each dimension, where the window at `indices` has its elements, moved out of the padding."""
     return [
         [
-            _inside(ops, ix.shift(ix.scale(i, side.step), k * side.dilation - side.pad), side.size)
+            _inside(ops, ix.shift(ix.scale(i, side.step), k * side.dilation - side.pad), side, k)
             for k in range(side.window)
         ]
         for i, side in zip(indices, sides, strict=True)
     ]
 
 
-def _inside(ops: Recorder, place: Index, size: Dim) -> Index:
+def _inside(ops: Recorder, place: Index, side: Side, tap: int) -> Index:
     """`place`, or the end of 0 <= place < size that is nearest to it."""
-    sizes = ops.emitter.sizes
+    sizes, size = ops.emitter.sizes, side.size
     bounds = ix.bounds_of(place, sizes)
     assert bounds is not None, "a place is a multiple of a coordinate and a number"
     low, high = bounds
     lower = lower_bounds(sizes.values())
     is_low, is_high = not at_least(low, 0, lower), not at_least(size - 1 - high, 0, lower)
+    if isinstance(size, Expr):  # no window hangs over: its last element lies in the padding at most
+        is_high &= side.pad > side.dilation * (side.window - 1 - tap)
     if not is_low and not is_high:
         return place
     value = ops.index(place)
