@@ -57,6 +57,14 @@ def test_masks_of_dropout(shape: tuple[int, ...], dtype: torch.dtype, tmp_path: 
     assert "native_dropout.default" not in text
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dropout_in_place(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """It draws with bernoulli_, which takes other numbers for float64."""
+    x = torch.rand(shape, device="cuda").to(dtype)
+    check(lambda x: F.dropout(x + 1, 0.3, inplace=True) * 2, [x], EXACT)
+
+
 def test_several_draws_in_order(tmp_path: Path) -> None:
     def program(x: Tensor) -> Tensor:
         x = F.dropout(x + 1, 0.1)

