@@ -79,3 +79,18 @@ def test_parameters_made_in_the_forward_are_trained() -> None:
         outcomes.append([*losses, *[parameter.grad for parameter in module.parameters()]])
     for expected, found in zip(*outcomes, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def test_a_copied_input_may_be_written_before_the_backward() -> None:
+    def scores(x: torch.Tensor, queue: torch.Tensor) -> torch.Tensor:
+        return (x @ queue.clone().detach()).tanh()
+
+    gradients = []
+    for call in (scores, stagefold.compile(scores, fullgraph=True)):
+        torch.manual_seed(0)
+        x, queue = torch.randn(3, 4, requires_grad=True), torch.randn(4, 12)
+        result = call(x, queue)
+        queue[:, :2] = 1.0
+        result.sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)

@@ -220,6 +220,14 @@ def test_operand_of_a_product_in_the_backward_is_saved() -> None:
     assert tanh_runs(partitioner=MinCut(save_operands=False, policy=Policy(transcendental=1))) == 1
 
 
+def test_a_copy_of_an_input_is_saved_and_not_the_input() -> None:
+    queue = torch.randn(4, 12)
+    grad = grad_of(lambda x: (x @ queue.clone()).tanh(), leaf(3, 4))
+    copy = next(node.results[0].name for node in grad.forward.nodes if node.target == "aten.clone.default")
+    assert copy in [value.name for value in grad.backward.inputs]
+    assert all(isinstance(saved, SavedResult) for saved in grad.binding.saved)
+
+
 def test_residual_stream_is_saved_not_rebuilt() -> None:
     def program(x, *weights):
         for w in weights:

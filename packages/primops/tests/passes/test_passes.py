@@ -180,6 +180,20 @@ def test_an_output_that_is_an_identity_is_a_clone() -> None:
     """) == ["%a = prims.clone(%x)", "return %a"]  # fmt: skip
 
 
+def test_the_copy_of_an_input_stays_for_the_cut() -> None:
+    text = """
+        input %x: f32[2]
+        input %g: f32[2]
+        %a: f32[2] = prims.clone(%x)
+        %b: f32[2] = prims.sin(%a)
+        %c: f32[2] = prims.mul(%g, %a) with phase="backward"
+        return %b, %c
+    """
+    assert unchanged(RemoveIdentities(), text)
+    halves = after(RemoveIdentities(), text.replace(' with phase="backward"', ""))
+    assert halves == ["%b = prims.sin(%x)", "%c = prims.mul(%g, %x)", "return %b, %c"]
+
+
 def test_a_half_widened_and_narrowed_is_itself() -> None:
     assert after(RemoveIdentities(), """
         input %x: bf16[2]

@@ -4,7 +4,8 @@ Each forward value is an edge "in -> out" of its size in bytes; whoever cuts it 
 what cannot be computed again, or what it costs to compute it again; the sink is what the backward uses. A value on the
 sink side that is not cut is computed again there, so its operands stand on the sink side too (uncuttable edges). Views
 cost nothing and are never saved, their bases are; nor is a value saved in a wider dtype than it was computed in. Inputs
-are at hand for nothing, except those that the program overwrites.
+are at hand for nothing, except those that the program overwrites. A copy that the program makes of an input is saved
+itself: whoever makes one (of a queue, a memory) may write into the input before the backward runs.
 
 Under a memory budget every op may be computed again, but for random ones, at what it costs; and a saved byte is made
 dearer until the cut keeps to the budget. Where values are few and far between (a residual stream) they are then what is
@@ -18,6 +19,7 @@ import msgspec
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from aotgrad.partition.checkpoints import inside_of_checkpoints
+from aotgrad.partition.copies import copies_of_inputs
 from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.needs import Needs, Sizes, needs_of
@@ -143,7 +145,7 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
     true_costs = Costs(definitions(joint.graph), sizes, policy) if inner else None
     inputs = {value.name: value.type for value in joint.primal_values}
     kept = held_back(needs, policy, options.longest_life, options.save_operands) if costs is None else frozenset()
-    kept -= inner
+    kept = (kept - inner) | copies_of_inputs(joint)
     results = {name for arg in joint.result_refs for name in references(arg)}
     index: dict[str, int] = {}
     edges: list[tuple[int, int, int]] = []

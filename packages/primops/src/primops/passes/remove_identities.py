@@ -34,6 +34,8 @@ class _Walk:
         self.names: dict[str, str] = {}
         self.made: dict[str, Node] = {}
         self.types = {value.name: value.type for value in graph.inputs}
+        self.inputs = frozenset(self.types)
+        self.is_joint = {node.phase for node in graph.nodes} >= {"forward", "backward"}
         self.read_by_extern = {name for node in graph.nodes if is_call(node.target) for name in used_names(node)}
 
     def run(self) -> Graph:
@@ -74,7 +76,14 @@ class _Walk:
 
 
 def _clone(walk: _Walk, node: Node) -> Node | None:
-    return node if node.results[0].name in walk.outputs else walk.dropped(node, node.args[0])
+    """The copy of an input stays in a joint graph, for whoever cuts it: the program may write the input after it."""
+    if node.results[0].name in walk.outputs:
+        return node
+    if walk.is_joint and node.phase == "forward" and node.args[0].name in walk.inputs:  # type: ignore[union-attr]
+        mine, given = node.results[0].type, walk.type_of(node.args[0])
+        if same_layout(mine.shape, mine.stride, given.stride):  # type: ignore[union-attr]
+            return node
+    return walk.dropped(node, node.args[0])
 
 
 def _reshape(walk: _Walk, node: Node) -> Node | None:
