@@ -101,7 +101,8 @@ def launched(call: Callable[[], Any]) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         call()
         torch.cuda.synchronize()
-    return sum(not event.key.startswith("Mem") for event in profile.events())
+    on_device = (event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+    return sum(not event.key.startswith("Mem") for event in on_device)
 
 
 def measure(name: str, make: Callable[[int], Any], engine: str, few: int, many: int, rounds: int) -> None:
