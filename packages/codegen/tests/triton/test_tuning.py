@@ -12,7 +12,7 @@ from codegen.runtime import tuning
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.runtime.tuning import Bench, ByPrecision, Record, make_choices, with_tf32
 from codegen.stage import emit
-from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu
+from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
 from stagewire.program import CallExtern
 
 TIMED = Options(target="triton", autotune="time")
@@ -45,6 +45,12 @@ def test_what_was_timed_is_kept(clock, tmp_path):
     bench = Bench(0, 90, tmp_path, None)
     assert make_choices(emit(linear_relu(20, 30, 17, "float32"), TIMED), bench) == ({0: 1}, {})
     assert make_choices(emit(linear_relu(20, 30, 17, "float32", "_other"), TIMED), bench) == ({0: 1}, {})
+    assert len(clock) == 1
+
+
+def test_alternatives_with_a_prologue_are_timed_too(clock, tmp_path):
+    unit = emit(made_operands(20, 30, 17, "float32"), TIMED)
+    assert make_choices(unit, Bench(0, 90, tmp_path, None)) == ({0: 1}, {})
     assert len(clock) == 1
 
 

@@ -35,7 +35,7 @@ def test_the_gradient_of_a_bias_is_split_sooner() -> None:
     """768 columns are many points but few tiles."""
     text = "input %g: f32[16384, 768]@cuda:0\n%b: f32[768]@cuda:0 = prims.sum(%g, [0])\nreturn %b\n"
     first, _ = kernels(lowered(text))
-    assert [axis.size for axis in first.axes] == [32, 768]
+    assert [axis.size for axis in first.axes] == [64, 768]
     rows = text.replace("[16384, 768]", "[1024, 16384]").replace("f32[768]", "f32[1024]").replace("[0]", "[1]")
     assert len(kernels(lowered(rows))) == 1
 

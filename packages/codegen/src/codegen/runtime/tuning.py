@@ -92,9 +92,12 @@ def make_choices(unit: Unit, bench: Bench) -> tuple[dict[int, int], dict[str, Cu
 
 
 def _alignments(unit: Unit) -> dict[str, Wanted]:
-    """What the kernels of a unit need, by function: all alternatives of a choice are one."""
+    """What the kernels of a unit need, by function: the alternatives of a choice are one, or one without and then one
+    with a prologue."""
     firsts = dict.fromkeys(range(len(unit.choices)), 0)
-    return {one.info.function or one.info.name: one for way in ({}, firsts) for one in wanted(chosen(unit, way))}
+    lasts = {number: len(choice.alternatives) - 1 for number, choice in enumerate(unit.choices)}
+    ways = ({}, firsts, lasts)
+    return {one.info.function or one.info.name: one for way in ways for one in wanted(chosen(unit, way))}
 
 
 def _kernels(one: Excerpt, aligned: Mapping[str, Wanted]) -> list[Wanted]:

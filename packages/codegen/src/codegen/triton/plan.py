@@ -67,9 +67,9 @@ class Plan:
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
         goes through the totals of all others. Where that takes more than an addition there are thirty-two."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
-        scans = {s.scan for section in self.kernel.sections for s in section.statements if isinstance(s, Scan)}
-        elements = 16 if scans else 8 if wide else 16
-        if scans - {"sum", "prod"}:
+        scans = _scans(self.kernel)
+        elements = 8 if wide and not scans else 16
+        if self.kind == "row" and scans - {"sum", "prod"}:
             elements = 32
         return max(1, min(16, self.outer * self.inner // (32 * elements)))
 
@@ -112,11 +112,17 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         width = min(SQUARE, power_of_two(outer))
         while width > 16 and -(-outer // width) < MANY:
             width //= 2
-        return Plan(kernel, "column", width, power_of_two(inner) if inner <= SQUARE else COLUMN_TILE // width)
+        long = SQUARE if _scans(kernel) - {"sum", "prod"} else COLUMN_TILE // width
+        return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else long)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
     return Plan(kernel, "row", 1, LOOP_TILE)
+
+
+def _scans(kernel: Kernel) -> set[str]:
+    """The kinds of the scans of a kernel."""
+    return {s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)}
 
 
 def _narrowest(kernel: Kernel) -> int:

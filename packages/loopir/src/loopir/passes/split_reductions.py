@@ -71,11 +71,15 @@ class SplitReductions:
         outer, inner = points_of(nest.axes), points_of(block.axes)
         if outer is None or inner is None or not 0 < outer < points:
             return None
+        if not along_rows and outer % 2:
+            points *= 4  # elements of halves are then loaded one by one, and none ahead
         # rows that half fill the machine are read as fast whole, and what follows them stays in one kernel with them
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
         splits, parts = _parts(block.axes, wanted)
+        if not along_rows and 4 * parts < 3 * wanted:
+            splits, parts = _parts(block.axes, 2 * wanted)  # better a few programs more than machines that wait
         return splits if splits and (2 * parts >= wanted or parts >= 8) else None
 
 
