@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
-from codegen.runtime import cuda_graphs, recording, result_memory
+from codegen.runtime import cuda_graphs, recording
 
 pytestmark = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no GPU here")
@@ -50,7 +50,6 @@ class Device(recording.Device):
 
     def __init__(self) -> None:
         self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
-        self.memory = result_memory.ResultMemory()
 
     def capture(self, launch: Any, given: list[Any], *, shares: bool) -> Any:
         state = torch.get_rng_state()
@@ -254,9 +253,9 @@ def test_another_precision_of_products_is_recorded_anew() -> None:
     counts: list[int] = []
     captured = cuda_graphs.Replayed._captured
 
-    def counted(unit: cuda_graphs.Replayed, inputs: list[Any], taken: list[Any]) -> Any:
+    def counted(unit: cuda_graphs.Replayed, inputs: list[Any]) -> Any:
         counts.append(len(inputs))
-        return captured(unit, inputs, taken)
+        return captured(unit, inputs)
 
     before = torch.get_float32_matmul_precision()
     try:
@@ -278,9 +277,9 @@ def test_replays_are_what_runs() -> None:
     counts: list[int] = []
     captured = cuda_graphs.Replayed._captured
 
-    def counted(unit: cuda_graphs.Replayed, inputs: list[Any], taken: list[Any]) -> Any:
+    def counted(unit: cuda_graphs.Replayed, inputs: list[Any]) -> Any:
         counts.append(len(inputs))
-        return captured(unit, inputs, taken)
+        return captured(unit, inputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_graphs.Replayed, "_captured", counted)
@@ -326,22 +325,6 @@ def test_recordings_of_many_sizes_in_any_order() -> None:
         del held[:-4]
     for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(found.grad, expected.grad, rtol=2e-3, atol=2e-3)
-
-
-def test_what_is_saved_for_one_backward_lies_where_that_of_another_was() -> None:
-    """Three sizes, each recorded in both directions: values saved in one slab, and one set of gradients."""
-    gc.collect()
-    memory = cuda_graphs.device_of_recordings(0).memory
-    before = set(map(id, memory._blocks.values()))
-    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(72, 72), nn.Tanh()))).to(DEVICE)
-    fast = compiled(model, fullgraph=True, dynamic=False)
-    for rows in (512, 384, 64, 512, 384, 64, 512, 384, 64):
-        for parameter in model.parameters():
-            parameter.grad = None
-        fast(torch.randn(rows, 72, device=DEVICE)).square().sum().backward()
-    new = [block for block in memory._blocks.values() if id(block) not in before]
-    assert sum(block.kind == "saved" for block in new) <= 1
-    assert sum(block.kind == "exact" and block.size == 72 * 72 * 4 for block in new) == 3
 
 
 @needs_gpu

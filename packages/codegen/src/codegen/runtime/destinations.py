@@ -32,17 +32,19 @@ class Window(NamedTuple):
 
 
 class Destinations(NamedTuple):
-    """unit: made over. given: the memory that it takes behind its inputs, by what is its root in the unit.
+    """unit: made over. given: the types of the memory that it takes behind its inputs.
 
     windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
-    outputs: the numbers of the outputs in each of both kinds of roots.
     """
 
     unit: Unit
-    given: Mapping[str, TensorType]
+    given: tuple[TensorType, ...]
     windows: Mapping[int, Window]
     library: Mapping[str, TensorType]
-    outputs: Mapping[str, frozenset[int]]
+
+    def memory(self) -> list[torch.Tensor]:
+        """New memory behind the inputs."""
+        return [_new(type_) for type_ in self.given]
 
     def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
         """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""
@@ -55,6 +57,10 @@ class Destinations(NamedTuple):
             window[once].copy_(output[once])
             found[number] = window
         return found
+
+    def library_memory(self) -> dict[str, torch.Tensor]:
+        """New memory that outputs of libraries can be copied into."""
+        return {name: _new(type_) for name, type_ in self.library.items()}
 
 
 def with_destinations(unit: Unit) -> Destinations:
@@ -72,17 +78,16 @@ def with_destinations(unit: Unit) -> Destinations:
         if homes.of[homes.of[name].root].kind == "library"
     }
     types = {name: homes.types[name] for name in (*fresh, *(one.root for one in windows.values()))}
-    given = {name: types[name] for name in fresh}
+    given = tuple(types[name] for name in fresh)
     made_over = replace(
         unit,
         inputs=(*unit.inputs, *fresh),
-        input_types=(*unit.input_types, *given.values()),  # type: ignore[arg-type]
+        input_types=(*unit.input_types, *given),
         written=(*unit.written, *fresh),
         instructions=tuple(_instructions(unit.instructions, frozenset(fresh))),
     )
     library = {one.root: types[one.root] for one in windows.values()}
-    numbers = {root: frozenset(n for n, name in outputs if homes.of[name].root == root) for root in types}
-    return Destinations(made_over, given, windows, library, numbers)  # type: ignore[arg-type]
+    return Destinations(made_over, given, windows, library)  # type: ignore[arg-type]
 
 
 def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) -> Iterator[Instruction]:
@@ -108,3 +113,7 @@ def bytes_made(unit: Unit) -> int:
             case CallExtern(result_types=types):
                 made += sum(span(type_) for type_ in types if type_ is not None)  # type: ignore[misc]
     return made
+
+
+def _new(type_: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type_.shape, type_.stride, dtype=getattr(torch, type_.dtype), device=type_.device)  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """Recordings of launches, and the memory that they share.
 
 memory of a recording ::= input copy* result* between*
-input copy, result    ::= block                       see `result_memory.py`
 between               ::= shared | own
 
 What a recording makes and nobody sees after its end ("between") lies in one pool of torch's allocator for all
@@ -33,7 +32,6 @@ import torch
 
 from codegen.runtime.destinations import Destinations, bytes_made
 from codegen.runtime.memory_kinds import span
-from codegen.runtime.result_memory import Hold, ResultMemory
 
 SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
@@ -57,9 +55,8 @@ class Recording(NamedTuple):
     """Launches, and the memory that they are for.
 
     pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
-    None for other outputs; copied: whether the caller gets a copy of it. hold: the blocks that copies and results are
-    in. storages, counts: of other memory of results that the caller gets itself (that of a pool of its own), and by how
-    much each was referred to when nobody else held it.
+    None for other outputs; copied: whether the caller gets a copy of it. storages, counts: of the results' memory that
+    the caller gets itself, and by how much each was referred to when nobody else held it.
     """
 
     graph: Any
@@ -67,24 +64,21 @@ class Recording(NamedTuple):
     copies: tuple[torch.Tensor, ...]
     results: tuple[torch.Tensor | None, ...]
     copied: tuple[bool, ...]
-    hold: Hold
     storages: tuple[int, ...]
     counts: tuple[int, ...]
 
     @classmethod
-    def of(cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: Any, blocks: Any) -> Recording:
+    def of(cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: tuple[bool, ...]) -> Recording:
         """A recording whose results nobody else holds yet."""
-        known = {block.storage._cdata for block in blocks}
         pairs = zip(results, copied, strict=True)
-        handed = {one.untyped_storage()._cdata for one, copy in pairs if one is not None and not copy} - known
+        handed = {one.untyped_storage()._cdata for one, copy in pairs if one is not None and not copy}
         counts = tuple([torch._C._storage_Use_Count(one) for one in handed])
-        return cls(graph, pool, copies, results, copied, Hold(blocks), tuple(handed), counts)
+        return cls(graph, pool, copies, results, copied, tuple(handed), counts)
 
     def is_free(self) -> bool:
-        """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
+        """Whether nobody holds a result of the last replay."""
         count = torch._C._storage_Use_Count
-        own = all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
-        return own and self.hold.is_free()
+        return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
 
     def addresses(self) -> list[int]:
         """Where each result is that the caller gets itself."""
@@ -113,8 +107,8 @@ Captured = tuple[Any, Pool | None, list[Any]]
 class Device:
     """What the recordings of one device share.
 
-    addresses: of results, which are where a recording put them at each of its replays. memory: of results. stream: of
-    the first recording; replays run on no other. lock: held while one of them is begun.
+    addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording;
+    replays run on no other. lock: held while one of them is begun.
     """
 
     def __init__(self, index: int) -> None:
@@ -123,7 +117,6 @@ class Device:
         self.lock = threading.Lock()
         self.stream: int | None = None
         self.addresses: Counter[int] = Counter()
-        self.memory = ResultMemory()
         self._pool: Callable[[], Pool | None] = lambda: None
 
     def capture(self, launch: Callable[[list[Any]], list[Any]], given: list[Any], *, shares: bool) -> Captured:
