@@ -142,10 +142,12 @@ class StatementEmitter:
         if statement.mask is not None:
             wanted = self.spread[statement.mask.name]
             mask = " & ".join(filter(None, (_bounds(along | wanted), self.names[statement.mask.name])))
-            if not wanted <= along:
+            if not wanted <= along or not along:
                 along |= wanted
                 pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
         value = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
+        if not along:  # one number is a tile of one, too: Triton's interpreter mixes the two badly
+            value = f"tl.broadcast_to({value}, [1, 1])"
         if self.types[statement.buffer].dtype == "bool":
             value = f"({value} != 0)"
         if statement.mask is not None and statement.other != 0:
