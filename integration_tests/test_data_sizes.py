@@ -183,3 +183,20 @@ def test_without_fullgraph_graphs_end_where_the_data_is_needed():
     compiled = stagefold.compile(masks)
     for x in data():
         torch.testing.assert_close(run(compiled, x), run(masks, x), equal_nan=True)
+
+
+def test_a_part_knows_no_size_that_it_does_not_name():
+    linear = nn.Linear(5, 4)
+    pointer = torch.full((1,), 3)
+
+    def program(x):
+        keys = linear(x)
+        queue = keys.new_zeros(4, 12)
+        start = int(pointer)
+        queue[:, start : start + 2] = keys.T[:, :2].detach()
+        return (keys @ queue).tanh().sum(1)
+
+    compiled = stagefold.compile(program, fullgraph=True, dynamic=True)
+    for count in (4, 6):
+        x = torch.randn(count, 5)
+        torch.testing.assert_close(compiled(x), program(x))

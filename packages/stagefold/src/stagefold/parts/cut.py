@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
 from stagefold.parts.modes import state_behind, turns_gradients_on
-from stagewire.capture import Capture, Checkpoint, GlobalState, Guard, Input, Local, Relation, Symbol
+from stagewire.capture import Capture, Checkpoint, GlobalState, Guard, Input, Local, Symbol
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Graph, Node, Ref, Value, leaves, node_references
 from stagewire.substitution import map_sizes
@@ -178,13 +179,14 @@ def _names(arg: Arg) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Scope:
-    """What all parts share. decided: the ints that nodes give."""
+    """What all parts share. decided: the ints that nodes give. guards: each with the symbols that it is about."""
 
     whole: Capture
     values: dict[str, Value]
     given: dict[str, Input]
     symbols: frozenset[str]
     decided: frozenset[str]
+    guards: tuple[tuple[Guard, frozenset[str]], ...]
 
     @staticmethod
     def of(capture: Capture) -> _Scope:
@@ -196,6 +198,7 @@ class _Scope:
             {item.value.name: item for item in capture.inputs},
             frozenset(symbol.name for symbol in capture.symbols),
             frozenset(value.name for value in results if value.type == ScalarType("int")),
+            tuple([(guard, frozenset(_mentioned(guard))) for guard in capture.guards]),
         )
 
     def part(
@@ -232,7 +235,7 @@ class _Scope:
             graph=replace(graph, inputs=inputs),
             inputs=items,
             state=state,
-            guards=tuple([guard for guard in self.whole.guards if _is_about(guard, names)]),
+            guards=tuple([guard for guard, symbols in self.guards if symbols <= set(names)]),
             symbols=(),
             checks=(),
             checkpoints=_within(self.whole.checkpoints, first, first + len(graph.nodes)),
@@ -249,20 +252,15 @@ class _Scope:
         return Input(value, source, "symbol" if isinstance(value.type, ScalarType) else "tensor")
 
 
-def _is_about(guard: Guard, names: tuple[str, ...]) -> bool:
-    """Whether a guard concerns a part with these inputs: a relation does where it knows the symbols."""
-    return not isinstance(guard, Relation) or (symbols_of(guard.left) | symbols_of(guard.right)) <= set(names)
-
-
-def _mentioned(graph: Graph) -> set[str]:
-    """The symbols in the types and arguments of a graph."""
+def _mentioned(part: Any) -> set[str]:
+    """The symbols in the types and arguments of a graph, or in a guard."""
     found: set[str] = set()
 
     def see(size: Expr) -> Expr:
         found.update(symbols_of(size))
         return size
 
-    map_sizes(graph, see)
+    map_sizes(part, see)
     return found
 
 
