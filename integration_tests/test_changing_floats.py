@@ -80,6 +80,8 @@ def test_one_program_for_all_values(name: str) -> None:
     torch.manual_seed(0)
     x = torch.rand(4, 5) + 0.1
     for value in VALUES:
+        if name == "clamped" and math.isnan(value) and not x.clamp(min=value).isnan().all():
+            continue  # torch 2.11 takes no notice of a bound that is nan, if it is no tensor
         check(call, program, x, value)
     assert len(backend.reports) == 2  # that of the first value, and one for all others
     assert not backend.refused_sizes

@@ -11,7 +11,7 @@ import torch
 
 import bytecap
 from bytecap.executor import executor
-from bytecap.guards import print_guard
+from bytecap.guards import print_guard, print_source
 from stagewire.capture import Capture, Equals
 
 
@@ -53,8 +53,8 @@ def test_the_second_value_makes_it_an_input() -> None:
         (lambda x, rate: x * rate if rate > 0.1 else x + 1, ["(rate > 0.1) is True"]),
         (lambda x, rate: x * rate if 1 - 2 * rate <= 0 else x + 1, ["((1.0 - (2.0 * rate)) <= 0.0) is False"]),
         (
-            lambda x, rate: x * rate * int(rate * 8),
-            ["type(math.trunc((rate * 8.0))) is int and math.trunc((rate * 8.0)) == 2"],
+            lambda x, rate: x * rate * int(rate * 4),
+            ["type(math.trunc((rate * 4.0))) is int and math.trunc((rate * 4.0)) == 1"],
         ),
         (lambda x, rate: x * rate * math.sqrt(rate), ["(rate >= 0.0) is True"]),
         (lambda x, rate: torch.full_like(x, rate) * hash(rate), ["type(rate) is float and rate == 0.25"]),
@@ -67,6 +67,17 @@ def test_questions_are_guards(program: Callable[..., Any], guards: list[str]) ->
         torch.testing.assert_close(call(torch.ones(3), value), program(torch.ones(3), value))
     asked = [print_guard(guard) for guard in backend.captures[1].guards if isinstance(guard, Equals)]
     assert [guard for guard in asked if "rate" in guard] == guards
+
+
+def test_an_int_that_is_computed_of_it_is_a_size() -> None:
+    backend = Backend()
+    call = bytecap.optimize(lambda x, rate: x * int(rate * 8), backend, fullgraph=True)
+    for value in (0.5, 0.25, 0.75, 3.9):
+        torch.testing.assert_close(call(torch.ones(3), value), torch.ones(3) * int(value * 8))
+    assert len(backend.captures) == 2
+    (symbol,) = backend.captures[1].symbols
+    assert symbol.source is not None
+    assert print_source(symbol.source) == "math.trunc((rate * 8.0))"
 
 
 def test_an_int_in_its_place_is_another_program() -> None:
