@@ -94,3 +94,20 @@ def test_a_copy_in_a_wider_dtype_is_not_kept_but_what_it_is_made_of() -> None:
 def test_a_wider_copy_that_is_returned_is_made() -> None:
     graph = inlined(WIDENED.replace("return %r", "return %w, %r"))
     assert "w" in [kernel.origins[-1] for kernel in kernels(graph)]
+
+
+def test_what_is_in_memory_for_a_call_is_read_there() -> None:
+    text = """\
+input %a: bf16[4, 16, 64]@cuda:0
+input %b: bf16[4, 16, 64]@cuda:0
+input %w: bf16[64, 64]@cuda:0
+%y: bf16[4, 16, 64]@cuda:0 = prims.mul(%a, %b)
+%rows: bf16[64, 64]@cuda:0 = prims.reshape(%y, [64, 64])
+%m: bf16[64, 64]@cuda:0 = aten.mm.default(%rows, %w)
+%back: bf16[4, 16, 64]@cuda:0 = prims.reshape(%m, [4, 16, 64])
+%z: bf16[4, 16, 64]@cuda:0 = prims.add(%back, %y)
+return %z
+"""
+    assert [kernel.origins for kernel in kernels(inlined(text))] == [("y",), ("rows",), ("z",)]
+    assert reasons(inlined(text), "materialised")["y"].startswith("it is in memory for a call, and 2 users")
+    assert "y" in reasons(inlined(text.replace("prims.mul(%a, %b)", "prims.neg(%a)")), "inlined")

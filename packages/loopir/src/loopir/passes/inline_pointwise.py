@@ -72,6 +72,8 @@ class _Analysis:
         self.points: dict[str, int] = {}
         self.apart: set[str] = set()
         """Buffers with a reader whose neighbouring points read places that are not next to each other."""
+        self.written: set[str] = set()
+        """Buffers that are copied for a call or an output: the copy may be the buffer."""
         self._count_users()
 
     def _count_users(self) -> None:
@@ -85,6 +87,8 @@ class _Analysis:
             users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
             if not is_view or target in self.forced:
                 users, points = users + 1, points + _points(item)
+            if definition is not None and definition.copy_of is not None and target in self.forced | self.written:
+                self.written.add(definition.copy_of.buffer)
             self.apart |= _read_apart(item)
             if is_view and target in self.apart:
                 self.apart.update(reads_of(item))
@@ -160,6 +164,8 @@ class _Analysis:
             return f"cost {work.cost} at {ratio:.3g} uses of every element"
         own = elements * ITEM_SIZE[type.dtype]
         inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
+        if users > 1 and name in self.written and not on_cpu and inputs > own:
+            return f"it is in memory for a call, and {users} users would read {inputs} bytes each instead of {own}"
         if users > 1 and users * inputs > inputs + (1 + users) * own:
             return f"{users} users would read {inputs} bytes each instead of {own}"
         return None
