@@ -1,4 +1,4 @@
-"""The library's convolutions and their gradients, channels last, as CUDA graphs: share of the roofline of one NVIDIA GPU.
+"""The library's convolutions and their gradients, channels last, as CUDA graphs: share of the roofline of a GPU.
 
     python benchmarks/convolution_gradients.py
 

@@ -2,7 +2,7 @@
 
     python benchmarks/sums_and_scans.py [CASE ...] [--peer]
 
-A figure is microseconds of a call, many calls one after the other; sums also as a CUDA graph, so that what the processor
+A figure is microseconds of a call, many calls one after the other; sums also as a CUDA graph, so that what the host
 takes is not seen. The share is that of the bytes read and written once at the bandwidth of a copy of 1 GiB.
 """
 
