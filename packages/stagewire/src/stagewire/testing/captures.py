@@ -24,7 +24,7 @@ from stagewire.testing.basics import (
     tensor_types,
 )
 from stagewire.testing.graphs import TORCH, Vocabulary, graphs
-from stagewire.types import ScalarType, TensorType, ValueType
+from stagewire.types import ScalarType, TensorType, ValueType, contiguous
 
 keys: st.SearchStrategy[int | str | bool | float | None] = st.one_of(st.none(), st.booleans(), INTEGERS, FLOATS, TEXT)
 
@@ -131,6 +131,8 @@ def captures(draw: st.DrawFn, vocabulary: Vocabulary = TORCH, with_guards: bool 
     kinds: list[ValueType] = list(draw(st.lists(tensor_types(known), max_size=3)))
     if vocabulary.opaque is not None and draw(st.booleans()):
         kinds.append(ScalarType("int"))
+    if draw(st.booleans()):
+        kinds.append(contiguous("float64", ()))  # what a float is given as
     graph = draw(graphs(vocabulary, kinds, known, phase="forward"))
     guard = guards(known, handles=not portable)
     return Capture(

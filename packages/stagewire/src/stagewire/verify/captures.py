@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stagewire import capture
-from stagewire.capture import Capture, Guard, Source, Symbol
+from stagewire.capture import Capture, Guard, InputRole, Source, Symbol
 from stagewire.expr import Dim
 from stagewire.graph import Arg, HandleRef, Ref, leaves, references
-from stagewire.types import ScalarType, TensorType
+from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.functions import all_graphs, check_functions
 from stagewire.verify.graphs import check_graph
@@ -75,12 +75,15 @@ def _check_inputs(document: Capture) -> Faults:
         path: Path = ("inputs", position)
         if item.value != value:
             yield Fault("C1", f"input {position} is %{item.value.name}, the graph's is another value", path)
-        expected = ScalarType if item.role == "symbol" else TensorType
-        if not isinstance(item.value.type, expected):
+        if not _fits(item.role, item.value.type):
             yield Fault("C2", f"an input of role {item.role!r} has type {item.value.type}", path)
-        elif item.role == "number" and (item.value.type.dtype != "float64" or item.value.type.shape):
-            yield Fault("C2", f"an input of role 'number' has type {item.value.type}", path)
         yield from _check_source(item.source, path)
+
+
+def _fits(role: InputRole, type_: ValueType) -> bool:
+    if not isinstance(type_, TensorType):
+        return role == "symbol"
+    return role != "symbol" and (role != "number" or (type_.dtype == "float64" and not type_.shape))
 
 
 def check_symbols(symbols: tuple[Symbol, ...], path: Path) -> Faults:
