@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
+from codegen.errors import MalformedLoop
 from stagewire.loop import Buffer, Kernel, Load, LoopGraph, Store
 from stagewire.types import ITEM_SIZE, extent
 
@@ -55,6 +56,9 @@ class _Group:
 
     def take(self, kernel: Kernel) -> bool:
         """Add a kernel, if it belongs here; the first one does."""
+        for name in (name for names in accesses(kernel) for name in names):
+            if name not in self.buffers:
+                raise MalformedLoop(f"the kernel uses a buffer {name!r} that the graph does not declare")
         work = total_work(kernel)
         read, written = ({self.roots[name] for name in names} for names in accesses(kernel))
         if self.stages:
