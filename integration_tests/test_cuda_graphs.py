@@ -21,9 +21,9 @@ from torch import nn
 
 import stagefold
 from codegen.runtime import cuda_graphs, recording
+from integration_tests.zoo.devices import NEEDS_GPU
 
 pytestmark = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no GPU here")
 
 
 class StandIn:
@@ -178,7 +178,7 @@ def test_inputs_that_are_written() -> None:
     torch.testing.assert_close(x, z)
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_what_cannot_be_recorded_runs() -> None:
     def program(x):
         return torch.bincount(x.long(), minlength=4).float() + x.sum()
@@ -192,7 +192,7 @@ def test_what_cannot_be_recorded_runs() -> None:
     torch.testing.assert_close(compiled(torch.sin)(x), torch.sin(x))
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_other_streams_and_threads() -> None:
     fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
     inputs = [torch.randn(1 << 16, device=DEVICE) for _ in range(4)]
@@ -214,7 +214,7 @@ def test_other_streams_and_threads() -> None:
     assert not wrong
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_a_users_own_recording() -> None:
     fast = compiled(lambda x: torch.relu(x) * 3, fullgraph=True)
     x = torch.randn(1000, device=DEVICE)
@@ -228,7 +228,7 @@ def test_a_users_own_recording() -> None:
     torch.testing.assert_close(y, torch.relu(x) * 3)
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_launches_are_replayed() -> None:
     """Twenty layers are one launch."""
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20))).to(DEVICE)
@@ -327,7 +327,7 @@ def test_recordings_of_many_sizes_in_any_order() -> None:
         torch.testing.assert_close(found.grad, expected.grad, rtol=2e-3, atol=2e-3)
 
 
-@needs_gpu
+@NEEDS_GPU
 def test_recordings_share_what_is_between() -> None:
     """Eight sizes need little more memory than the largest does alone: 200 MiB less than with pools of their own."""
 

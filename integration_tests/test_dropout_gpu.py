@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import stagefold
+from integration_tests.zoo.devices import ON_GPU
 from stagefold.errors import RunsPlain
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
-]
+pytestmark = ON_GPU
 SHAPES = [(1,), (7,), (1000,), (33, 7), (33, 20), (4096, 1024), (5, 1022), (2**24 + 4,), (2**24 + 1,), (3, 2, 96)]
 EXACT = {"numerics": "eager"}
 

@@ -10,11 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
+from integration_tests.zoo.devices import ON_GPU
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
-]
+pytestmark = ON_GPU
 
 
 def qkv(dtype: torch.dtype, heads: tuple[int, int] = (4, 4)) -> list[torch.Tensor]:

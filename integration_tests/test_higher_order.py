@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import stagefold
+from integration_tests.zoo.devices import ON_GPU
 
 Run = Callable[[Callable[..., Tensor]], Any]
 
@@ -134,18 +135,8 @@ def test_a_loss_alone_gets_a_backward_of_its_own() -> None:
         torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
-GPU = pytest.param(
-    "cuda",
-    "pointwise",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False"),
-    ],
-)
-
-
 @pytest.mark.parametrize("length", [1, 5, 8])
-@pytest.mark.parametrize(("device", "mode"), [("cpu", "generic"), GPU])
+@pytest.mark.parametrize(("device", "mode"), [("cpu", "generic"), pytest.param("cuda", "pointwise", marks=ON_GPU)])
 def test_associative_scan_has_gradients(device: str, mode: str, length: int) -> None:
     """A recurrence by steps, as state space models write it for compilers: eager's own kernel of it has no gradient."""
     scan = sys.modules["torch._higher_order_ops.associative_scan"].associative_scan  # type: ignore[attr-defined]

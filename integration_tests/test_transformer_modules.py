@@ -11,17 +11,8 @@ from torch import nn
 
 import stagefold
 import stagewire
+from integration_tests.zoo.devices import DEVICES
 
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False"),
-        ],
-    ),
-]
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).triu(1)
 PADDING = torch.tensor([[False, False, True, True, False], [True] * 5])
 NO_KEYS = {"key_padding_mask": PADDING}

@@ -13,12 +13,9 @@ from torch import nn
 import stagefold
 import stagewire
 from aotgrad.testing.attention_programs import ADDED, BATCH, CAUSAL, FILLED, HEADS, LENGTH, PLAIN, Attention, qkv, t5
+from integration_tests.zoo.devices import NEEDS_GPU, ON_GPU
 from stagewire.grad import Grad
 
-on_gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here"),
-]
 LOW = torch.finfo(torch.float32).min
 
 
@@ -68,7 +65,7 @@ def check(program: Attention, inputs: list[torch.Tensor], dtype: torch.dtype, di
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 class TestKernels:
-    pytestmark = on_gpu
+    pytestmark = ON_GPU
 
     @pytest.mark.parametrize("program", [*PLAIN, *CAUSAL], ids=lambda program: program.__name__)
     def test_without_mask(self, program: Attention, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -128,7 +125,7 @@ class TestKernels:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here")
+@NEEDS_GPU
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("has_mask", [False, True])
 def test_lengths_that_change(has_mask: bool, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -169,7 +166,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is False: no NVIDIA GPU here")
+@NEEDS_GPU
 @pytest.mark.parametrize("rng", ["default", "eager"])
 def test_dropout(rng: str, tmp_path: Path) -> None:
     """The kernel draws its own mask, from the seed; `rng="eager"` keeps the program's."""

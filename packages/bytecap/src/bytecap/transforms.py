@@ -206,12 +206,12 @@ def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTe
     whole = tensor.abstract
     with tracer.mode, torch.no_grad():
         try:
-            if dim is not None and whole.shape[dim] == 0:
-                shape = list(whole.shape)
-                del shape[dim]
-                seen = whole.new_empty(shape)
+            if dim is None:
+                seen = whole
+            elif whole.shape[dim]:
+                seen = whole.select(dim, 0)
             else:
-                seen = whole if dim is None else whole.select(dim, 0)
+                seen = whole.new_empty(whole.movedim(dim, 0).shape[1:])
         except IndexError:
             raise UnsupportedCall(f"torch.vmap over dimension {dim} of a {tensor.describe()}") from None
     return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)

@@ -38,9 +38,8 @@ def multi_head_attention(
     """
     parts = _projected(query, key, value, embed_dim, qkv_weight, qkv_bias)
     q, k, v = (part.unflatten(-1, (num_head, embed_dim // num_head)).transpose(1, 2) for part in parts)
-    weights = None
     if mask is None and not need_weights:
-        attended = attention_call(q, k, v)
+        weights, attended = None, attention_call(q, k, v)
     else:
         scores = (q * (embed_dim // num_head) ** -0.5) @ k.transpose(-2, -1)
         if mask is not None:

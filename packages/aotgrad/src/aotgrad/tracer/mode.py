@@ -506,8 +506,13 @@ _WITHOUT_GENERATOR = {
     "aten.randint.low_generator": aten.randint.low,
     "aten.randperm.generator": aten.randperm.default,
 }
+_WRITTEN_OUT = {
+    "aten._native_multi_head_attention.default": multi_head_attention,
+    "aten._transformer_encoder_layer_fwd.default": encoder_layer,
+}
 _SPECIAL = {
     **dict.fromkeys(_WITHOUT_GENERATOR, "_drawn"),
+    **dict.fromkeys(_WRITTEN_OUT, "_written_out"),
     "aten._local_scalar_dense.default": "_value_of",
     "aten._assert_tensor_metadata.default": "_nothing",
     "aten.is_same_size.default": "_answer",
@@ -519,10 +524,4 @@ _SPECIAL = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": "_attention",
     "aten._scaled_dot_product_efficient_attention.default": "_efficient",
     "aten._scaled_dot_product_efficient_attention_backward.default": "_efficient",
-    "aten._native_multi_head_attention.default": "_written_out",
-    "aten._transformer_encoder_layer_fwd.default": "_written_out",
-}
-_WRITTEN_OUT = {
-    "aten._native_multi_head_attention.default": multi_head_attention,
-    "aten._transformer_encoder_layer_fwd.default": encoder_layer,
 }

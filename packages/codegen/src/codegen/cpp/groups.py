@@ -10,6 +10,7 @@ feel it, and small ones run on one thread, unless they are many and independent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.positions import split_positions
@@ -56,15 +57,17 @@ class _Group:
 
     def take(self, kernel: Kernel) -> bool:
         """Add a kernel, if it belongs here; the first one does."""
-        for name in (name for names in accesses(kernel) for name in names):
+        loaded, stored = accesses(kernel)
+        for name in (*loaded, *stored):
             if name not in self.buffers:
                 raise MalformedLoop(f"the kernel uses a buffer {name!r} that the graph does not declare")
         work = total_work(kernel)
-        read, written = ({self.roots[name] for name in names} for names in accesses(kernel))
+        read, written = ({self.roots[name] for name in names} for names in (loaded, stored))
         if self.stages:
-            size = sum(self._bytes(name) for name in accesses(kernel)[1] if name not in self.made)
-            if not isinstance(work, int) or not self._fits(kernel, work, size):
+            size = sum(self._bytes(name) for name in stored if name not in self.made)
+            if not self._has_room(stored, size) or not self._is_open or not _is_shareable(kernel, self.threshold):
                 return False
+            assert isinstance(work, int), "what can be shared has a known size"
             needs = bool(read & self.written or written & (self.read | self.written))
             if needs and (work < self.threshold or self.work < self.threshold):
                 return False
@@ -77,16 +80,19 @@ class _Group:
         self.stages[-1].append(kernel)
         self.read |= read
         self.written |= written
-        self.made |= set(accesses(kernel)[1])
+        self.made |= set(stored)
         self.work += work if isinstance(work, int) else 0
         return True
 
-    def _fits(self, kernel: Kernel, work: int, size: int) -> bool:
-        first = self.stages[0][0]
-        if not all(isinstance(total_work(one), int) and _is_shareable(one, self.threshold) for one in (first, kernel)):
-            return False
-        taken_over = {self.buffers[name].reuse for name in accesses(kernel)[1]}
-        return work <= LARGEST * self.threshold and self.bytes + size <= MOST_BYTES and not taken_over & self.made
+    @cached_property
+    def _is_open(self) -> bool:
+        """Whether others may follow the first kernel."""
+        return _is_shareable(self.stages[0][0], self.threshold)
+
+    def _has_room(self, stored: Iterable[str], size: int) -> bool:
+        """Whether buffers of so many bytes may be there from the start of the group."""
+        taken_over = {self.buffers[name].reuse for name in stored}
+        return self.bytes + size <= MOST_BYTES and not taken_over & self.made
 
     def _bytes(self, name: str) -> int:
         """What is allocated for a buffer that a kernel writes."""
@@ -106,7 +112,8 @@ class _Group:
 
 def _is_shareable(kernel: Kernel, threshold: int) -> bool:
     """Whether the threads share its outer points: what they share otherwise is a region of its own."""
-    if total_work(kernel) > LARGEST * threshold:  # type: ignore[operator]
+    work = total_work(kernel)
+    if not isinstance(work, int) or work > LARGEST * threshold:
         return False
     return make_plan(simplify_axes(split_positions(kernel)), threshold).threads != "inner"
 

@@ -48,18 +48,18 @@ def emit_kernel(
 class _KernelEmitter(ScanEmitter):
     """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point.
 
-    has_tiles: whether a section has inner axes. loaded_places: where sections without any load from.
+    shared_places: where, in a kernel of tiles, sections without inner axes load from.
     """
 
     kernel: Kernel
     plan: Plan
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
-    has_tiles: bool = False
-    loaded_places: list[Index] = field(default_factory=list)
+    shared_places: list[Index] = field(default_factory=list)
 
     def emit(self) -> str:
-        statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
-        self.loaded_places = [s.index for s in statements if isinstance(s, Load)]
+        if any(section.axes for section in self.kernel.sections):
+            statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
+            self.shared_places = [s.index for s in statements if isinstance(s, Load)]
         self.dtypes = dtypes_of(tuple(s for section in self.kernel.sections for s in section.statements))
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
@@ -67,7 +67,6 @@ class _KernelEmitter(ScanEmitter):
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
         self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
         self.split("x", self.kernel.axes)
-        self.has_tiles = any(section.axes for section in self.kernel.sections)
         stored: set[str] = set()
         for number, section in enumerate(self.kernel.sections):
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
@@ -122,7 +121,7 @@ class _KernelEmitter(ScanEmitter):
             self.fold(reduction, accumulators[id(reduction)])
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
-        if scope == X and self.has_tiles and statement.index in self.loaded_places:
+        if scope == X and statement.index in self.shared_places:
             self.put("tl.debug_barrier()")
         super().store(statement, scope)
 

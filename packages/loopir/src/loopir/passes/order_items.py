@@ -44,7 +44,8 @@ class OrderItems:
 @dataclass
 class _Order:
     """Items by their numbers in the schedule. `uses`: roots of what an item touches; `size`: bytes of the roots that
-    count; `stays`: roots that are alive behind the last item; `given`: those that are alive before the first."""
+    count; `stays`: roots that are alive behind the last item; `given`: those that are alive before the first.
+    `needs`: for each item those that must run before it."""
 
     schedule: Schedule
     options: OrderItems
@@ -59,7 +60,7 @@ class _Order:
         self.given = set(schedule.inputs)
         counted = {name for names in self.uses for name in names} - (self.given - schedule.ending)
         self.size = {name: self._bytes(name) for name in counted - schedule.updated if name in schedule.buffers}
-        self.needs = _needs(schedule)
+        self.needs = Dependences(schedule).direct
         self.fixed = [isinstance(item, Extern) and not _is_pure(item) for item in schedule.items]
 
     def _root(self, name: str) -> str:
@@ -190,11 +191,6 @@ class _Order:
             rest = [number for number in now[first : place + 1] if number not in block]
             found.append([*now[:first], *rest, *sorted(block, key=now.index), *now[place + 1 :]])
         return found
-
-
-def _needs(schedule: Schedule) -> list[set[int]]:
-    """For each item those that must run before it, without those that these need."""
-    return Dependences(schedule).direct
 
 
 def _is_pure(call: Extern) -> bool:

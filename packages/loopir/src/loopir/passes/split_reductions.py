@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import msgspec
+from dataclasses import dataclass
 
 from loopir import index as ix
-from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write
+from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
+from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
-from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Buffer, Compute, Decision, Operand, Reduce, Scan
-from stagewire.types import contiguous
+from stagewire.loop import Axis, Compute, Decision, Operand, Reduce, Scan
 
 Splits = tuple[tuple[Axis, int], ...]
 """Axes, and into how many parts each is split."""
@@ -40,20 +36,9 @@ class SplitReductions:
     shortest_column: int = 128
 
     def run(self, schedule: Schedule) -> Schedule:
-        state = _State(dict(schedule.buffers), Names(schedule.fresh))
-        items: list[Item] = []
-        for item in schedule.items:
-            found = self._split(item, state) if isinstance(item, Nest) else None
-            items.extend(found or (item,))
-        return msgspec.structs.replace(
-            schedule,
-            buffers=state.buffers,
-            items=tuple(items),
-            fresh=state.names.count,
-            decisions=(*schedule.decisions, *state.decisions),
-        )
+        return split_nests(schedule, self._split)
 
-    def _split(self, nest: Nest, state: _State) -> tuple[Nest, Nest] | None:
+    def _split(self, nest: Nest, state: Splitting) -> tuple[Nest, Nest] | None:
         looped = [block for block in nest.blocks if block.axes]
         if len(looped) != 1 or nest.blocks[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
             return None
@@ -97,50 +82,7 @@ def _parts(axes: tuple[Axis, ...], wanted: int) -> tuple[Splits, int]:
     return tuple(splits), count
 
 
-def divisor(size: Dim, most: int) -> int:
-    """The greatest divisor of a size that is at most so much."""
-    assert isinstance(size, int)
-    return max(d for d in range(1, min(most, size) + 1) if size % d == 0)
-
-
-@dataclass
-class _State:
-    buffers: dict[str, Buffer]
-    names: Names
-    decisions: list[Decision] = field(default_factory=list)
-
-
-def points_of(axes: tuple[Axis, ...]) -> int | None:
-    """How many points a loop nest has; None where that is symbolic."""
-    count = 1
-    for axis in axes:
-        if not isinstance(axis.size, int):
-            return None
-        count *= axis.size
-    return count
-
-
-def runs_along_rows(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether memory runs along the loop: most loads do that vary with both the loop and the outer points."""
-    inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
-    rows = columns = 0
-    for statement in block.statements:
-        if isinstance(statement, Read):
-            offset = ix.linear(statement.coordinates, buffers[statement.buffer].type.stride)
-            steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
-            is_shared = outer and not outer & set(steps)  # by all outer points
-            rows += not is_shared and any(steps.get(name) == 1 for name in inner)
-            columns += any(steps.get(name) == 1 for name in outer)
-    return rows >= columns and rows > 0
-
-
-def is_on_gpu(nest: Nest, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a nest writes memory of a GPU."""
-    writes = [s for block in nest.blocks for s in block.statements if isinstance(s, Write)]
-    return bool(writes) and not buffers[writes[0].buffer].type.device.startswith("cpu")
-
-
-def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool, state: _State) -> tuple[Nest, Nest]:
+def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool, state: Splitting) -> tuple[Nest, Nest]:
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
     parts = math.prod(count for _, count in splits)
@@ -163,7 +105,8 @@ def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool,
     after: list[Statement] = []
     values: dict[str, Operand] = {}
     for reduce in reduces:
-        partial = [_buffer(nest, name, reduce, axes, state) for name in reduce.results]
+        shape = tuple(axis.size for axis in axes)
+        partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
         stores += [
             Write(b, tuple(ix.axis(a.name) for a in axes), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)
         ]
@@ -182,15 +125,6 @@ def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool,
         Nest(f"{nest.name}_parts", axes, (first, Block((), tuple(stores))), nest.origins, nest.line),
         Nest(nest.name, tail.axes, (whole, *blocks), nest.origins, nest.line),
     )
-
-
-def _buffer(nest: Nest, value: str, reduce: Reduce, axes: tuple[Axis, ...], state: _State) -> str:
-    device = next(
-        state.buffers[s.buffer].type.device for block in nest.blocks for s in block.statements if isinstance(s, Write)
-    )
-    name = f"{nest.name}_part_{value}"
-    state.buffers[name] = Buffer(name, contiguous(reduce.dtype, tuple(a.size for a in axes), device), "kernel")
-    return name
 
 
 def _combine(

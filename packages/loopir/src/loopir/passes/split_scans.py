@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from loopir import index as ix
-from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
-from loopir.passes.split_reductions import divisor, is_on_gpu, points_of, runs_along_rows
+from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
+from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Buffer, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
-from stagewire.types import DType, contiguous
+from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
 
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
 NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
@@ -45,28 +44,10 @@ class SplitScans:
     name = "split_scans"
 
     def run(self, schedule: Schedule) -> Schedule:
-        state = _State(dict(schedule.buffers), Names(schedule.fresh))
-        items: list[Item] = []
-        for item in schedule.items:
-            found = _split(item, state) if isinstance(item, Nest) else None
-            items.extend(found or (item,))
-        return msgspec.structs.replace(
-            schedule,
-            buffers=state.buffers,
-            items=tuple(items),
-            fresh=state.names.count,
-            decisions=(*schedule.decisions, *state.decisions),
-        )
+        return split_nests(schedule, _split)
 
 
-@dataclass
-class _State:
-    buffers: dict[str, Buffer]
-    names: Names
-    decisions: list[Decision] = field(default_factory=list)
-
-
-def _split(nest: Nest, state: _State) -> tuple[Nest, Nest, Nest] | None:
+def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     if len(nest.blocks) != 1 or len(nest.blocks[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
         return None
     (block,) = nest.blocks
@@ -79,20 +60,13 @@ def _split(nest: Nest, state: _State) -> tuple[Nest, Nest, Nest] | None:
     (scan,) = scans
     reason = f"too few rows for a GPU: each is scanned in {parts} parts"
     state.decisions.append(Decision("refused", (nest.name,), reason))
-    totals, sums = (_buffer(nest, suffix, scan.dtype, parts, state) for suffix in ("totals", "sums"))
+    shape = (*(axis.size for axis in nest.axes), parts)
+    totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
         _totals(nest, scan, parts, totals, state.names),
         _sums(nest, scan, parts, (totals, sums), state.names),
         _rest(nest, scan, parts, sums, state.names),
     )
-
-
-def _buffer(nest: Nest, suffix: str, dtype: DType, parts: int, state: _State) -> str:
-    write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
-    name = f"{nest.name}_{suffix}"
-    shape = (*(axis.size for axis in nest.axes), parts)
-    state.buffers[name] = Buffer(name, contiguous(dtype, shape, state.buffers[write.buffer].type.device), "kernel")
-    return name
 
 
 def _cut(nest: Nest, parts: int, names: Names) -> tuple[Nest, tuple[Axis, ...]]:

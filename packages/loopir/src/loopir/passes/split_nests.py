@@ -1,0 +1,86 @@
+"""What passes share that make several nests of a long one, so that a GPU has enough to do side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loopir import index as ix
+from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Write
+from stagewire.expr import Dim
+from stagewire.loop import Axis, Buffer, Decision
+from stagewire.types import DType, contiguous
+
+
+@dataclass
+class Splitting:
+    """What grows while nests are split."""
+
+    buffers: dict[str, Buffer]
+    names: Names
+    decisions: list[Decision] = field(default_factory=list)
+
+    def add_buffer(self, nest: Nest, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
+        """A row-major buffer on the device that the nest writes on; its name."""
+        name = f"{nest.name}_{suffix}"
+        device = self.buffers[_written(nest)[0]].type.device
+        self.buffers[name] = Buffer(name, contiguous(dtype, shape, device), "kernel")
+        return name
+
+
+def split_nests(schedule: Schedule, split: Callable[[Nest, Splitting], Iterable[Nest] | None]) -> Schedule:
+    """The schedule with what `split` makes of each nest in its place; None: the nest stays."""
+    state = Splitting(dict(schedule.buffers), Names(schedule.fresh))
+    items: list[Item] = []
+    for item in schedule.items:
+        found = split(item, state) if isinstance(item, Nest) else None
+        items.extend(found or (item,))
+    return msgspec.structs.replace(
+        schedule,
+        buffers=state.buffers,
+        items=tuple(items),
+        fresh=state.names.count,
+        decisions=(*schedule.decisions, *state.decisions),
+    )
+
+
+def divisor(size: Dim, most: int) -> int:
+    """The greatest divisor of a size that is at most so much."""
+    assert isinstance(size, int)
+    return max(d for d in range(1, min(most, size) + 1) if size % d == 0)
+
+
+def points_of(axes: tuple[Axis, ...]) -> int | None:
+    """How many points a loop nest has; None where that is symbolic."""
+    count = 1
+    for axis in axes:
+        if not isinstance(axis.size, int):
+            return None
+        count *= axis.size
+    return count
+
+
+def runs_along_rows(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether memory runs along the loop: most loads do that vary with both the loop and the outer points."""
+    inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
+    rows = columns = 0
+    for statement in block.statements:
+        if isinstance(statement, Read):
+            offset = ix.linear(statement.coordinates, buffers[statement.buffer].type.stride)
+            steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
+            is_shared = outer and not outer & set(steps)  # by all outer points
+            rows += not is_shared and any(steps.get(name) == 1 for name in inner)
+            columns += any(steps.get(name) == 1 for name in outer)
+    return rows >= columns and rows > 0
+
+
+def is_on_gpu(nest: Nest, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a nest writes memory of a GPU."""
+    written = _written(nest)
+    return bool(written) and not buffers[written[0]].type.device.startswith("cpu")
+
+
+def _written(nest: Nest) -> list[str]:
+    return [s.buffer for block in nest.blocks for s in block.statements if isinstance(s, Write)]
