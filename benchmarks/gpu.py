@@ -1,9 +1,10 @@
 """Eager, torch.compile and stagefold on one NVIDIA GPU, in one run: time of a step, first call, peak memory, error.
 
     python benchmarks/gpu.py [CASE ...] [--list] [--dtype bfloat16] [--modes default reduce-overhead] [--no-peer]
-                             [--beside aotgrad.written_attention=keep]
+                             [--beside aotgrad.written_attention=keep] [--dynamic]
 
-`--modes default max-autotune-no-cudagraphs` adds the columns of both compilers with tuned products.
+`--modes default max-autotune-no-cudagraphs` adds the columns of both compilers with tuned products; `--dynamic` adds
+the programs that leave the sizes open.
 
 A step is forward (inference) or forward and backward of a sum (training). All engines take turns; a figure is the
 median of wall-clock times of many steps, the device synchronised around each round. `err` is the relative error of the
@@ -528,6 +529,7 @@ def main() -> None:
     parser.add_argument(
         "--beside", action="append", default=[], metavar="OPTION=TEXT", help="ours with this option as well"
     )
+    parser.add_argument("--dynamic", action="store_true", help="programs with symbolic sizes as well")
     parser.add_argument("--seconds", type=float, default=1.0, help="of measuring, for each engine of a case")
     arguments = parser.parse_args()
     if arguments.list:
@@ -539,6 +541,8 @@ def main() -> None:
         if not arguments.no_peer:
             engines[f"torch{suffix}"] = lambda f, mode=mode: torch.compile(f, mode=mode)
         engines[f"ours{suffix}"] = lambda f, mode=mode: stagefold.compile(f, mode=mode)
+        if arguments.dynamic:
+            engines[f"ours{suffix} dynamic"] = lambda f, mode=mode: stagefold.compile(f, mode=mode, dynamic=True)
     for text in arguments.beside:
         key, _, value = text.partition("=")
         engines[value] = lambda f, key=key, value=value: stagefold.compile(f, options={key: value})
