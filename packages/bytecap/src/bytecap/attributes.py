@@ -6,6 +6,8 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guarding import is_exempt, is_watched
 from bytecap.hook import Dispatcher
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 
+# What methods of classes made by pybind11 are (PyInstanceMethod_New).
+_INSTANCE_METHOD = type(torch._C.Graph.__dict__["nodes"])
 # Descriptors written in C that make a method of the receiver's own (C) type.
 _C_METHODS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
     types.BuiltinFunctionType,
     types.ClassMethodDescriptorType,
+    _INSTANCE_METHOD,
 )
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _C_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -108,7 +113,9 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         # No descriptor: `__new__` of a C type, a class attribute torch.sin.
         return tracer.wrap(raw, None if name == "__new__" else source)
     if isinstance(raw, _C_METHODS):
-        return tracer.wrap(raw, None) if receiver is None else BuiltinMethod(receiver, name)
+        if receiver is not None:
+            return BuiltinMethod(receiver, name)
+        return tracer.wrap(raw.__func__ if isinstance(raw, _INSTANCE_METHOD) else raw, None)
     if isinstance(raw, _C_MEMBERS) and receiver is not None:
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]

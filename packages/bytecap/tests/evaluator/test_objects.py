@@ -347,6 +347,19 @@ def wrong_construction(x):
     return x * len(complaints), complaints
 
 
+STORE = torch._C._distributed_c10d.HashStore()
+
+
+@PROGRAMS.add(matrix)
+def methods_of_a_pybind11_class(x):
+    y = x * 2
+    STORE.set("key", "given")
+    found = STORE.get("key")
+    made = torch._C._distributed_c10d.HashStore()
+    made.set("key", "own")
+    return torch.relu(y), found, made.get("key"), torch._C._distributed_c10d.HashStore.get(STORE, "key")
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

@@ -1,0 +1,150 @@
+"""Programs of several processes: data parallel and sharded modules, tensor parallel ones, collectives in a program.
+
+Two processes on the CPU (gloo) and, where there are two GPUs, on those (nccl). What a process finds is compared with
+eager in that same process, so that both take part in the same collectives.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+import stagefold
+
+pytestmark = [
+    pytest.mark.skipif(not dist.is_available(), reason="torch.distributed.is_available() is False"),
+    pytest.mark.filterwarnings("ignore"),
+]
+Wrap = Callable[[nn.Module], Callable[[Tensor], Tensor]]
+
+
+def model(device: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.0), nn.Linear(16, 4)).to(device)
+
+
+def train(prepare: Wrap, run: Wrap, device: str, seed: int) -> list[Tensor]:
+    """Losses and parameters of four steps."""
+    net = model(device)
+    prepared = prepare(net)
+    step = run(prepared)
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(prepared.parameters(), 1e-2)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = step(torch.randn(5, 8, generator=generator).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    whole = [getattr(p, "full_tensor", p.detach)() for p in prepared.parameters()]
+    return losses + [p.detach().clone() for p in whole]
+
+
+def data_parallel(net: nn.Module) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(net)
+
+
+def sharded(net: nn.Module) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in net.children():
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    return fully_shard(net)
+
+
+def tensor_parallel(net: nn.Module) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh(next(net.parameters()).device.type, (dist.get_world_size(),))
+    return parallelize_module(net, mesh, {"0": ColwiseParallel(), "3": RowwiseParallel()})
+
+
+def reduced(x: Tensor) -> Tensor:
+    y = x * 2
+    dist.all_reduce(y)
+    return y + 1
+
+
+def reduced_meanwhile(x: Tensor) -> Tensor:
+    y = x * 2
+    work = dist.all_reduce(y, async_op=True)
+    z = torch.relu(x - 1)
+    work.wait()
+    return y + z
+
+
+def gathered(x: Tensor) -> Tensor:
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x * 2)
+    return torch.cat(parts) + dist.get_rank()
+
+
+def reduced_functionally(x: Tensor) -> Tensor:
+    import torch.distributed._functional_collectives as functional
+
+    return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
+
+
+def run_modules(rank: int, device: str) -> None:
+    for prepare, inputs in ((data_parallel, rank), (sharded, rank), (tensor_parallel, 0)):
+        expected = train(prepare, lambda net: net, device, inputs)
+        torch.testing.assert_close(train(prepare, stagefold.compile, device, inputs), expected, rtol=1e-4, atol=1e-5)
+    compiled_inside = train(lambda net: data_parallel(stagefold.compile(net)), lambda net: net, device, rank)
+    expected = train(data_parallel, lambda net: net, device, rank)
+    torch.testing.assert_close(compiled_inside, expected, rtol=1e-4, atol=1e-5)
+
+
+def run_collectives(rank: int, device: str) -> None:
+    x = torch.arange(4.0, device=device) * (rank + 1)
+    for program in (reduced, reduced_meanwhile, gathered, reduced_functionally):
+        fast = stagefold.compile(program)
+        for _ in range(2):
+            torch.testing.assert_close(fast(x), program(x))
+
+
+def process(rank: int, port: int, cache: str, device: str, body: Callable[[int, str], None]) -> None:
+    warnings.simplefilter("ignore")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), STAGEFOLD_CACHE_DIR=cache)
+    torch.set_num_threads(1)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+        device = f"cuda:{rank}"
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo", rank=rank, world_size=2)
+    try:
+        body(rank, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+TWO_GPUS = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch.cuda.device_count() is below 2"),
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
+@pytest.mark.parametrize("body", [run_modules, run_collectives])
+def test_two_processes_find_what_eager_finds(
+    body: Callable[[int, str], None], device: str, code_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).resolve().parent.parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep))
+    mp.spawn(process, (free_port(), str(code_cache), device, body), nprocs=2)

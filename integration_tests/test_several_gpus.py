@@ -1,0 +1,125 @@
+"""Programs on the second of two GPUs, and on both at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import stagefold
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch.cuda.device_count() is below 2"),
+]
+MODES = ["default", "reduce-overhead"]
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 8), nn.Softmax(-1))
+
+
+def step(run, net: nn.Module, x: Tensor) -> list[Tensor]:
+    net.zero_grad()
+    y = run(x)
+    y.square().sum().backward()
+    return [y.detach().clone(), *(p.grad.clone() for p in net.parameters())]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_second_gpu_while_the_first_is_current(mode: str) -> None:
+    net = network().to("cuda:1")
+    fast = stagefold.compile(net, mode=mode)
+    for _ in range(4):
+        x = torch.randn(64, 16, device="cuda:1")
+        torch.testing.assert_close(step(fast, net, x), step(net, net, x), rtol=1e-4, atol=1e-5)
+        assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_function_on_both(mode: str) -> None:
+    fast = stagefold.compile(lambda x: torch.softmax(x * 2, -1).cumsum(0), mode=mode)
+    for device in ("cuda:0", "cuda:1") * 3:
+        x = torch.randn(300, 70, device=device)
+        y = fast(x)
+        assert y.device == x.device
+        torch.testing.assert_close(y, torch.softmax(x * 2, -1).cumsum(0), rtol=1e-4, atol=1e-5)
+
+
+class Pipeline(nn.Module):
+    """The second half lies on the second GPU; the statistics of both come back to the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = network().to("cuda:0"), nn.Linear(8, 8).to("cuda:1")
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = torch.relu(self.second(y.to("cuda:1")))
+        return (z.to("cuda:0") + y).sin()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_on_two(mode: str) -> None:
+    net = Pipeline()
+    fast = stagefold.compile(net, mode=mode)
+    for _ in range(4):
+        x = torch.randn(64, 16, device="cuda:0")
+        torch.testing.assert_close(step(fast, net, x), step(net, net, x), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_draws_the_numbers_of_its_own_gpu() -> None:
+    fast = stagefold.compile(lambda x: torch.dropout(x * 2, 0.5, True))
+    for device in ("cuda:1", "cuda:0", "cuda:1"):
+        x = torch.randn(1000, device=device)
+        torch.manual_seed(3)
+        found = [fast(x), fast(x)]
+        torch.manual_seed(3)
+        torch.testing.assert_close(found, [torch.dropout(x * 2, 0.5, True) for _ in range(2)])
+
+
+def test_the_device_of_a_with_block() -> None:
+    def program(n: int) -> Tensor:
+        with torch.cuda.device(1):
+            y = torch.arange(n, device="cuda")
+        return y * 2
+
+    fast = stagefold.compile(program)
+    y = fast(7)
+    assert y.device == torch.device("cuda:1") and y.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert torch.cuda.current_device() == 0
+
+
+def test_threads_with_a_gpu_each() -> None:
+    nets = [network().to(f"cuda:{i}") for i in range(2)]
+    fast = [stagefold.compile(net) for net in nets]
+    wrong: list[object] = []
+
+    def work(i: int) -> None:
+        try:
+            torch.cuda.set_device(i)
+            for _ in range(20):
+                x = torch.randn(64, 16, device="cuda")
+                torch.testing.assert_close(step(fast[i], nets[i], x), step(nets[i], nets[i], x), rtol=1e-4, atol=1e-5)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not wrong
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_data_parallel() -> None:
+    """`nn.DataParallel` copies the module for each GPU at every call, and runs the copies in threads."""
+    net = network().cuda()
+    x = torch.randn(64, 16, device="cuda")
+    expected = step(nn.DataParallel(net), net, x)
+    torch.testing.assert_close(step(stagefold.compile(nn.DataParallel(net)), net, x), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(step(nn.DataParallel(stagefold.compile(net)), net, x), expected, rtol=1e-4, atol=1e-5)
