@@ -89,7 +89,8 @@ def test_the_device_of_a_with_block() -> None:
 
     fast = stagefold.compile(program)
     y = fast(7)
-    assert y.device == torch.device("cuda:1") and y.tolist() == [0, 2, 4, 6, 8, 10, 12]
+    assert y.device == torch.device("cuda:1")
+    assert y.tolist() == [0, 2, 4, 6, 8, 10, 12]
     assert torch.cuda.current_device() == 0
 
 
