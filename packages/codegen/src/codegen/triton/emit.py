@@ -29,6 +29,9 @@ from stagewire.types import TensorType, extent
 LARGEST_32 = 2**31 - 1 - 2**16
 """The greatest index of which all points of a tile fit into 32 bits."""
 
+POSITIONS = "r + tl.zeros([XBLOCK, RBLOCK], tl.int32)"
+"""The positions of a tile, in as many bits as indices take."""
+
 X = frozenset("x")
 XR = frozenset("xr")
 
@@ -65,7 +68,7 @@ class _KernelEmitter(ScanEmitter):
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
         self.tiles["x"] = self.kernel.axes, start
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
-        self.put(f"xmask = x < {self.dim(points(self.kernel.axes))}")
+        self.fit("x", self.kernel.axes, self.plan.outer)
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
         for number, section in enumerate(self.kernel.sections):
@@ -103,7 +106,7 @@ class _KernelEmitter(ScanEmitter):
                 if reduction.reduction == "welford":
                     self.moments(reduction, count)
                 else:
-                    self.fold(reduction, self.masked(reduction, "xmask & rmask"))
+                    self.fold(reduction, self.masked(reduction))
             return
         self.begin_scans(section.statements)
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
@@ -118,7 +121,11 @@ class _KernelEmitter(ScanEmitter):
         self.indent = "    "
         self.carries.clear()
         for reduction in reductions:
-            self.fold(reduction, accumulators[id(reduction)])
+            state = accumulators[id(reduction)]
+            if reduction.reduction == "welford":
+                met = f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
+                state += (f"{met}.to({TYPES[self.working(reduction)]}) + tl.zeros([XBLOCK, RBLOCK], tl.float32)",)
+            self.fold(reduction, state)
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         if scope == X and statement.index in self.shared_places:
@@ -130,8 +137,17 @@ class _KernelEmitter(ScanEmitter):
         lanes = "tl.arange(0, RBLOCK)[None, :]"
         self.tiles["r"] = axes, start
         self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
-        self.put(f"rmask = r < {self.dim(points(axes))}")
+        self.fit("r", axes, self.plan.inner)
         self.split("r", axes)
+
+    def fit(self, way: str, axes: tuple[Axis, ...], tile: int) -> None:
+        """The mask of the points of a tile that are inside of the loops, unless all of them always are."""
+        count = points(axes)
+        if isinstance(count, int) and count % tile == 0:
+            self.full |= {way}
+        else:
+            self.full -= {way}
+            self.put(f"{way}mask = {way} < {self.dim(count)}")
 
     # random numbers
 
@@ -196,59 +212,67 @@ class _KernelEmitter(ScanEmitter):
             return "int32"
         return _widened(reduction.dtype)
 
-    def masked(self, reduction: Reduce, mask: str) -> tuple[str, ...]:
-        """The operand over the tile, neutral outside the mask, in the dtype of accumulation."""
+    def masked(self, reduction: Reduce) -> tuple[str, ...]:
+        """The operand over the tile, neutral outside of the loops, in the dtype of accumulation; and its positions,
+        which are greater outside of them than inside."""
         dtype = self.working(reduction)
         value = self.operand(reduction.operand, reduction.dtype)
         if reduction.reduction in ("any", "all"):
             value = f"({value} != 0)"
         value = f"tl.broadcast_to(({value}).to({TYPES[dtype]}), [XBLOCK, RBLOCK])"
-        neutral = f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[dtype]})"
-        tile = f"tl.where({mask}, {value}, {neutral})"
-        if reduction.reduction in ("argmax", "argmin"):
-            position = f"tl.where({mask}, r + tl.zeros([XBLOCK, RBLOCK], tl.int64), {2**62})"
-            return tile, position
-        return (tile,)
+        tile = self.where_inside(value, f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[dtype]})")
+        return (tile, POSITIONS) if reduction.reduction in ("argmax", "argmin") else (tile,)
+
+    def where_inside(self, value: str, other: str) -> str:
+        """A value over the tile, another outside of the loops."""
+        mask = self.bounds(XR)
+        return f"tl.where({mask}, {value}, {other})" if mask else value
 
     def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:
-        """Define the running state of a looped reduction, at its neutral element."""
+        """Define the running state of a looped reduction, at its neutral element; positions at those of the first
+        tile, the values of which are at least as good."""
         dtype = TYPES[self.working(reduction)]
-        kinds = [dtype] * _state_size(reduction)
-        starts = [self.neutral(reduction), *["0"] * (len(kinds) - 1)]
+        starts = [f"tl.full([XBLOCK, RBLOCK], {self.neutral(reduction)}, {dtype})"]
         if reduction.reduction in ("argmax", "argmin"):
-            kinds[1], starts[1] = "tl.int64", str(2**62)
-        names = tuple(f"a{section}_{number}_{i}" for i in range(len(kinds)))
-        for name, start, kind in zip(names, starts, kinds, strict=True):
-            self.put(f"{name} = tl.full([XBLOCK, RBLOCK], {start}, {kind})")
+            lanes = self.widened("tl.arange(0, RBLOCK)[None, :]")
+            starts.append(f"{lanes} + tl.zeros([XBLOCK, RBLOCK], tl.int32)")
+        elif reduction.reduction == "welford":
+            starts *= 2
+        names = tuple(f"a{section}_{number}_{i}" for i in range(len(starts)))
+        for name, start in zip(names, starts, strict=True):
+            self.put(f"{name} = {start}")
         return names
 
     def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:
-        values = self.masked(reduction, "xmask & rmask")
+        """Add a tile to the state. A lane meets greater and greater positions, so that it keeps that of an equal."""
+        value, *_ = self.masked(reduction)
         match reduction.reduction:
             case "sum":
-                self.put(f"{names[0]} += {values[0]}")
+                self.put(f"{names[0]} += {value}")
             case "any" | "xor_sum" | "all" | "prod" | "max" | "min":
-                self.put(f"{names[0]} = {_COMBINE[reduction.reduction]}({names[0]}, {values[0]})")
+                self.put(f"{names[0]} = {_COMBINE[reduction.reduction]}({names[0]}, {value})")
             case "argmax" | "argmin":
-                combine = _COMBINE[reduction.reduction]
-                self.put(f"{', '.join(names)} = {combine}({', '.join(names)}, {values[0]}, {values[1]})")
-            case "welford":  # all lanes have met as many values, but for those that are outside of the last tile
-                mean, squares, weight = names
-                value = values[0]
-                self.put(f"step = {value} - {mean}")
-                self.put(f"{weight} += tl.where(xmask & rmask, 1.0, 0.0)")
+                best, place = names
+                self.put(f"tile = {value}")
+                compared = ">=" if reduction.reduction == "argmax" else "<="
+                self.put(f"better = ({best} == {best}) & ~({best} {compared} tile)  # a nan is, and stays")
+                self.put(f"{best} = tl.where(better, tile, {best})")
+                self.put(f"{place} = tl.where(better, {POSITIONS}, {place})")
+            case "welford":
+                mean, squares = names
+                self.put(f"step = {self.where_inside(f'{value} - {mean}', '0.0')}")
                 count = f"(tl.zeros([1, 1], {TYPES[self.working(reduction)]}) + (base // RBLOCK + 1))"
-                self.put(f"{mean} += tl.where(xmask & rmask, step * (1.0 / {count}), 0.0)")
-                self.put(f"{squares} += tl.where(xmask & rmask, step * ({value} - {mean}), 0.0)")
+                self.put(f"{mean} += step * (1.0 / {count})")
+                self.put(f"{squares} += step * ({value} - {mean})")
 
     def moments(self, reduction: Reduce, count: int) -> None:
         """Mean, squared deviations and count of rows that are at hand as a whole: two passes, and a correction by what
         the deviations sum up to (Chan, Golub, LeVeque 1983), so that a constant row has no variance."""
         dtype = TYPES[self.working(reduction)]
-        (tile, *_) = self.masked(reduction, "xmask & rmask")
+        (tile, *_) = self.masked(reduction)
         mean, off, rest, squares = (f"f{len(self.names)}_{name}" for name in ("mean", "off", "rest", "squares"))
         self.put(f"{mean} = tl.sum({tile}, 1)[:, None] / {count}")
-        self.put(f"{off} = tl.where(xmask & rmask, {tile} - {mean}, 0)")
+        self.put(f"{off} = {self.where_inside(f'{tile} - {mean}', '0')}")
         self.put(f"{rest} = tl.sum({off}, 1)[:, None] / {count}")
         self.put(f"{squares} = maximum(tl.sum({off} * {off}, 1)[:, None] - {rest} * {rest} * {count}, 0.0)")
         kept = (
@@ -294,7 +318,3 @@ _COMBINE = {
 
 def _widened(dtype: str) -> str:
     return "float32" if dtype in LOW_PRECISION else dtype
-
-
-def _state_size(reduction: Reduce) -> int:
-    return {"argmax": 2, "argmin": 2, "welford": 3}.get(reduction.reduction, 1)

@@ -11,11 +11,15 @@ from triton.language.extra import libdevice
 
 @triton.jit
 def maximum(a, b):
+    if a.dtype == tl.float32:  # one instruction
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where((a > b) | (a != a), a, b)
 
 
 @triton.jit
 def minimum(a, b):
+    if a.dtype == tl.float32:
+        return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
     return tl.where((a < b) | (a != a), a, b)
 
 

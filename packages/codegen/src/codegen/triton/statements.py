@@ -51,6 +51,7 @@ class StatementEmitter:
     names: what each axis and value is called there; spread: which of "x" and "r" it varies along; dtypes: of values.
     values: buffers whose only element, an int64, is the argument instead of the address. places: of the values that are
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
+    full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
     """
 
     parameters: tuple[str, ...]
@@ -64,6 +65,7 @@ class StatementEmitter:
     sizes: dict[Expr, str] = field(default_factory=dict)
     indent: str = "    "
     wide: bool | None = False
+    full: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
@@ -138,10 +140,10 @@ class StatementEmitter:
             return
         along = self.index_spread(statement.index)
         pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
-        mask = _bounds(along)
+        mask = self.bounds(along)
         if statement.mask is not None:
             wanted = self.spread[statement.mask.name]
-            mask = " & ".join(filter(None, (_bounds(along | wanted), self.names[statement.mask.name])))
+            mask = " & ".join(filter(None, (self.bounds(along | wanted), self.names[statement.mask.name])))
             if not wanted <= along or not along:
                 along |= wanted
                 pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
@@ -156,15 +158,15 @@ class StatementEmitter:
         self.define(statement.result, value, along)
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
-        shape, mask = _shape(scope), _bounds(scope)
+        shape, mask = _shape(scope), self.bounds(scope)
         if statement.mask is not None:
-            mask = f"{mask} & {self.names[statement.mask.name]}"
+            mask = " & ".join(filter(None, (mask, self.names[statement.mask.name])))
         value = self.operand(statement.value, self.types[statement.buffer].dtype)
         pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
         if self.index_spread(statement.index) != scope:
             pointer += f" + tl.zeros({shape}, tl.int32)"
         call = "atomic_add" if statement.mode == "atomic_add" else "store"
-        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}), {mask})")
+        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}){', ' + mask if mask else ''})")
 
     def scan(self, statement: Scan) -> None:
         """What only a function whose tiles run along the section's axes can do."""
@@ -180,6 +182,10 @@ class StatementEmitter:
     def drawn(self, state: str, place: Index, sharing: str) -> str:
         """The random numbers of the elements at `place`. sharing: "threads, width"."""
         return f"philox_each({state}, {self.index(place)} + tl.zeros([1, 1], tl.int32), {sharing})"
+
+    def bounds(self, along: frozenset[str]) -> str:
+        """The mask of the points inside the loops, for a value that varies along these directions; "" if all are."""
+        return " & ".join(f"{direction}mask" for direction in sorted(along - self.full, reverse=True))
 
     # indices
 
@@ -211,11 +217,6 @@ class StatementEmitter:
             case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
                 return self.index_spread(numerator)
         raise UnsupportedKernel(f"index atom {atom!r}")
-
-
-def _bounds(along: frozenset[str]) -> str:
-    """The mask of the points inside the loops, for a value that varies along these directions."""
-    return " & ".join(f"{direction}mask" for direction in sorted(along, reverse=True))
 
 
 def _shape(along: frozenset[str]) -> str:
