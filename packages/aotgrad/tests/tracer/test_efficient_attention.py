@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from aotgrad import AotGrad, bind_interpreted
 from aotgrad.testing import capture_by_torch_function
 from aotgrad.testing.attention_programs import ADDED, CAUSAL, FILLED, HEADS, Attention, qkv, t5
-from aotgrad.tracer.fused_attention import ALIGNMENT
+from aotgrad.tracer.fused_attention import ALIGNMENT, Kernels
 from stagewire.codec import decode, encode
 from stagewire.grad import Grad
 
@@ -64,6 +64,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Eager would take this kernel everywhere; here it is what is written above."""
     for place in ("aotgrad.stage", "aotgrad.tracer.attention"):
         monkeypatch.setattr(f"{place}.choose", lambda *_, **__: "efficient")
+    chosen = Kernels("efficient", "efficient")
+    monkeypatch.setattr("aotgrad.tracer.attention.kernels", lambda *_, **__: chosen)
     library = torch.library.Library("aten", "IMPL", "CPU")
     library.impl(NAME, forward)
     library.impl(f"{NAME}_backward", backward)
@@ -124,3 +126,24 @@ def test_a_mask_of_the_program_itself() -> None:
     for result in (out, expected):
         result.square().sum().backward()
     torch.testing.assert_close(mine[3].grad, theirs[3].grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_eager_is_asked_once(dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of two calls: what hides behind a boolean mask, whether dropout is fused, and by which kernel."""
+    asked: list[Any] = []
+
+    def kernels(*question: Any) -> Kernels:
+        asked.append(question)
+        return Kernels("efficient", "efficient")
+
+    monkeypatch.setattr("aotgrad.tracer.attention.kernels", kernels)
+
+    def program(q, k, v, mask):
+        first = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return F.scaled_dot_product_attention(first, k, v, attn_mask=mask, dropout_p=dropout)
+
+    grad, _ = traced_elsewhere(program, [*qkv(), torch.ones(16, 16).tril() > 0])
+    assert sum(NAME in node.target for node in grad.forward.nodes) == 2
+    assert len(asked) == 2

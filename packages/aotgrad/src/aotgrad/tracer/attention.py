@@ -10,7 +10,7 @@ Source of the gradient: Dao et al., "FlashAttention" (2022), appendix B.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ from absint.attention import attention
 from absint.meta import numel
 from absint.schema import OpRecord
 from aotgrad.errors import NoFunctionalForm
-from aotgrad.tracer.fused_attention import ALIGNMENT, Operands, choose, eagers_choice, fused_backward, fused_forward
+from aotgrad.tracer.fused_attention import ALIGNMENT, Kernels, Operands, choose, fused_backward, fused_forward, kernels
 from aotgrad.tracer.views import reshape_value
 from stagewire.graph import Ref
 
@@ -91,10 +91,12 @@ def attention_call(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
+    chosen: list[Kernels] | None = None,
 ) -> Any:
     """`scaled_dot_product_attention`, as the op of the CPU's that `attend` answers where the device is another.
 
-    A mask with a gradient has it from the memory-efficient kernel, if that takes the rest.
+    A mask with a gradient has it from the memory-efficient kernel, if that takes the rest. chosen: the trace's, where
+    `attend` finds what eager was asked for already.
     """
     mask = attn_mask
     if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
@@ -109,32 +111,51 @@ def attention_call(
             whole = mask.expand(*query.shape[:3], keys)
             op = aten._scaled_dot_product_efficient_attention
             return op(query, key, value, whole, True, dropout_p, is_causal, scale=scale)[0]
-    rest = {"is_fused": _is_fused, "hidden": _hidden}
-    return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
+    question = _Question([] if chosen is None else chosen)
+    rest = {"is_fused": question.is_fused, "hidden": question.hidden}
+    try:
+        return attention(query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa, **rest)
+    finally:
+        question.answer.clear()
 
 
-def _hidden(query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None) -> float:
-    """What eager adds to the scores that a boolean mask hides: -inf, but for cuDNN's kernel the least float16. A query
-    without keys tells them apart."""
-    tensors = (query, key, value)
-    if any(tensor.dim() != 4 for tensor in tensors):
-        return -math.inf
-    kernel = eagers_choice([tensor.meta for tensor in tensors], mask.meta, is_causal, scale, dropout)
-    return -65504.0 if kernel == "cudnn" else -math.inf
+class _Question(NamedTuple):
+    """Which kernel eager takes for one attention, asked once: the answer is kept, for `attend` too."""
 
+    answer: list[Kernels]
 
-def _is_fused(
-    query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
-) -> bool:
-    metas = [tensor.meta for tensor in (query, key, value)]
-    return choose(metas, None if mask is None else mask.meta, is_causal, scale, dropout) is not None
+    def hidden(
+        self, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
+    ) -> float:
+        """What eager adds to the scores that a boolean mask hides: -inf, but for cuDNN's kernel the least float16. A
+        query without keys tells them apart."""
+        tensors = (query, key, value)
+        if any(tensor.dim() != 4 for tensor in tensors):
+            return -math.inf
+        return -65504.0 if self._kernels(tensors, mask, dropout, is_causal, scale).eager == "cudnn" else -math.inf
+
+    def is_fused(
+        self, query: Any, key: Any, value: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None
+    ) -> bool:
+        """Whether a fused kernel takes it."""
+        return self._kernels((query, key, value), mask, dropout, is_causal, scale).taken is not None
+
+    def _kernels(self, tensors: Any, mask: Any, dropout: float, is_causal: bool, scale: float | None) -> Kernels:
+        if not self.answer:
+            metas = [tensor.meta for tensor in tensors]
+            self.answer.append(kernels(metas, None if mask is None else mask.meta, is_causal, scale, dropout))
+        return self.answer[0]
 
 
 def _fused(mode: TraceMode, record: OpRecord, tensors: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The op by a fused kernel of its device; None where eager would take none."""
     given = _operands(mode, tensors, named)
-    mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
-    kernel = choose([tensor.meta for tensor in tensors], mask, given.is_causal, given.scale, given.dropout)
+    if mode.chosen:
+        kernel = mode.chosen.pop().taken
+    else:
+        mask = None if given.mask is None else mode.recorder.metas[given.mask.name]
+        metas = [tensor.meta for tensor in tensors]
+        kernel = kernels(metas, mask, given.is_causal, given.scale, given.dropout).taken
     if kernel is None:
         return None
     out, fused = fused_forward(mode, kernel, given)

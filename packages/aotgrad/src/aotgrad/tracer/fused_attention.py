@@ -27,7 +27,16 @@ from stagewire.graph import Ref
 if TYPE_CHECKING:
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["Fused", "choose", "eagers_choice", "efficient", "efficient_backward", "fused_backward", "fused_forward"]
+__all__ = [
+    "Fused",
+    "Kernels",
+    "choose",
+    "efficient",
+    "efficient_backward",
+    "fused_backward",
+    "fused_forward",
+    "kernels",
+]
 
 aten = torch.ops.aten
 ALIGNMENT = 16
@@ -59,6 +68,13 @@ class Operands(NamedTuple):
     dropout: float
 
 
+class Kernels(NamedTuple):
+    """eager: the kernel that eager takes. taken: the one to take here, that of eager; None for none."""
+
+    eager: str | None
+    taken: str | None
+
+
 def choose(
     metas: list[Meta],
     mask: Meta | None,
@@ -67,32 +83,39 @@ def choose(
     dropout: float,
     mask_grad: bool = False,
 ) -> str | None:
-    """The kernel to take for such tensors here, that of eager; None for none, or where the device is not there.
-
-    mask_grad: whether a gradient of the mask is wanted, which one kernel gives. Where sizes are symbolic, those at
-    capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
-    """
-    query, key, value = metas
-    kernel = eagers_choice(metas, mask, is_causal, scale, dropout, mask_grad=mask_grad)
-    if kernel == "flash" and query.shape[-1] % 8:
-        return None  # eager pads the width for it
-    if kernel == "efficient" and query.shape[1] != key.shape[1]:
-        return None  # eager repeats the heads
-    if kernel != "efficient" and query.shape[-1] != value.shape[-1]:
-        return None
-    return None if mask_grad and kernel != "efficient" else kernel
+    """The kernel to take for such tensors here, see `kernels`."""
+    return kernels(metas, mask, is_causal, scale, dropout, mask_grad).taken
 
 
-def eagers_choice(
+def kernels(
     metas: list[Meta],
     mask: Meta | None,
     is_causal: bool,
     scale: float | None,
     dropout: float,
-    *,
     mask_grad: bool = False,
+) -> Kernels:
+    """The kernels for such tensors; none where the device is not there.
+
+    mask_grad: whether a gradient of the mask is wanted, which one kernel gives. Where sizes are symbolic, those at
+    capture speak for all, and another kernel is taken for cuDNN's, which is made for some sizes only.
+    """
+    kernel = _eagers(metas, mask, is_causal, scale, dropout, mask_grad)
+    return Kernels(kernel, kernel if kernel is not None and _is_taken(kernel, metas, mask_grad) else None)
+
+
+def _is_taken(kernel: str, metas: list[Meta], mask_grad: bool) -> bool:
+    query, key, value = metas
+    if kernel == "efficient":
+        return query.shape[1] == key.shape[1]  # eager repeats the heads
+    if mask_grad or query.shape[-1] != value.shape[-1]:
+        return False
+    return kernel != "flash" or not query.shape[-1] % 8  # eager pads the width for it
+
+
+def _eagers(
+    metas: list[Meta], mask: Meta | None, is_causal: bool, scale: float | None, dropout: float, mask_grad: bool
 ) -> str | None:
-    """The kernel that eager takes for them, with the exception that `choose` makes for symbolic sizes."""
     query, key, _ = metas
     if query.device.type != "cuda" or (query.device.index or 0) >= torch.cuda.device_count():
         return None

@@ -113,12 +113,13 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes)
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
+        attend = partial(attention_call, chosen=mode.chosen)
         known = {
             **SYMBOLIC_FORMS,
             DATA: mode.data,
             TARGET: _kept_gradients,
-            ATTENTION: attention_call,
-            WRITTEN_ATTENTION: partial(written_attention, attend=attention_call),
+            ATTENTION: attend,
+            WRITTEN_ATTENTION: partial(written_attention, attend=attend),
         }
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)

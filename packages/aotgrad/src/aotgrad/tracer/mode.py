@@ -23,7 +23,7 @@ from absint.symbolic import FloatNode, SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.fast_paths import encoder_layer, multi_head_attention
-from aotgrad.tracer.fused_attention import Fused, efficient, efficient_backward
+from aotgrad.tracer.fused_attention import Fused, Kernels, efficient, efficient_backward
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
@@ -49,7 +49,8 @@ class TraceMode(AbstractMode):
     False while an op writes without moving the version counter. home: the device that "cpu" stands for in an argument:
     to C++ abstract tensors are on the CPU, wherever they are, and its own code makes tensors "on the same device".
     given: floats of the caller's, by the position of the input. attentions: fused ones, by the name of their
-    log-sum-exp. symbolic: whether sizes may be symbolic.
+    log-sum-exp. chosen: the kernel for the attention that comes next, where eager was asked already. symbolic: whether
+    sizes may be symbolic.
     """
 
     tensor_class = Traced
@@ -64,6 +65,7 @@ class TraceMode(AbstractMode):
         self.counts_writes = True
         self.home: torch.device | None = None
         self.attentions: dict[str, Fused] = {}
+        self.chosen: list[Kernels] = []
         self.given: dict[int | None, SizeFloat] = {}
         self.call_start = 0  # how many nodes there were before the captured call that runs
         self._numbers: dict[tuple[Term, torch.device], Traced] = {}
