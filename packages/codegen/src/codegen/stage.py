@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Literal
 
 from codegen.cpp.emit import emit_unit
@@ -12,8 +10,7 @@ from codegen.errors import UnknownTarget
 from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
-
-NO_HINTS: Mapping[str, int] = MappingProxyType({})
+from stagewire.sizes import NO_HINTS, Hints, hints_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +44,12 @@ class Codegen:
         options = options or Options()
         if options.target == "auto":
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
-        hints = {s.name: 1 << max(s.hint - 1, 0).bit_length() for s in document.binding.symbols if s.hint is not None}
+        hints = hints_of(document.binding.symbols)
         backward = None if document.backward is None else emit(document.backward, options, hints)
         return Program(binding=document.binding, forward=emit(document.forward, options, hints), backward=backward)
 
 
-def emit(graph: LoopGraph, options: Options, hints: Mapping[str, int] = NO_HINTS) -> Unit:
+def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS) -> Unit:
     """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right."""
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":

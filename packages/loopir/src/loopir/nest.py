@@ -72,7 +72,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
     (saved activations), which may share memory with each other; `symbols` are the inputs that are integers. `ending`
-    are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input.
+    are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input. `hints`
+    are for choices that depend on how large symbolic sizes are.
     """
 
     buffers: dict[str, Buffer]
@@ -85,6 +86,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     symbols: tuple[str, ...] = ()
     ending: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
+    hints: dict[str, int] = {}
 
 
 class Names:

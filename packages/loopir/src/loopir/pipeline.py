@@ -36,6 +36,7 @@ from loopir.passes.split_scans import SplitScans
 from loopir.passes.update_inputs import UpdateInputs
 from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
+from stagewire.sizes import NO_HINTS, Hints
 
 
 class SchedulePass(Protocol):
@@ -90,10 +91,12 @@ def schedule_graph(
     kernel_passes: Sequence[KernelPass] = KERNEL_PASSES,
     updates: tuple[tuple[int, str], ...] = (),
     ending: frozenset[str] = frozenset(),
+    hints: Hints = NO_HINTS,
 ) -> LoopGraph:
-    """One direction, from prims to scheduled loops; private, updates, ending: see `Schedule` and `LoopGraph`."""
+    """One direction, from prims to scheduled loops; private, updates, ending, hints: see `Schedule` and `LoopGraph`."""
     updated = frozenset(name for number, _ in updates for name in references(graph.outputs[number]))
-    schedule = msgspec.structs.replace(lower_graph(graph, private), ending=ending, updated=updated)
+    schedule = lower_graph(graph, private, hints)
+    schedule = msgspec.structs.replace(schedule, ending=ending, updated=updated)
     for schedule_pass in passes:
         schedule = schedule_pass.run(schedule)
     loops = msgspec.structs.replace(freeze(schedule), updates=updates)

@@ -13,6 +13,7 @@ from stagewire.grad import Binding, Fresh, SavedResult, ViewOf
 from stagewire.graph import Graph, Ref
 from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
+from stagewire.sizes import hints_of
 from stagewire.types import TensorType
 
 
@@ -47,11 +48,15 @@ class LoopIR:
             kernel_passes = tuple(one for one in kernel_passes if not isinstance(one, KeepFloat32))
         binding = document.binding
         updates = possible_updates(document)
-        forward = schedule_graph(document.forward, private_results(binding), passes, kernel_passes, updates)
+        hints = hints_of(binding.symbols)
+        forward = schedule_graph(
+            document.forward, private_results(binding), passes, kernel_passes, updates, hints=hints
+        )
         backward = None
         if document.backward is not None:
             graph = with_saved_strides(document.backward, document.binding, forward)
-            backward = schedule_graph(graph, frozenset(), passes, kernel_passes, ending=ending_inputs(graph, binding))
+            ending = ending_inputs(graph, binding)
+            backward = schedule_graph(graph, frozenset(), passes, kernel_passes, ending=ending, hints=hints)
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
 
 

@@ -63,7 +63,7 @@ def test_products_go_on_from_one() -> None:
     ("size", "outer", "along_rows", "parts"),
     [
         (1 << 26, 1, True, 1024), (1 << 20, 64, True, 16), (1 << 20, 128, True, 1), (8192, 1, True, 1),
-        (1000003, 1, True, 1), ("n", 1, True, 1), (16384, 4096, False, 1), (16384, 512, False, 32),
+        (1000003, 1, True, 244), (16384, 4096, False, 1), (16384, 512, False, 32),
     ],
 )  # fmt: skip
 def test_when(size: int, outer: int, along_rows: bool, parts: int) -> None:

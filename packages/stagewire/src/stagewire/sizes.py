@@ -6,15 +6,41 @@ size, never wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from stagewire import polynomial
+from stagewire.capture import Symbol
 from stagewire.expr import Dim, dim_of, evaluate, polynomial_of, symbols_of
 
-__all__ = ["TYPICAL", "divide", "divides", "estimate"]
+__all__ = ["NO_HINTS", "TYPICAL", "Hints", "divide", "divides", "estimate", "hints_of", "rough"]
 
 TYPICAL = 64
 """The value of a symbol in estimates: a batch, or a short sequence."""
+
+
+Hints = Mapping[str, int]
+"""What symbols were, roughly, when a program was made."""
+
+NO_HINTS: Hints = MappingProxyType({})
+
+
+def hints_of(symbols: Iterable[Symbol]) -> Hints:
+    """The hints, each rounded up to a power of two: programs that were made at nearly the same sizes are the same."""
+    return {one.name: 1 << max(one.hint - 1, 0).bit_length() for one in symbols if one.hint is not None}
+
+
+def rough(dim: Dim, hints: Hints) -> int:
+    """A number for a size, by the hints for its symbols; one without counts as `TYPICAL`.
+
+    >>> from stagewire.expr import symbol
+    >>> rough(symbol("n") * symbol("m"), {"n": 8})
+    512
+    """
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, {name: hints.get(name, TYPICAL) for name in symbols_of(dim)})
 
 
 @lru_cache(maxsize=16384)

@@ -8,16 +8,15 @@ tiled    no inner loop: a two-dimensional grid, where memory runs along one axis
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from msgspec.structs import replace
 
-from stagewire.expr import Dim, evaluate, symbols_of
+from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store
-from stagewire.sizes import TYPICAL
+from stagewire.sizes import NO_HINTS, Hints, rough
 from stagewire.types import ITEM_SIZE, numel
 
 PERSISTENT_LIMIT = 4096
@@ -36,9 +35,6 @@ ON_THEIR_WAY = 48 * 1024
 
 LONG_ROW, ROW_TILE = 512, 2048
 """Pointwise rows from this many elements have tiles of their own, of up to that many."""
-
-Hints = Mapping[str, int]
-NO_HINTS: Hints = MappingProxyType({})
 
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
@@ -92,13 +88,6 @@ def power_of_two(n: int) -> int:
 def points(axes: tuple[Axis, ...]) -> Dim:
     """The number of points of a loop nest."""
     return numel(tuple(axis.size for axis in axes))
-
-
-def rough(dim: Dim, hints: Hints) -> int:
-    """A number for a size, by the hints for its symbols; one without counts as TYPICAL."""
-    if isinstance(dim, int):
-        return dim
-    return evaluate(dim, {name: hints.get(name, TYPICAL) for name in symbols_of(dim)})
 
 
 def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:

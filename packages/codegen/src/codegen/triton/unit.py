@@ -10,7 +10,7 @@ from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.triton.emit import emit_kernel
-from codegen.triton.plan import NO_HINTS, Hints, Plan, plan
+from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
@@ -18,6 +18,7 @@ from codegen.triton.tiles import Tile, tiles_for
 from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Kernel, Load, LoopGraph, Store
 from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
 
 PROLOGUES = 4

@@ -17,6 +17,7 @@ from loopir.lowering.symbols import with_symbols
 from loopir.nest import Schedule
 from stagewire.graph import Graph, Node, Ref, node_references, references
 from stagewire.loop import Extern
+from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import ScalarType, TensorType
 
 Lower = Callable[[Lowering, Call], None]
@@ -34,12 +35,12 @@ LOWERINGS: dict[str, tuple[tuple[str, ...], Lower]] = {
 PREFIX = "prims."
 
 
-def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule:
+def lower_graph(graph: Graph, private: frozenset[int] = frozenset(), hints: Hints = NO_HINTS) -> Schedule:
     """The schedule that computes `graph` prim by prim. `private`: positions of outputs that no user sees."""
     symbols = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
     graph = with_symbols(graph, symbols) if symbols else graph
     nodes = live_nodes(graph)
-    lowering = Lowering(_wanted(graph, nodes))
+    lowering = Lowering(_wanted(graph, nodes), hints)
     for value in graph.inputs:
         if isinstance(value.type, TensorType):
             lowering.declare(value.name, value.type, "input")
@@ -60,6 +61,7 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset()) -> Schedule
         fresh=lowering.names.count,
         private=private,
         symbols=symbols,
+        hints=dict(hints),
     )
 
 

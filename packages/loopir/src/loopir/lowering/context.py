@@ -10,6 +10,7 @@ from loopir.nest import Item, Names, reads_of
 from stagewire.expr import Dim
 from stagewire.graph import SourceLine
 from stagewire.loop import Buffer, Extern, Index
+from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
 
 PointFunction = Callable[..., Scalar]
@@ -22,8 +23,9 @@ class Lowering:
     output needs it as a buffer (`materialise`). `wanted` are the names that any of them will need so.
     """
 
-    def __init__(self, wanted: frozenset[str] = frozenset()) -> None:
+    def __init__(self, wanted: frozenset[str] = frozenset(), hints: Hints = NO_HINTS) -> None:
         self.wanted = wanted
+        self.hints = hints
         self.names = Names()
         self.types: dict[str, TensorType] = {}
         self.buffers: dict[str, Buffer] = {}

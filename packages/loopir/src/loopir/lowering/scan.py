@@ -15,7 +15,7 @@ from loopir.lowering.reduction import WIDER
 from loopir.passes.split_scans import COMBINE, parts_of
 from stagewire.graph import DTypeArg, Ref
 from stagewire.loop import Extern, Index, ScanKind
-from stagewire.sizes import estimate
+from stagewire.sizes import Hints, rough
 from stagewire.types import DType, TensorType, numel
 
 KINDS: dict[str, ScanKind] = {
@@ -33,7 +33,7 @@ def lower_scan(lowering: Lowering, call: Call) -> None:
     """cumsum, cumprod, logcumsumexp along one dimension, in the result's dtype; half precision adds up in float32."""
     type = call.tensor("x")[1]
     slow = call.name == "logcumsumexp" and type.dtype == "float64"  # 700 KiB of machine code: it takes seconds to make
-    if slow or not _in_loops(call.name, type, call.axis("dim", len(type.shape))):
+    if slow or not _in_loops(call.name, type, call.axis("dim", len(type.shape)), lowering.hints):
         _call(lowering, call, {"dtype": DTypeArg(call.type.dtype)} if call.name in ("cumsum", "cumprod") else {})
         return
 
@@ -51,7 +51,7 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     """
     type = call.tensor("x")[1]
     dim = call.axis("dim", len(type.shape))
-    if not _in_loops(call.name, type, dim) or type.dtype == "bool":
+    if not _in_loops(call.name, type, dim, lowering.hints) or type.dtype == "bool":
         _call(lowering, call, {})
         return
 
@@ -68,14 +68,15 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     _loops(lowering, call, values)
 
 
-def _in_loops(name: str, type: TensorType, dim: int) -> bool:
+def _in_loops(name: str, type: TensorType, dim: int, hints: Hints) -> bool:
     """Whether kernels of our own compute scans of a tensor along `dim`."""
     if type.device.startswith("cpu") or not type.shape:
         return False
-    size = type.shape[dim]
-    if estimate(numel(type.shape)) > estimate(size) or estimate(size) <= LONGEST_ALONE:
+    length = rough(type.shape[dim], hints)
+    if rough(numel(type.shape), hints) > length or length <= LONGEST_ALONE:
         return True
-    return KINDS[name] in COMBINE and parts_of(size, 1) >= min(LEAST_PARTS, estimate(size) // LONGEST_ALONE * 4)
+    parts = parts_of(type.shape[dim], 1, hints=hints)
+    return KINDS[name] in COMBINE and parts >= min(LEAST_PARTS, length // LONGEST_ALONE * 4)
 
 
 def _loops(lowering: Lowering, call: Call, values: Callable[[Recorder, Typed, Index], tuple[Typed, ...]]) -> None:

@@ -11,7 +11,8 @@ from loopir import index as ix
 from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Write
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Buffer, Decision
-from stagewire.types import DType, contiguous
+from stagewire.sizes import Hints
+from stagewire.types import DType, contiguous, numel
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Splitting:
 
     buffers: dict[str, Buffer]
     names: Names
+    hints: Hints
     decisions: list[Decision] = field(default_factory=list)
 
     def add_buffer(self, nest: Nest, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
@@ -32,7 +34,7 @@ class Splitting:
 
 def split_nests(schedule: Schedule, split: Callable[[Nest, Splitting], Iterable[Nest] | None]) -> Schedule:
     """The schedule with what `split` makes of each nest in its place; None: the nest stays."""
-    state = Splitting(dict(schedule.buffers), Names(schedule.fresh))
+    state = Splitting(dict(schedule.buffers), Names(schedule.fresh), schedule.hints)
     items: list[Item] = []
     for item in schedule.items:
         found = split(item, state) if isinstance(item, Nest) else None
@@ -52,14 +54,9 @@ def divisor(size: Dim, most: int) -> int:
     return max(d for d in range(1, min(most, size) + 1) if size % d == 0)
 
 
-def points_of(axes: tuple[Axis, ...]) -> int | None:
-    """How many points a loop nest has; None where that is symbolic."""
-    count = 1
-    for axis in axes:
-        if not isinstance(axis.size, int):
-            return None
-        count *= axis.size
-    return count
+def points_of(axes: tuple[Axis, ...]) -> Dim:
+    """How many points a loop nest has."""
+    return numel(tuple(axis.size for axis in axes))
 
 
 def runs_along_rows(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> bool:

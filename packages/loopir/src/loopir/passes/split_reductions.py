@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
-from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
+from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, inside_of, masked
+from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
+from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, Operand, Reduce, Scan
-
-Splits = tuple[tuple[Axis, int], ...]
-"""Axes, and into how many parts each is split."""
+from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan
+from stagewire.sizes import Hints, rough
 
 SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"})
 
@@ -22,7 +22,9 @@ SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "w
 class SplitReductions:
     """Before: few outer points, each with a loop over many. After: a nest of partial results, parts of the loop being
     more outer axes, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
-    LeVeque 1979), all parts being of one size.
+    LeVeque 1979), all parts being of one size. Parts of other reductions may hang over the end, where nothing is read.
+
+    Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
 
     points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
     the outer points, which are then handled many at a time. shortest: the least loop that is left to a part (and the
@@ -47,59 +49,63 @@ class SplitReductions:
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
         along_rows = runs_along_rows(nest, looped[0], state.buffers)
-        choice = self._choose(nest, looped[0], along_rows)
+        choice = self._choose(nest, looped[0], along_rows, state.hints)
         return None if choice is None else _halves(nest, reduces, choice, along_rows, state)
 
-    def _choose(self, nest: Nest, block: Block, along_rows: bool) -> Splits | None:
-        """The inner axes to split and into how many parts, if that is worth two kernels."""
+    def _choose(self, nest: Nest, block: Block, along_rows: bool, hints: Hints) -> tuple[Cut, ...] | None:
+        """The inner axes in parts, if that is worth two kernels."""
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
-        outer, inner = points_of(nest.axes), points_of(block.axes)
-        if outer is None or inner is None or not 0 < outer < points:
+        whole = points_of(nest.axes)
+        outer, inner = rough(whole, hints), rough(points_of(block.axes), hints)
+        if not 0 < outer < points:
             return None
-        if not along_rows and outer % 2:
+        if not along_rows and isinstance(whole, int) and whole % 2:
             points *= 4  # elements of halves are then loaded one by one, and none ahead
         # rows that half fill the machine are read as fast whole, and what follows them stays in one kernel with them
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        splits, parts = _parts(block.axes, wanted)
-        if not along_rows and 4 * parts < 3 * wanted:
-            splits, parts = _parts(block.axes, 2 * wanted)  # better a few programs more than machines that wait
-        return splits if splits and (2 * parts >= wanted or parts >= 8) else None
+        may_hang = can_hang(block)
+        cuts = _cuts(block.axes, wanted, hints, may_hang)
+        if not along_rows and 4 * _parts(cuts) < 3 * wanted:
+            cuts = _cuts(block.axes, 2 * wanted, hints, may_hang)  # better a few programs more than machines that wait
+        if cuts and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
+            return cuts
+        longest = max(block.axes, key=lambda axis: rough(axis.size, hints))
+        if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
+            return None
+        return (cut_anyhow(longest, wanted, along_rows),)
 
 
-def _parts(axes: tuple[Axis, ...], wanted: int) -> tuple[Splits, int]:
-    """Axes and into how many parts to split each, so that there are about as many as wanted: as few axes as do it."""
-    splits: list[tuple[Axis, int]] = []
+def _parts(cuts: tuple[Cut, ...]) -> int:
+    return math.prod(cut.about for cut in cuts)
+
+
+def _cuts(axes: tuple[Axis, ...], wanted: int, hints: Hints, may_hang: bool) -> tuple[Cut, ...]:
+    """Axes in parts, so that there are about as many as wanted: as few axes as do it."""
+    cuts: list[Cut] = []
     count, left = 1, list(axes)
-    while left and (not splits or 2 * count < wanted):
-        most, axis = max(((divisor(axis.size, wanted // count), axis) for axis in left), key=lambda pair: pair[0])
-        if most < 2:
+    while left and (not cuts or 2 * count < wanted):
+        most = wanted // count
+        bound = None if may_hang else LONG_WAY * most
+        cut = max((cut_evenly(axis, most, hints, bound) for axis in left), key=lambda cut: cut.about)
+        if cut.about < 2:
             break
-        splits.append((axis, most))
-        left.remove(axis)
-        count *= most
-    return tuple(splits), count
+        cuts.append(cut)
+        left.remove(cut.axis)
+        count *= cut.about
+    return tuple(cuts)
 
 
-def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool, state: Splitting) -> tuple[Nest, Nest]:
+def _halves(nest: Nest, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows: bool,
+            state: Splitting) -> tuple[Nest, Nest]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
-    parts = math.prod(count for _, count in splits)
-    many = tuple(Axis(names("a"), count) for _, count in splits)
-    places, left = {}, {}
-    for (axis, count), part in zip(splits, many, strict=True):
-        assert isinstance(axis.size, int)
-        places[axis.name], left[axis.name] = ix.axis(part.name), ()
-        if axis.size != count:  # an axis of one point would hide from later passes that accesses correspond
-            rest = Axis(names("a"), axis.size // count)
-            places[axis.name] = ix.add(ix.scale(ix.axis(part.name), rest.size), ix.axis(rest.name))
-            left[axis.name] = (rest,)
-    first = substitute_axes(nest, places, left).blocks[0]
+    many = tuple(Axis(names("a"), cut.parts) for cut in cuts)
+    first = _over_parts(nest, cuts, many, names)
     axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
     again = {a.name: Axis(names("a"), a.size) for a in axes}
-    total = points_of(first.axes)
-    assert total is not None
+    total, parts = points_of(first.axes), points_of(many)
     stores: list[Statement] = []
     loop: list[Statement] = []
     after: list[Statement] = []
@@ -127,10 +133,23 @@ def _halves(nest: Nest, reduces: list[Reduce], splits: Splits, along_rows: bool,
     )
 
 
+def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names: Names) -> Block:
+    """The loop of the nest in one part of each axis that is cut."""
+    places: dict[str, Index] = {}
+    left: dict[str, tuple[Axis, ...]] = {}
+    for cut, part in zip(cuts, many, strict=True):
+        # an axis of one point would hide from later passes that accesses correspond
+        rest = None if cut.length == 1 else Axis(names("a"), cut.length)
+        places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
+    block = substitute_axes(nest, places, left).blocks[0]
+    hanging = [(places[cut.axis.name], cut.axis.size) for cut in cuts if cut.hangs]
+    return masked(block, *inside_of(hanging, names), names) if hanging else block
+
+
 def _combine(
     reduce: Reduce,
     loads: list[Read],
-    counts: tuple[int, int],
+    counts: tuple[Dim, Dim],
     where: tuple[list[Statement], list[Statement]],
     values: dict[str, Operand],
     names: Names,
@@ -151,6 +170,15 @@ def _combine(
     loop += [mean, squares]
     loop.append(Reduce((results[0], apart, names("v")), "welford", Ref(mean.result), reduce.dtype))
     loop.append(Reduce((within,), "sum", Ref(squares.result), reduce.dtype))
-    after.append(Compute(spread, "mul", (Ref(apart), float(count)), reduce.dtype))
+    after.append(Compute(spread, "mul", (Ref(apart), _number(count, reduce, after, names)), reduce.dtype))
     after.append(Compute(results[1], "add", (Ref(within), Ref(spread)), reduce.dtype))
-    after.append(Compute(results[2], "convert", (float(count * parts),), reduce.dtype))
+    after.append(Compute(results[2], "convert", (_number(count * parts, reduce, after, names),), reduce.dtype))
+
+
+def _number(count: Dim, reduce: Reduce, statements: list[Statement], names: Names) -> Operand:
+    """A count in the dtype of a reduction; statements: where what is symbolic is computed."""
+    if isinstance(count, int):
+        return float(count)
+    at, value = names("v"), names("v")
+    statements += [IndexValue(at, ix.constant(count)), Compute(value, "convert", (Ref(at),), reduce.dtype)]
+    return Ref(value)

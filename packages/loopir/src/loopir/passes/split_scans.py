@@ -8,11 +8,13 @@ import msgspec
 
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
+from loopir.passes.parts import Cut, can_hang, cut_anyhow, inside_of, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
+from stagewire.sizes import NO_HINTS, Hints, rough
 
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
 NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
@@ -23,14 +25,16 @@ FEW_ROWS, FEW_COLUMNS = 128, 2048
 LEAST_PARTS = 4
 
 
-def parts_of(size: Dim, outer: Dim | None, along_rows: bool = True) -> int:
-    """Into how many parts of one size to cut each row; 1 where that does not pay."""
-    if not isinstance(size, int) or not isinstance(outer, int):
-        return 1
+def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_HINTS) -> int:
+    """Into how many parts to cut each row; 1 where that does not pay. The parts of a number are of one size."""
+    length, rows = rough(size, hints), rough(outer, hints)
     few, points, shortest = (FEW_ROWS, 1024, 4096) if along_rows else (FEW_COLUMNS, 16384, 256)
-    if not 0 < outer < few:
+    if not 0 < rows < few:
         return 1
-    found = divisor(size, max(1, min(-(-points // outer), size // shortest)))
+    wanted = max(1, min(-(-points // rows), length // shortest))
+    found = divisor(size, wanted) if isinstance(size, int) else wanted
+    if 2 * found < wanted:
+        found = wanted
     return found if found >= LEAST_PARTS else 1
 
 
@@ -54,8 +58,10 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     scans = [s for s in block.statements if isinstance(s, Scan)]
     if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
         return None
-    parts = parts_of(block.axes[0].size, points_of(nest.axes), runs_along_rows(nest, block, state.buffers))
-    if parts == 1:
+    along_rows = runs_along_rows(nest, block, state.buffers)
+    parts = parts_of(block.axes[0].size, points_of(nest.axes), along_rows, state.hints)
+    cut = _cut_of(block.axes[0], parts, along_rows)
+    if parts == 1 or (cut.hangs and not can_hang(block)):
         return None
     (scan,) = scans
     reason = f"too few rows for a GPU: each is scanned in {parts} parts"
@@ -63,32 +69,44 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     shape = (*(axis.size for axis in nest.axes), parts)
     totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
-        _totals(nest, scan, parts, totals, state.names),
+        _totals(nest, scan, cut, totals, state.names),
         _sums(nest, scan, parts, (totals, sums), state.names),
-        _rest(nest, scan, parts, sums, state.names),
+        _rest(nest, scan, cut, sums, state.names),
     )
 
 
-def _cut(nest: Nest, parts: int, names: Names) -> tuple[Nest, tuple[Axis, ...]]:
+def _cut_of(long: Axis, parts: int, along_rows: bool) -> Cut:
+    if isinstance(long.size, int) and long.size % parts == 0:
+        return Cut(long, parts, long.size // parts, parts)
+    return cut_anyhow(long, parts, along_rows)
+
+
+def _over_parts(nest: Nest, cut: Cut, names: Names) -> tuple[Nest, tuple[Axis, ...]]:
     """The nest over axes of its own, its loop cut in parts; the outer axes with that of the parts."""
-    (long,) = nest.blocks[0].axes
-    assert isinstance(long.size, int)
     outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
-    part, rest = Axis(names("a"), parts), Axis(names("a"), long.size // parts)
+    part, rest = Axis(names("a"), cut.parts), Axis(names("a"), cut.length)
     places = {old: ix.axis(new.name) for old, new in outer.items()}
-    places[long.name] = ix.add(ix.scale(ix.axis(part.name), rest.size), ix.axis(rest.name))
-    replaced = {old: (new,) for old, new in outer.items()} | {long.name: (rest,)}
+    places[cut.axis.name] = cut.place(part, rest)
+    replaced = {old: (new,) for old, new in outer.items()} | {cut.axis.name: (rest,)}
     return substitute_axes(nest, places, replaced), (*outer.values(), part)
+
+
+def _inside(block: Block, cut: Cut, axes: tuple[Axis, ...], names: Names) -> Block:
+    """The loop over a part, which does nothing behind the end of the row."""
+    if not cut.hangs:
+        return block
+    place = cut.place(axes[-1], block.axes[0])
+    return masked(block, *inside_of([(place, cut.axis.size)], names), names)
 
 
 def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Nest, scan: Scan, parts: int, totals: str, names: Names) -> Nest:
+def _totals(nest: Nest, scan: Scan, cut: Cut, totals: str, names: Names) -> Nest:
     """What each part comes to."""
-    cut, axes = _cut(nest, parts, names)
-    (block,) = cut.blocks
+    over, axes = _over_parts(nest, cut, names)
+    (block,) = over.blocks
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
     kept: list[Statement] = []
     for statement in reversed(block.statements):
@@ -100,7 +118,8 @@ def _totals(nest: Nest, scan: Scan, parts: int, totals: str, names: Names) -> Ne
     operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
     reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    blocks = (Block(block.axes, (*renamed, reduce)), Block((), (Write(totals, _places(axes), Ref(total)),)))
+    loop = _inside(Block(block.axes, (*renamed, reduce)), cut, axes, names)
+    blocks = (loop, Block((), (Write(totals, _places(axes), Ref(total)),)))
     return Nest(f"{nest.name}_totals", axes, blocks, nest.origins, nest.line)
 
 
@@ -124,10 +143,10 @@ def _sums(nest: Nest, scan: Scan, parts: int, buffers: tuple[str, str], names: N
     return Nest(f"{nest.name}_sums", outer, (Block((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Nest, scan: Scan, parts: int, sums: str, names: Names) -> Nest:
+def _rest(nest: Nest, scan: Scan, cut: Cut, sums: str, names: Names) -> Nest:
     """Each part, from where the one before it ended."""
-    cut, axes = _cut(nest, parts, names)
-    (block,) = cut.blocks
+    over, axes = _over_parts(nest, cut, names)
+    block = _inside(over.blocks[0], cut, axes, names)
     number, inside, before, found = (names("v") for _ in range(4))
     place = (*_places(axes[:-1]), ix.shift(ix.axis(axes[-1].name), -1))
     start = (

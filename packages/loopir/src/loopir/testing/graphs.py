@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from loopir.pipeline import KERNEL_PASSES, PASSES
+from collections.abc import Mapping
+
+from loopir.pipeline import KERNEL_PASSES, PASSES, KernelPass, SchedulePass
 from loopir.stage import LoopIR, Options
+from stagewire.capture import Symbol
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Graph
 from stagewire.loop import Extern, Kernel, Loop, LoopGraph
 from stagewire.parser import parse_graph
 from stagewire.prim import Prim
 from stagewire.printer import print_document
+from stagewire.sizes import NO_HINTS
 from stagewire.types import TensorType
 
 SOFTMAX = """\
@@ -86,20 +90,26 @@ SAMPLES: dict[str, str] = {
 }  # fmt: skip
 
 
-def document(graph: Graph | str) -> Prim:
-    """A forward-only document of a graph, or of its text."""
+def document(graph: Graph | str, hints: Mapping[str, int] = NO_HINTS) -> Prim:
+    """A forward-only document of a graph, or of its text, with symbols that were seen at these sizes."""
     graph = parse_graph(graph) if isinstance(graph, str) else graph
     inputs = [(v.name, v.type) for v in graph.inputs if isinstance(v.type, TensorType)]
     binding = Binding(
         inputs=tuple(BoundInput(name, type) for name, type in inputs),
         outputs=tuple(Fresh(n) for n in range(len(graph.outputs))),
+        symbols=tuple(Symbol(name, None, hint, 2) for name, hint in hints.items()),
     )
     return Prim(binding=binding, forward=graph)
 
 
-def lowered(text: str, passes: tuple = PASSES, kernel_passes: tuple = KERNEL_PASSES) -> LoopGraph:  # type: ignore[type-arg]
+def lowered(
+    text: str,
+    passes: tuple[SchedulePass, ...] = PASSES,
+    kernel_passes: tuple[KernelPass, ...] = KERNEL_PASSES,
+    hints: Mapping[str, int] = NO_HINTS,
+) -> LoopGraph:
     """The loops of a graph given as text, by chosen passes."""
-    return LoopIR().run(document(text), Options(passes=passes, kernel_passes=kernel_passes)).forward
+    return LoopIR().run(document(text, hints), Options(passes=passes, kernel_passes=kernel_passes)).forward
 
 
 def kernels(graph: LoopGraph) -> list[Kernel]:

@@ -1,0 +1,143 @@
+"""Loops cut in parts of one length, of which the last may hang over the end: nothing is read there, nothing counts."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from loopir import index as ix
+from loopir.fold import FLOATS, number
+from loopir.nest import Block, Names, Read, Statement, Write
+from loopir.passes.split_nests import divisor
+from stagewire.expr import Dim
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
+from stagewire.sizes import Hints, rough
+from stagewire.types import ITEM_SIZE, DType
+
+GOOD_START = 16
+"""Parts of rows begin at multiples of so many elements: whoever loads several at a time can see it."""
+
+LONG_WAY = 16
+"""A symbolic axis that must not hang over is taken as a whole where it is up to so many times too long."""
+
+
+class Cut(NamedTuple):
+    """An axis in parts of one length. about: how many these are, roughly. hangs: the last ones may end behind it."""
+
+    axis: Axis
+    parts: Dim
+    length: Dim
+    about: int
+    hangs: bool = False
+
+    def place(self, part: Axis, inside: Axis | None) -> Index:
+        """A point of the axis by its part and the place in it."""
+        start = ix.scale(ix.axis(part.name), self.length)
+        return start if inside is None else ix.add(start, ix.axis(inside.name))
+
+
+def cut_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -> Cut:
+    """At most so many parts: a divisor of a number, or each point of a symbolic size that is small enough."""
+    if isinstance(axis.size, int):
+        parts = divisor(axis.size, most)
+        return Cut(axis, parts, axis.size // parts, parts)
+    about = rough(axis.size, hints)
+    if about <= (most if bound is None else bound):
+        return Cut(axis, axis.size, 1, about)
+    return Cut(axis, 1, axis.size, 1)
+
+
+def cut_anyhow(axis: Axis, parts: int, along_rows: bool) -> Cut:
+    """So many parts, whatever the size is."""
+    unit = GOOD_START if along_rows else 1
+    length = (axis.size + (parts * unit - 1)) // (parts * unit) * unit
+    return Cut(axis, parts, length, parts, hangs=True)
+
+
+def inside_of(places: list[tuple[Index, Dim]], names: Names) -> tuple[tuple[Statement, ...], Ref]:
+    """Statements that compute whether each place lies before the end of its axis."""
+    statements: list[Statement] = []
+    found: Ref | None = None
+    for place, size in places:
+        at, one = names("v"), names("v")
+        statements.append(IndexValue(at, place))
+        end: Operand = 0
+        if isinstance(size, int):
+            end = size
+        else:
+            end = Ref(names("v"))
+            statements.append(IndexValue(end.name, ix.constant(size)))
+        statements.append(Compute(one, "lt", (Ref(at), end), "bool"))
+        if found is not None:
+            both = names("v")
+            statements.append(Compute(both, "logical_and", (found, Ref(one)), "bool"))
+            one = both
+        found = Ref(one)
+    assert found is not None, "asked only where an axis hangs over"
+    return tuple(statements), found
+
+
+def masked(block: Block, tests: tuple[Statement, ...], inside: Ref, names: Names) -> Block:
+    """The block, in which what lies outside is not accessed and is neutral in reductions."""
+    dtypes: dict[str, DType] = {}
+    statements: list[Statement] = list(tests)
+    both: dict[str, Ref] = {}
+
+    def narrowed(mask: Ref | None) -> Ref:
+        if mask is None:
+            return inside
+        if mask.name not in both:
+            both[mask.name] = Ref(names("v"))
+            statements.append(Compute(both[mask.name].name, "logical_and", (inside, mask), "bool"))
+        return both[mask.name]
+
+    for statement in block.statements:
+        match statement:
+            case Read(result=result, dtype=dtype, mask=mask):
+                mask = narrowed(mask)
+                other = statement.other if statement.mask is not None else literal(0, dtype)
+                statement = msgspec.structs.replace(statement, mask=mask, other=other)
+                dtypes[result] = dtype
+            case Write(mask=mask):
+                statement = msgspec.structs.replace(statement, mask=narrowed(mask))
+            case Reduce(reduction=reduction, operand=operand, dtype=dtype):
+                dtype = dtypes[operand.name] if isinstance(operand, Ref) else dtype
+                kept = names("v")
+                statements.append(Compute(kept, "where", (inside, operand, neutral(reduction, dtype)), dtype))
+                statement = msgspec.structs.replace(statement, operand=Ref(kept))
+            case Compute(result=result, dtype=dtype) | IndexValue(result=result, dtype=dtype):
+                dtypes[result] = dtype
+        statements.append(statement)
+    return Block(block.axes, tuple(statements))
+
+
+def can_hang(block: Block) -> bool:
+    """Whether places behind the end do no harm: an index that is checked may not come from one."""
+    checked = any(isinstance(s, Compute) and s.op == "wrap_index" for s in block.statements)
+    return not checked and not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in block.statements)
+
+
+_NEUTRAL = {"sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf}
+
+
+def neutral(reduction: str, dtype: DType) -> Operand:
+    """What changes nothing.
+
+    >>> neutral("max", "int8"), neutral("all", "bool"), neutral("prod", "float32")
+    (-128, True, 1.0)
+    """
+    return literal(_NEUTRAL[reduction], dtype)
+
+
+def literal(value: float, dtype: DType) -> Operand:
+    """A number in a dtype; an infinity is the dtype's last number."""
+    if dtype in FLOATS:
+        return number(float(value))
+    if dtype == "bool":
+        return value > 0
+    bits = 8 * ITEM_SIZE[dtype]
+    low, high = (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    return max(low, min(high, value)) if math.isinf(value) else int(value)  # type: ignore[return-value]
