@@ -33,6 +33,7 @@ from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
 from loopir.passes.split_reductions import SplitReductions
 from loopir.passes.split_scans import SplitScans
+from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.update_inputs import UpdateInputs
 from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
@@ -59,6 +60,7 @@ PASSES: tuple[SchedulePass, ...] = (
     ChannelsLast(),
     PadResults(),
     InlinePointwise(),
+    SumOneHot(),
     RemoveDead(),
     SplitReductions(),
     SplitScans(),

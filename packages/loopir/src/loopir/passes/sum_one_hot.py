@@ -1,0 +1,176 @@
+"""Pass: a sum in which one term at most is not zero, by its position, is that term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from loopir.nest import Block, Item, Names, Nest, Schedule, Statement, Write, result_names, used_values
+from loopir.passes.recompute_locals import statement_axes
+from stagewire.graph import Ref
+from stagewire.loop import (
+    AxisAtom,
+    Compute,
+    Decision,
+    Index,
+    IndexValue,
+    Operand,
+    Reduce,
+    Scan,
+    Term,
+)
+from stagewire.types import DType
+
+
+@dataclass(frozen=True)
+class SumOneHot:
+    """Before: the sum over i of where(i == k & more, term, 0), k, more and term being the same for all i: what the
+    gradient of a loss by classes sums up in its log_softmax. After: where(0 <= k < size & more, term, 0) and no loop.
+    Exact, but that a sum of -0.0 and zeros was 0.0.
+    """
+
+    name = "sum_one_hot"
+
+    def run(self, schedule: Schedule) -> Schedule:
+        names = Names(schedule.fresh)
+        decisions: list[Decision] = []
+        items: list[Item] = []
+        for item in schedule.items:
+            changed = _without_sums(item, names) if isinstance(item, Nest) else item
+            if changed is not item:
+                decisions.append(Decision("inlined", (item.name,), "a sum of which one term at most is not zero"))
+            items.append(changed)
+        return msgspec.structs.replace(
+            schedule, items=tuple(items), fresh=names.count, decisions=(*schedule.decisions, *decisions)
+        )
+
+
+def _without_sums(nest: Nest, names: Names) -> Nest:
+    blocks: list[Block] = []
+    for block in nest.blocks:
+        found = _split(block, names)
+        if found is None and blocks and not block.axes and not blocks[-1].axes:
+            blocks[-1] = Block((), blocks[-1].statements + block.statements)  # of sums that were loops
+        else:
+            blocks.extend(found or (block,))
+    return nest if tuple(blocks) == nest.blocks else msgspec.structs.replace(nest, blocks=tuple(blocks))
+
+
+def _split(block: Block, names: Names) -> tuple[Block, ...] | None:
+    """What is the same for all points of the block with the sums that are one term, and the rest."""
+    if len(block.axes) != 1 or not any(isinstance(s, Reduce) and s.reduction == "sum" for s in block.statements):
+        return None
+    found = _Terms(block, names)
+    ends = {s: made for s in block.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
+    if not ends:
+        return None
+    hoisted = _slice(block, {name for made in ends.values() for s in made for name in used_values(s)})
+    sinks = [s for s in block.statements if isinstance(s, Reduce | Scan | Write) and s not in ends]
+    left = _slice(block, {name for s in sinks for name in used_values(s)})
+    kept = tuple(s for s in block.statements if s in sinks or (s in left and s not in hoisted))
+    first = Block((), (*hoisted, *(s for made in ends.values() for s in made)))
+    return (first, Block(block.axes, kept)) if kept else (first,)
+
+
+def _slice(block: Block, needed: set[str]) -> tuple[Statement, ...]:
+    """The statements that make the needed values, in order."""
+    found: list[Statement] = []
+    for statement in reversed(block.statements):
+        if needed.intersection(result_names(statement)):
+            needed |= used_values(statement)
+            found.append(statement)
+    return tuple(reversed(found))
+
+
+class _Terms:
+    """The values of a block with one axis, and which of them change along it."""
+
+    def __init__(self, block: Block, names: Names) -> None:
+        self.names = names
+        (self.axis,) = block.axes
+        self.made: dict[str, Statement] = {}
+        self.changing: set[str] = set()
+        for statement in block.statements:
+            results = result_names(statement)
+            self.made.update(dict.fromkeys(results, statement))
+            scans = isinstance(statement, Scan | Reduce)
+            if scans or self.axis.name in statement_axes(statement) or self.changing & used_values(statement):
+                self.changing.update(results)
+
+    def is_same(self, operand: Operand) -> bool:
+        """Whether an operand is the same for all points."""
+        return not isinstance(operand, Ref) or operand.name not in self.changing
+
+    def sum(self, reduce: Reduce) -> tuple[Statement, ...] | None:
+        """Statements that give the result of a sum at once."""
+        if reduce.reduction != "sum":
+            return None
+        value, converted = self._behind_conversions(reduce.operand)
+        chosen = self._compute(value, "where")
+        if chosen is None:
+            return None
+        condition, term, other = chosen.operands
+        place = self._place(condition)
+        if place is None or other is True or other != 0 or isinstance(other, Ref) or not self.is_same(term):
+            return None
+        return self._term(reduce, place, (term, other), (chosen.dtype, *converted))
+
+    def _compute(self, operand: Operand, op: str) -> Compute | None:
+        made = self.made.get(operand.name) if isinstance(operand, Ref) else None
+        return made if isinstance(made, Compute) and made.op == op else None
+
+    def _behind_conversions(self, operand: Operand) -> tuple[Operand, tuple[DType, ...]]:
+        """A value, and the dtypes to which it is converted one after the other: zero stays zero."""
+        dtypes: list[DType] = []
+        while (made := self._compute(operand, "convert")) is not None:
+            dtypes.insert(0, made.dtype)
+            operand = made.operands[0]
+        return operand, tuple(dtypes)
+
+    def _place(self, condition: Operand) -> tuple[Ref, DType, tuple[Operand, ...]] | None:
+        """The position at which a condition may hold, its dtype, and what must hold beside."""
+        both = self._compute(condition, "logical_and")
+        if both is not None:
+            a, b = both.operands
+            for one, more in ((a, b), (b, a)):
+                found = self._place(one) if self.is_same(more) else None
+                if found is not None:
+                    return found[0], found[1], (*found[2], more)
+            return None
+        equal = self._compute(condition, "eq")
+        if equal is None:
+            return None
+        a, b = equal.operands
+        for one, place in ((a, b), (b, a)):
+            counts = self.made.get(one.name) if isinstance(one, Ref) else None
+            plain = isinstance(counts, IndexValue) and counts.index == Index(0, (Term(1, AxisAtom(self.axis.name)),))
+            if plain and isinstance(place, Ref) and self.is_same(place):
+                return place, counts.dtype, ()  # type: ignore[union-attr]
+        return None
+
+    def _term(
+        self,
+        reduce: Reduce,
+        place: tuple[Ref, DType, tuple[Operand, ...]],
+        values: tuple[Operand, Operand],
+        dtypes: tuple[DType, ...],
+    ) -> tuple[Statement, ...]:
+        """The sum: the first of the values where the position is inside, else the other."""
+        position, dtype, more = place
+        made: list[Statement] = []
+
+        def compute(op: str, *operands: Operand, to: DType = "bool") -> Ref:
+            made.append(Compute(self.names("v"), op, operands, to))
+            return Ref(made[-1].result)  # type: ignore[union-attr]
+
+        made.append(IndexValue(self.names("v"), Index(self.axis.size), dtype))
+        size = Ref(made[0].result)  # type: ignore[union-attr]
+        holds = compute("logical_and", compute("ge", position, 0), compute("lt", position, size))
+        for condition in more:
+            holds = compute("logical_and", holds, condition)
+        value = compute("where", holds, *values, to=dtypes[0])
+        for to in (*dtypes[1:], reduce.dtype):
+            value = compute("convert", value, to=to)
+        last = made.pop()
+        return (*made, msgspec.structs.replace(last, result=reduce.results[0]))
