@@ -16,24 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
+from codegen.triton.online import maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points
-from codegen.triton.scans import ScanEmitter
+from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.statements import dtypes_of
-from stagewire.expr import Expr
-from stagewire.graph import Ref
+from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
 from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
 """The greatest index of which all points of a tile fit into 32 bits."""
-
-POSITIONS = "r + tl.zeros([XBLOCK, RBLOCK], tl.int32)"
-"""The positions of a tile, in as many bits as indices take."""
-
-X = frozenset("x")
-XR = frozenset("xr")
 
 
 def emit_kernel(
@@ -48,16 +40,18 @@ def emit_kernel(
 
 
 @dataclass(kw_only=True)
-class _KernelEmitter(ScanEmitter):
+class _KernelEmitter(ReductionEmitter):
     """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point.
 
     shared_places: where, in a kernel of tiles, sections without inner axes load from.
+    pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
     """
 
     kernel: Kernel
     plan: Plan
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
     shared_places: list[Index] = field(default_factory=list)
+    pairs: dict[int, int] = field(default_factory=dict)
 
     def emit(self) -> str:
         if any(section.axes for section in self.kernel.sections):
@@ -71,7 +65,10 @@ class _KernelEmitter(ScanEmitter):
         self.fit("x", self.kernel.axes, self.plan.outer)
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
+        self.pair()
         for number, section in enumerate(self.kernel.sections):
+            if number in self.pairs:
+                continue
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
                 self.put("tl.debug_barrier()")
             self.section(number, section)
@@ -80,6 +77,20 @@ class _KernelEmitter(ScanEmitter):
         constants = [*(["WIDE"] if self.sizes else []), "XBLOCK", "RBLOCK"]
         signature = ", ".join(arguments + [f"{name}: tl.constexpr" for name in constants])
         return "\n".join(["@triton.jit", f"def {self.kernel.name}({signature}):", *self.lines]) + "\n"
+
+    def pair(self) -> None:
+        """Find the sums that need no loop of their own; in rows that are at hand as a whole none does."""
+        sections = self.kernel.sections
+        if self.plan.kind == "tiled":
+            return
+        for later, before in paired_sections(self.kernel).items():
+            if not self.fits_tile(points(sections[before].axes)):
+                self.pairs[later] = before
+                top = maximum_for(sections[before], sections[later])
+                self.paired[top.results[0]] = sum_of(sections[later])
+
+    def fits_tile(self, count: Dim) -> bool:
+        return isinstance(count, int) and count <= self.plan.inner
 
     def needs_64_bits(self) -> bool | None:
         """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
@@ -99,12 +110,12 @@ class _KernelEmitter(ScanEmitter):
             self.statements(section.statements, XR)
             return
         reductions = [s for s in section.statements if isinstance(s, Reduce)]
-        if isinstance(count, int) and count <= self.plan.inner:
+        if self.fits_tile(count):
             self.inner("", section.axes)
             self.statements(section.statements, XR)
             for reduction in reductions:
                 if reduction.reduction == "welford":
-                    self.moments(reduction, count)
+                    self.moments(reduction, count)  # type: ignore[arg-type]
                 else:
                     self.fold(reduction, self.masked(reduction))
             return
@@ -121,11 +132,7 @@ class _KernelEmitter(ScanEmitter):
         self.indent = "    "
         self.carries.clear()
         for reduction in reductions:
-            state = accumulators[id(reduction)]
-            if reduction.reduction == "welford":
-                met = f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
-                state += (f"{met}.to({TYPES[self.working(reduction)]}) + tl.zeros([XBLOCK, RBLOCK], tl.float32)",)
-            self.fold(reduction, state)
+            self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         if scope == X and statement.index in self.shared_places:
@@ -183,138 +190,3 @@ class _KernelEmitter(ScanEmitter):
         text = self.index(place)
         self.names, self.spread = names, spread
         return text
-
-    # reductions
-
-    def neutral(self, reduction: Reduce) -> str:
-        dtype = self.working(reduction)
-        match reduction.reduction:
-            case "sum" | "any" | "xor_sum" | "welford":
-                return "0"
-            case "prod" | "all":
-                return "1"
-            case "max" | "argmax":
-                return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
-            case "min" | "argmin":
-                return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
-        raise UnsupportedKernel(f"reduction {reduction.reduction!r}")
-
-    def operand_dtype(self, reduction: Reduce) -> str:
-        operand = reduction.operand
-        return self.dtypes[operand.name] if isinstance(operand, Ref) else reduction.dtype
-
-    def working(self, reduction: Reduce) -> str:
-        """The dtype of accumulation."""
-        if reduction.reduction in ("argmax", "argmin"):
-            dtype = self.operand_dtype(reduction)
-            return "int32" if dtype == "bool" else _widened(dtype)
-        if reduction.reduction in ("any", "all"):
-            return "int32"
-        return _widened(reduction.dtype)
-
-    def masked(self, reduction: Reduce) -> tuple[str, ...]:
-        """The operand over the tile, neutral outside of the loops, in the dtype of accumulation; and its positions,
-        which are greater outside of them than inside."""
-        dtype = self.working(reduction)
-        value = self.operand(reduction.operand, reduction.dtype)
-        if reduction.reduction in ("any", "all"):
-            value = f"({value} != 0)"
-        value = f"tl.broadcast_to(({value}).to({TYPES[dtype]}), [XBLOCK, RBLOCK])"
-        tile = self.where_inside(value, f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[dtype]})")
-        return (tile, POSITIONS) if reduction.reduction in ("argmax", "argmin") else (tile,)
-
-    def where_inside(self, value: str, other: str) -> str:
-        """A value over the tile, another outside of the loops."""
-        mask = self.bounds(XR)
-        return f"tl.where({mask}, {value}, {other})" if mask else value
-
-    def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:
-        """Define the running state of a looped reduction, at its neutral element; positions at those of the first
-        tile, the values of which are at least as good."""
-        dtype = TYPES[self.working(reduction)]
-        starts = [f"tl.full([XBLOCK, RBLOCK], {self.neutral(reduction)}, {dtype})"]
-        if reduction.reduction in ("argmax", "argmin"):
-            lanes = self.widened("tl.arange(0, RBLOCK)[None, :]")
-            starts.append(f"{lanes} + tl.zeros([XBLOCK, RBLOCK], tl.int32)")
-        elif reduction.reduction == "welford":
-            starts *= 2
-        names = tuple(f"a{section}_{number}_{i}" for i in range(len(starts)))
-        for name, start in zip(names, starts, strict=True):
-            self.put(f"{name} = {start}")
-        return names
-
-    def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:
-        """Add a tile to the state. A lane meets greater and greater positions, so that it keeps that of an equal."""
-        value, *_ = self.masked(reduction)
-        match reduction.reduction:
-            case "sum":
-                self.put(f"{names[0]} += {value}")
-            case "any" | "xor_sum" | "all" | "prod" | "max" | "min":
-                self.put(f"{names[0]} = {_COMBINE[reduction.reduction]}({names[0]}, {value})")
-            case "argmax" | "argmin":
-                best, place = names
-                self.put(f"tile = {value}")
-                compared = ">=" if reduction.reduction == "argmax" else "<="
-                self.put(f"better = ({best} == {best}) & ~({best} {compared} tile)  # a nan is, and stays")
-                self.put(f"{best} = tl.where(better, tile, {best})")
-                self.put(f"{place} = tl.where(better, {POSITIONS}, {place})")
-            case "welford":
-                mean, squares = names
-                self.put(f"step = {self.where_inside(f'{value} - {mean}', '0.0')}")
-                count = f"(tl.zeros([1, 1], {TYPES[self.working(reduction)]}) + (base // RBLOCK + 1))"
-                self.put(f"{mean} += step * (1.0 / {count})")
-                self.put(f"{squares} += step * ({value} - {mean})")
-
-    def moments(self, reduction: Reduce, count: int) -> None:
-        """Mean, squared deviations and count of rows that are at hand as a whole: two passes, and a correction by what
-        the deviations sum up to (Chan, Golub, LeVeque 1983), so that a constant row has no variance."""
-        dtype = TYPES[self.working(reduction)]
-        (tile, *_) = self.masked(reduction)
-        mean, off, rest, squares = (f"f{len(self.names)}_{name}" for name in ("mean", "off", "rest", "squares"))
-        self.put(f"{mean} = tl.sum({tile}, 1)[:, None] / {count}")
-        self.put(f"{off} = {self.where_inside(f'{tile} - {mean}', '0')}")
-        self.put(f"{rest} = tl.sum({off}, 1)[:, None] / {count}")
-        self.put(f"{squares} = maximum(tl.sum({off} * {off}, 1)[:, None] - {rest} * {rest} * {count}, 0.0)")
-        kept = (
-            f"tl.where({rest} == {rest}, {mean} + {rest}, {mean})",
-            squares,
-            f"tl.full([XBLOCK, 1], {count}, {dtype})",
-        )
-        for result, text in zip(reduction.results, kept, strict=True):
-            self.define(result, f"{text}.to({TYPES[reduction.dtype]})", X)
-
-    def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
-        """Combine a tile along its inner direction into [XBLOCK, 1]."""
-        dtype = TYPES[reduction.dtype]
-        kind = reduction.reduction
-        if kind == "sum":
-            self.define(reduction.results[0], f"tl.sum({values[0]}, 1)[:, None].to({dtype})", X)
-        elif kind in ("any", "all"):
-            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
-            self.define(reduction.results[0], f"({folded} != 0)", X)
-        elif kind in ("prod", "max", "min", "xor_sum"):
-            folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
-            self.define(reduction.results[0], f"{folded}.to({dtype})", X)
-        else:
-            spare = [f"f{len(self.names)}_{i}" for i in range(len(values))]
-            self.put(f"{', '.join(spare)} = tl.reduce(({', '.join(values)}), 1, {_COMBINE[kind]})")
-            kept = [spare[1]] if kind in ("argmax", "argmin") else spare
-            for result, name in zip(reduction.results, kept, strict=True):
-                self.define(result, f"{name}[:, None].to({dtype})", X)
-
-
-_COMBINE = {
-    "prod": "product",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "either",
-    "all": "both",
-    "xor_sum": "exclusive",
-    "argmax": "larger_first",
-    "argmin": "smaller_first",
-    "welford": "welford",
-}
-
-
-def _widened(dtype: str) -> str:
-    return "float32" if dtype in LOW_PRECISION else dtype
