@@ -65,3 +65,20 @@ def test_the_first_of_the_best(size, tile, dtype, kind, directory, device, monke
     first = [same(row, row[n]).index(True) for row, n in zip(wide.tolist(), want, strict=True)]
     assert place.tolist() == first
     torch.testing.assert_close(best.double(), (wide.amax(1) if kind == "argmax" else wide.amin(1)), equal_nan=True)
+
+
+def test_the_same_function_of_other_sizes(directory, device):
+    """Kernels of the same text, for tiles that fit need no masks: each is launched for its own number of points."""
+    sizes = (1024, 4096, 2048)
+    steps, buffers = [], []
+    for n, size in enumerate(sizes):
+        place = Index(0, (Term(1, AxisAtom("i")),))
+        body = (Load("v", f"x{n}", place, "float32"), Store(f"y{n}", place, Ref("v")))
+        steps.append(Kernel(f"k{n}", (Axis("i", size),), (Section((), body),)))
+        buffers += [Buffer(f"x{n}", replace(contiguous("float32", (size,)), device=device), "input")]
+        buffers += [Buffer(f"y{n}", replace(contiguous("float32", (size,)), device=device), "kernel")]
+    inputs, outputs = tuple(f"x{n}" for n in range(3)), tuple(Ref(f"y{n}") for n in range(3))
+    graph = LoopGraph(buffers=tuple(buffers), inputs=inputs, outputs=outputs, steps=tuple(steps))
+    unit = emit(graph, Options(target="triton"))
+    given = [torch.randn(size).to(device) for size in sizes]
+    torch.testing.assert_close(list(load(unit, directory)(*given)), given)

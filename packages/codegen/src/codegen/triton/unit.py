@@ -81,9 +81,11 @@ class _Functions:
         parameters = buffers_of(kernel)
         tiles = plan(kernel, hints)
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
-        described = [types[name].dtype for name in parameters], sizes, tiles.grid if sizes else ()
-        key = body.replace(f"def {kernel.name}(", "def (", 1) + repr(described)
-        (info,) = self.once(key, body, lambda: (kernel_info(tiles, parameters, is_symbolic=bool(sizes)),))
+        described = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
+        # The grid belongs to it: a function that needs no masks does not say how many points there are.
+        alike = [types[name].dtype for name in parameters], sizes, described.grid, described.constants
+        key = body.replace(f"def {kernel.name}(", "def (", 1) + repr(alike)
+        (info,) = self.once(key, body, lambda: (described,))
         return Launch(info.name, parameters, sizes)
 
     def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
