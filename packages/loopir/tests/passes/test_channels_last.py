@@ -10,6 +10,7 @@ from loopir import LoopIR, Options
 from loopir.passes.channels_last import ChannelsLast
 from loopir.pipeline import PASSES
 from loopir.testing.graphs import externs, kernels, lowered
+from stagewire.expr import symbol
 from stagewire.grad import Binding, BoundInput, Fresh, SavedResult
 from stagewire.graph import Ref
 from stagewire.loop import LoopGraph
@@ -46,6 +47,16 @@ def test_images_between_convolutions() -> None:
     graph = lowered(NET + "return %y\n")
     assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
     assert returned(graph) == [PLAIN]
+    assert len(kernels(graph)) == 3
+
+
+def test_images_of_any_size() -> None:
+    text = (NET + "return %y\n").replace("[2, 3, 8, 8]", "[n, 3, h, w]").replace("[2, 16, 8, 8]", "[n, 16, h, w]")
+    graph = lowered(text, hints={"n": 2, "h": 8, "w": 8})
+    h, w = symbol("h"), symbol("w")
+    turned = (16 * h * w, 1, 16 * w, 16)
+    assert images(graph) == [[(3 * h * w, 1, 3 * w, 3), turned], [turned, turned]]
+    assert returned(graph) == [(16 * h * w, h * w, w, 1)]
     assert len(kernels(graph)) == 3
 
 

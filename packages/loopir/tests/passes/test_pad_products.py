@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from loopir.interpret import interpret
 from loopir.passes.pad_products import Gain, PadOperands, PadResults
 from loopir.pipeline import PASSES
+from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document, externs, kernels, lowered
 from loopir.testing.prim_meaning import prim_meaning
+from stagewire.expr import Expr
 from stagewire.graph import Ref
 from stagewire.loop import Free, LoopGraph
 from stagewire.parser import parse_graph
@@ -135,3 +139,25 @@ def test_the_meaning_stays(name: str) -> None:
     assert products(found) != products(lowered(inputs + SMALL[name])) or name == "batches"
     for want, have in zip(prim_meaning(graph, values, EXTERNS), interpret(found, values, EXTERNS), strict=True):
         np.testing.assert_array_equal(have, want)  # type: ignore[arg-type]
+
+
+def test_the_words_of_a_vocabulary_are_padded_for_any_number_of_rows() -> None:
+    text = HEAD.replace("4096", "n") + "%z: bf16[n, 50257]@cuda:0 = prims.neg(%y)\nreturn %z\n"
+    n = Expr("n")
+    assert products(lowered(text, hints={"n": 4096})) == [[(n, 768), (768, 50264), (n, 50264)]]
+    assert products(lowered(text, hints={"n": 64})) == [[(n, 768), (768, 50257), (n, 50257)]]
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "batches"])
+def test_the_meaning_stays_at_every_size(name: str) -> None:
+    inputs = "input %a: f16[6, 5]@cuda:0\ninput %b: f16[5, 11]@cuda:0\ninput %c: f16[11]@cuda:0\n"
+    text = re.sub(r"\b6\b", "n", inputs + SMALL[name])
+    loop = LoopIR().run(document(text, {"n": 8}), Options(passes=EAGER))
+    verify(loop)
+    assert products(loop.forward) != products(lowered(text))
+    for n in (2, 6, 13):
+        rng = np.random.default_rng(n)
+        values = [rng.integers(-3, 4, shape).astype(np.float16) for shape in ((n, 5), (5, 11), (11,))]
+        at = parse_graph(re.sub(r"\bn\b", str(n), text))
+        for want, have in zip(prim_meaning(at, values, EXTERNS), interpret(loop.forward, values, EXTERNS), strict=True):
+            np.testing.assert_array_equal(have, want)  # type: ignore[arg-type]

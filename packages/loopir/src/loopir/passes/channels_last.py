@@ -160,8 +160,8 @@ class _Layouts:
 
 
 def is_image(type: TensorType) -> bool:
-    """Batch, channels, height, width, all of them numbers; nothing repeated."""
-    return len(type.shape) == 4 and all(isinstance(n, int) and n for n in (*type.shape, *type.stride))
+    """Batch, channels, height, width; nothing repeated."""
+    return len(type.shape) == 4 and 0 not in (*type.shape, *type.stride)
 
 
 def is_last(type: TensorType) -> bool:

@@ -18,8 +18,10 @@ from loopir.builder import record
 from loopir.layout import packed, stride_order
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
 from loopir.passes.alias_views import strides_on, window_of
+from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern, Index
+from stagewire.sizes import NO_HINTS, Hints, rough
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1}
@@ -29,7 +31,7 @@ PIECE = 16
 HALVES = ("bfloat16", "float16")
 
 Sizes = Mapping[int, int]
-"""New sizes of dimensions."""
+"""New sizes of dimensions. Symbolic ones stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,17 @@ class Gain:
 
 
 class Product(NamedTuple):
-    """One product: names of its factors, bias and result; (rows, inner, columns) as they are and as they should be."""
+    """One product: names of its factors, bias and result; (rows, inner, columns) as they are and as they should be.
+
+    work: about how many multiplications it takes.
+    """
 
     left: str
     right: str
     bias: str | None
     result: str
-    sizes: tuple[int, int, int]
-    padded: tuple[int, int, int]
+    sizes: tuple[Dim, Dim, Dim]
+    padded: tuple[Dim, Dim, Dim]
     work: int
 
     @property
@@ -60,7 +65,7 @@ class Product(NamedTuple):
         wanted = [(self.left, {-2: (m, rows), -1: (k, inner)}), (self.right, {-2: (k, inner), -1: (n, columns)})]
         if self.bias is not None:
             wanted.append((self.bias, {-1: (n, columns)}))
-        return tuple((name, {d: new for d, (old, new) in dims.items() if old != new}) for name, dims in wanted)
+        return tuple((name, {d: new for d, (old, new) in dims.items() if old != new}) for name, dims in wanted)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,8 @@ class PadResults:
         items: list[Item] = []
         for item in schedule.items:
             items.append(item)
-            product = product_of(item, buffers)
-            if product is None or not _pays(product, buffers, given, product.result in kept, self.gain):
+            product = product_of(item, buffers, schedule.hints)
+            if product is None or not _pays(product, schedule, buffers, given, product.result in kept, self.gain):
                 continue
             (rows, _, columns), type = product.padded, buffers[product.result].type
             if (rows, columns) == type.shape[-2:]:
@@ -105,18 +110,19 @@ class PadOperands:
         products = {}
         given = _windows_on_given(schedule)
         for number, item in enumerate(schedule.items):
-            product = product_of(item, schedule.buffers)
+            product = product_of(item, schedule.buffers, schedule.hints)
             if product is not None:
-                decided = self._decided(product, schedule.buffers, given)
+                decided = self._decided(product, schedule, given)
                 if any(request for _, request in decided.requests):
                     products[number] = decided
         return _Operands(schedule, products).result() if products else schedule
 
-    def _decided(self, product: Product, buffers: Mapping[str, Buffer], given: Set[str]) -> Product:
+    def _decided(self, product: Product, schedule: Schedule, given: Set[str]) -> Product:
         """The product in the size of its result; the inner size is padded where that pays."""
+        buffers = schedule.buffers
         rows, columns = buffers[product.result].type.shape[-2:]
-        inner = product.padded[1] if _pays(product, buffers, given, False, self.gain) else product.sizes[1]
-        return product._replace(padded=(rows, inner, columns))  # type: ignore[arg-type]
+        inner = product.padded[1] if _pays(product, schedule, buffers, given, False, self.gain) else product.sizes[1]
+        return product._replace(padded=(rows, inner, columns))
 
 
 class _Operands:
@@ -208,7 +214,7 @@ class _Operands:
             found[places[axis] - len(after)] = size
         return found
 
-    def _strides(self, nest: Nest, read: Read, type: TensorType) -> tuple[int, ...]:
+    def _strides(self, nest: Nest, read: Read, type: TensorType) -> tuple[Dim, ...]:
         write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
         steps = strides_on(read.coordinates, self.buffers[read.buffer].type)
         assert steps is not None
@@ -243,7 +249,7 @@ class _Operands:
         for d, (size, new) in enumerate(zip(old.shape, shape, strict=True)):
             if size != new:
                 region = (*old.shape[:d], new - size, *shape[d + 1 :])
-                nest = _zeros(f"{name}_zeros{d}", name, region, d, size, self.buffers, self.names)  # type: ignore[arg-type]
+                nest = _zeros(f"{name}_zeros{d}", name, region, d, size, self.buffers, self.names)
                 self.before.setdefault(number, []).append(nest)
 
     def result(self) -> Schedule:
@@ -258,8 +264,8 @@ class _Operands:
         )
 
 
-def product_of(item: Item, buffers: Mapping[str, Buffer]) -> Product | None:
-    """A product in half precision on a CUDA device, of sizes that are numbers; None for anything else."""
+def product_of(item: Item, buffers: Mapping[str, Buffer], hints: Hints = NO_HINTS) -> Product | None:
+    """A product in half precision on a CUDA device; None for anything else."""
     if not isinstance(item, Extern) or item.target not in PRODUCTS or item.kwargs:
         return None
     start = PRODUCTS[item.target]
@@ -270,17 +276,17 @@ def product_of(item: Item, buffers: Mapping[str, Buffer]) -> Product | None:
     bias = names[0] if start else None
     if not left.device.startswith("cuda") or left.dtype not in HALVES or 0 in (*left.shape, *right.shape):
         return None
-    if not all(isinstance(n, int) for t in (left, right, result) for n in (*t.shape, *t.stride)):
-        return None
     if bias is not None and len(buffers[bias].type.shape) != 1:
         return None
     sizes = (left.shape[-2], left.shape[-1], right.shape[-1])
     along = [(left, (0, 1)), (right, (1, 2)), (result, (0, 2))]
     fast = {pair[k] for type, pair in along for k in (0, 1) if type.stride[k - 2] == 1 and type.shape[k - 2] != 1}
     several = PIECE // ITEM_SIZE[left.dtype]
-    padded = tuple(-(-n // several) * several if d in fast else n for d, n in enumerate(sizes))  # type: ignore[operator]
-    work = int(numel((*left.shape, right.shape[-1])))  # type: ignore[arg-type]
-    return Product(names[start], names[start + 1], bias, item.results[0], sizes, padded, work)  # type: ignore[arg-type]
+    padded = [-(-n // several) * several if d in fast and isinstance(n, int) else n for d, n in enumerate(sizes)]
+    work = rough(numel((*left.shape, right.shape[-1])), hints)
+    return Product(
+        names[start], names[start + 1], bias, item.results[0], sizes, (padded[0], padded[1], padded[2]), work
+    )
 
 
 def _windows_on_given(schedule: Schedule) -> Set[str]:
@@ -294,11 +300,12 @@ def _windows_on_given(schedule: Schedule) -> Set[str]:
     return found
 
 
-def _pays(product: Product, buffers: Mapping[str, Buffer], given: Set[str], keeps_result: bool, gain: Gain) -> bool:
+def _pays(product: Product, schedule: Schedule, buffers: Mapping[str, Buffer], given: Set[str], keeps_result: bool,
+          gain: Gain) -> bool:  # fmt: skip
     """Whether the time that is saved is more than that of copying what cannot be enlarged where it is."""
     moved = [name for name, ask in product.requests if ask and (buffers[name].role != "kernel" or name in given)]
     moved += [product.result] if keeps_result else []
-    count = sum(int(numel(buffers[name].type.shape)) for name in moved)  # type: ignore[arg-type]
+    count = sum(rough(numel(buffers[name].type.shape), schedule.hints) for name in moved)
     copying_takes = (2 * count * ITEM_SIZE[buffers[product.left].type.dtype]) / gain.bandwidth
     return product.padded != product.sizes and gain.launch + copying_takes < product.work * gain.saved
 
@@ -323,7 +330,7 @@ def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Name
     )
 
 
-def _zeros(name: str, target: str, region: tuple[int, ...], d: int, start: int, buffers: Mapping[str, Buffer],
+def _zeros(name: str, target: str, region: tuple[Dim, ...], d: int, start: Dim, buffers: Mapping[str, Buffer],
            names: Names) -> Nest:  # fmt: skip
     """A nest that writes zeros into a region that begins at `start` along dimension d."""
 
