@@ -14,6 +14,7 @@ from absint.symbolic import SizeFloat
 from absint.symbolic.size import is_unknown as is_open_size
 from absint.targets import target_name
 from absint.wire import to_arg
+from bytecap.current_device import with_index
 from bytecap.errors import (
     AbstractCallFailed,
     DataDependent,
@@ -115,6 +116,7 @@ def call_torch(
         return _NUMBERS[function](tracer, args[0])
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
+    host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
     result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)

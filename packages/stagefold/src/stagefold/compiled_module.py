@@ -38,6 +38,10 @@ class CompiledModule(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._original, name, value)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """`nn.DataParallel` runs copies in threads, one for each GPU: copies of the original, which then run plain."""
+        return self._original._replicate_for_data_parallel()
+
     def __delattr__(self, name: str) -> None:
         delattr(self._original, name)
 
