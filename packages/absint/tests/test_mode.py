@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous, from_tensor
+from absint import AbstractMode, AbstractTensor, DataDependentError, Meta, abstract_call, contiguous, from_tensor
 from absint.errors import BadMutation, NoActiveMode, RefusedWrite, TypeRuleError, UnsupportedTensor
 
 
@@ -254,6 +254,21 @@ def test_true_device_is_told_and_kept():
         y.backward()
     assert x.device == y.device == x.grad.device == cuda
     assert (y.is_cuda, y.is_cpu, y.get_device()) == (True, False, 0)
+
+
+@pytest.mark.parametrize("mask", [(True, True), (True, False), (False, True)])
+def test_the_backward_of_rms_norm_which_only_a_gpu_has(mask):
+    """However large the operands are: no other kernel could be asked for the types."""
+    cuda = torch.device("cuda", 0)
+    x, grad = (AbstractTensor(Meta((8192, 16384), (1, 8192), torch.bfloat16, cuda)) for _ in range(2))
+    rstd = AbstractTensor(contiguous((8192, 1), torch.float32, cuda))
+    weight = AbstractTensor(contiguous((16384,), torch.float32, cuda))
+    with AbstractMode():
+        found = torch.ops.aten._fused_rms_norm_backward(grad, x, [16384], rstd, weight, mask)
+    kinds = [((8192, 16384), (16384, 1), torch.bfloat16, False), ((16384,), (1,), torch.float32, False)]
+    assert [None if one is None else describe(one) for one in found] == [
+        kind if wanted else None for kind, wanted in zip(kinds, mask, strict=True)
+    ]
 
 
 def test_mixed_devices_are_refused_except_scalars():

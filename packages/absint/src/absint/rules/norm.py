@@ -73,6 +73,20 @@ def _layer_norm_backward(
     return tuple([grad if keep else None for grad, keep in wanted])
 
 
+@TABLE.rule("_fused_rms_norm_backward")
+def _rms_norm_backward(
+    grad_out: Meta,
+    input: Meta,
+    normalized_shape: Sequence[int],
+    rstd: Meta,
+    weight: Meta | None,
+    output_mask: Sequence[bool],
+) -> tuple[Meta | None, ...]:
+    grad_weight = None if weight is None else contiguous(weight.shape, weight.dtype, input.device)
+    wanted = zip((contiguous(input.shape, input.dtype, input.device), grad_weight), output_mask, strict=True)
+    return tuple([grad if keep else None for grad, keep in wanted])
+
+
 def _batch_statistics(input: Meta, weight: Meta | None, training: bool) -> Meta:
     size = input.shape[1] if training else 0
     return contiguous((size,), _statistics_dtype(input, weight), input.device)

@@ -40,6 +40,8 @@ SIZES = (1, 2, 3, 5, 8, 17, 33, 64, 100)
 FLOATS = ("float32", "float32", "float32", "bfloat16", "float64", "float16")
 FLOAT_UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "erf", "floor", "sqrt", "rsqrt", "sin", "log1p", "sign")
 FLOAT_BINARY = ("add", "sub", "mul", "maximum", "minimum", "div", "fmax", "atan2")
+STEADY_UNARY, STEADY_BINARY = ("neg", "abs", "tanh", "sigmoid", "erf"), ("mul", "maximum", "minimum", "fmax")
+"""Of floats that are rounded one way or another: nothing here makes more of the difference."""
 INT_UNARY = ("neg", "abs", "bitwise_not", "sign")
 INT_BINARY = ("add", "sub", "mul", "maximum", "minimum", "bitwise_and", "bitwise_xor", "bitwise_or")
 FLOAT_REDUCTIONS = ("sum", "max", "min", "welford", "argmax", "argmin", "any", "all", "prod")
@@ -86,23 +88,26 @@ class _Drawing:
         terms = tuple(Term(step, AxisAtom(axis.name)) for axis, step in zip(axes, type_.stride, strict=True))
         return name, Index(0, terms)
 
-    def arithmetic(self, values: list[str]) -> tuple[list[Statement], str]:
+    def arithmetic(self, values: list[str], steady: bool = False) -> tuple[list[Statement], str]:
         """A few computations on `values`; the name of the last."""
         is_float = "float" in self.dtype
+        unary, binary = (FLOAT_UNARY, FLOAT_BINARY) if is_float else (INT_UNARY, INT_BINARY)
+        if steady:
+            unary, binary = STEADY_UNARY, STEADY_BINARY
         statements: list[Statement] = []
         for _ in range(self.draw(st.integers(0, 3))):
             result = self.name("v")
             kind = self.draw(st.sampled_from(("unary", "binary", "where", "literal")))
             a, b = self.draw(st.sampled_from(values)), self.draw(st.sampled_from(values))
             if kind == "unary":
-                op = self.draw(st.sampled_from(FLOAT_UNARY if is_float else INT_UNARY))
+                op = self.draw(st.sampled_from(unary))
                 statements.append(Compute(result, op, (Ref(a),), self.dtype))  # type: ignore[arg-type]
             elif kind == "where":
                 test = self.name("m")
                 statements.append(Compute(test, "gt", (Ref(a), 0), "bool"))
                 statements.append(Compute(result, "where", (Ref(test), Ref(a), Ref(b)), self.dtype))  # type: ignore
             else:
-                op = self.draw(st.sampled_from(FLOAT_BINARY if is_float else INT_BINARY))
+                op = self.draw(st.sampled_from(binary))
                 other = Ref(b) if kind == "binary" else (0.75 if is_float else 3)
                 statements.append(Compute(result, op, (Ref(a), other), self.dtype))  # type: ignore[arg-type]
             values.append(result)
@@ -157,7 +162,8 @@ def scan_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
     before, operand = d.arithmetic([load.result])
     kinds: tuple[ScanKind, ...] = ("sum", "max", "min", *(("prod", "logaddexp") if "float" in d.dtype else ()))
     scan = Scan(d.name("c"), draw(st.sampled_from(kinds)), Ref(operand), d.dtype)  # type: ignore[arg-type]
-    after, last = d.arithmetic([scan.result, load.result])
+    rounds = "float" in d.dtype and scan.scan not in ("max", "min")
+    after, last = d.arithmetic([scan.result, load.result], steady=rounds)
     name, index = d.output((*outer, *inner), d.dtype)
     statements = (load, *before, scan, *after, Store(name, index, Ref(last)))
     if draw(st.booleans()):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
@@ -81,12 +83,9 @@ class _Functions:
         parameters = buffers_of(kernel)
         tiles = plan(kernel, hints)
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
-        described = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
-        # The grid belongs to it: a function that needs no masks does not say how many points there are.
-        alike = [types[name].dtype for name in parameters], sizes, described.grid, described.constants
-        key = body.replace(f"def {kernel.name}(", "def (", 1) + repr(alike)
-        (info,) = self.once(key, body, lambda: (described,))
-        return Launch(info.name, parameters, sizes)
+        info = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
+        (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
+        return Launch(found.name, parameters, sizes)
 
     def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
         """The launches of the kernels that may stand for a product and what is behind it."""
@@ -102,17 +101,21 @@ class _Functions:
         """The launches of one function with each of these tiles."""
         parameters = parameters_of(site)
         body = emit_template(name, site, types)
-        key = body.replace(f"def {name}(", "def (", 1) + repr([types[one].dtype for one in parameters])
-        infos = self.once(
-            key, body, lambda: tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
-        )
-        return tuple(Launch(info.name, parameters) for info in infos)
+        infos = tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
+        found = self.once(body, infos, [types[one].dtype for one in parameters])
+        return tuple(Launch(info.name, parameters) for info in found)
 
-    def once(self, key: str, body: str, infos: Callable[[], tuple[KernelInfo, ...]]) -> tuple[KernelInfo, ...]:
-        """The kernels of a function, which is written unless one of the same key was."""
+    def once(self, body: str, infos: tuple[KernelInfo, ...], described: object) -> tuple[KernelInfo, ...]:
+        """The kernels of a function, which is written unless the same one was, for kernels that are alike.
+
+        A text does not tell the whole grid: neither how many points there are where it needs no masks, nor the batches.
+        """
+        function = infos[0].function or infos[0].name
+        alike = [msgspec.structs.replace(info, name="", parameters=(), function="") for info in infos]
+        key = body.replace(f"def {function}(", "def (", 1) + repr((alike, described))
         if key not in self.known:
-            self.known[key] = infos()
-            self.kernels += self.known[key]
+            self.known[key] = infos
+            self.kernels += infos
             self.texts.append(body)
         return self.known[key]
 
