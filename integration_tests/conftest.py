@@ -22,3 +22,11 @@ def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_cache(code_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAGEFOLD_CACHE_DIR", str(code_cache))
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every unit is recorded as a CUDA graph, by a stand-in where there is no GPU."""
+    from integration_tests.stand_in import record_even_one_launch
+
+    record_even_one_launch(monkeypatch)

@@ -1,16 +1,13 @@
 """mode="reduce-overhead": nothing that is held is overwritten, results and states as eager's.
 
-Without an NVIDIA GPU a stand-in records: it runs the unit again, into the memory of the recording.
+Without an NVIDIA GPU a stand-in records (`stand_in.py`).
 """
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import gc
-import threading
 import warnings
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,54 +17,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
-from codegen.runtime import cuda_graphs, recording
+from codegen.runtime import cuda_graphs
 from integration_tests.zoo.devices import NEEDS_GPU
 
-pytestmark = pytest.mark.gpu
-
-
-class StandIn:
-    """A recording of a unit on the CPU."""
-
-    def __init__(self, launch: Any, inputs: list[Any], results: list[Any]) -> None:
-        self.launch, self.inputs, self.results = launch, inputs, results
-
-    def replay(self) -> None:
-        for result, made in zip(self.results, self.launch(self.inputs), strict=True):
-            if isinstance(result, torch.Tensor) and result.data_ptr() != made.data_ptr():
-                result.copy_(made)
-
-
-def bare(x: torch.Tensor) -> torch.Tensor:
-    """A tensor on the same memory, which it does not own: a recording holds addresses."""
-    reach = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) + 1
-    memory = (ctypes.c_byte * (reach * x.element_size())).from_address(x.data_ptr())
-    return torch.frombuffer(memory, dtype=x.dtype).as_strided(x.shape, x.stride())
-
-
-class Device(recording.Device):
-    """What recordings share, without what needs a GPU."""
-
-    def __init__(self) -> None:
-        self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
-
-    def capture(self, launch: Any, given: list[Any], *, shares: bool) -> Any:
-        state = torch.get_rng_state()
-        made = launch([x.clone() if x.is_floating_point() else torch.zeros_like(x) for x in given])
-        torch.set_rng_state(state)  # a recording runs nothing
-        return StandIn(launch, [bare(x) for x in given], list(made)), None, made
-
-
-@pytest.fixture(autouse=True)
-def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "FEWEST", 0)
-    if torch.cuda.is_available():
-        return
-    device = Device()
-    monkeypatch.setattr(cuda_graphs, "device_of_recordings", lambda index: device)
-    monkeypatch.setattr(cuda_graphs, "replayed", lambda unit, *rest: cuda_graphs.Replayed(unit, "cuda:0", *rest))
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("recordings")]
 
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -253,9 +206,9 @@ def test_another_precision_of_products_is_recorded_anew() -> None:
     counts: list[int] = []
     captured = cuda_graphs.Replayed._captured
 
-    def counted(unit: cuda_graphs.Replayed, inputs: list[Any]) -> Any:
+    def counted(unit: cuda_graphs.Replayed, inputs: list[Any], taken: list[Any]) -> Any:
         counts.append(len(inputs))
-        return captured(unit, inputs)
+        return captured(unit, inputs, taken)
 
     before = torch.get_float32_matmul_precision()
     try:
@@ -277,9 +230,9 @@ def test_replays_are_what_runs() -> None:
     counts: list[int] = []
     captured = cuda_graphs.Replayed._captured
 
-    def counted(unit: cuda_graphs.Replayed, inputs: list[Any]) -> Any:
+    def counted(unit: cuda_graphs.Replayed, inputs: list[Any], taken: list[Any]) -> Any:
         counts.append(len(inputs))
-        return captured(unit, inputs)
+        return captured(unit, inputs, taken)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_graphs.Replayed, "_captured", counted)
@@ -325,6 +278,22 @@ def test_recordings_of_many_sizes_in_any_order() -> None:
         del held[:-4]
     for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(found.grad, expected.grad, rtol=2e-3, atol=2e-3)
+
+
+def test_what_is_saved_for_one_backward_lies_where_that_of_another_was() -> None:
+    """Three sizes, each recorded in both directions: values saved in one slab, and one set of gradients."""
+    gc.collect()
+    memory = cuda_graphs.device_of_recordings(0).memory
+    before = set(map(id, memory._blocks.values()))
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(72, 72), nn.Tanh()))).to(DEVICE)
+    fast = compiled(model, fullgraph=True, dynamic=False)
+    for rows in (512, 384, 64, 512, 384, 64, 512, 384, 64):
+        for parameter in model.parameters():
+            parameter.grad = None
+        fast(torch.randn(rows, 72, device=DEVICE)).square().sum().backward()
+    new = [block for block in memory._blocks.values() if id(block) not in before]
+    assert sum(block.kind == "saved" for block in new) <= 1
+    assert sum(block.kind == "exact" and block.size == 72 * 72 * 4 for block in new) == 3
 
 
 @NEEDS_GPU

@@ -12,7 +12,9 @@ class Replay:
     in_place: numbers of inputs that are mostly the same memory at every call (parameters, buffers, constants): they are
         read where they are, and another place makes another recording. The others are copied.
     handed: numbers of outputs that a user gets, and may hold for long.
+    alone: numbers of outputs that nobody sees but the unit of the other direction.
     """
 
     in_place: frozenset[int] = frozenset()
     handed: frozenset[int] = frozenset()
+    alone: frozenset[int] = frozenset()

@@ -26,6 +26,10 @@ def inputs_of(unit, seed):
     return [torch.randn(type_.shape, generator=generator) / 4 for type_ in unit.input_types]
 
 
+def new(type_):
+    return torch.empty_strided(type_.shape, type_.stride, dtype=getattr(torch, type_.dtype))
+
+
 def storages(tensors):
     return {one.untyped_storage().data_ptr() for one in tensors}
 
@@ -40,8 +44,8 @@ def test_results_are_the_same_and_lie_where_they_are_given(directory, graph, see
         inputs = inputs_of(unit, seed)
         expected = load(unit, directory, executor=executor)(*inputs)
         run = load(plan.unit, directory, executor=executor)
-    memory, moved = plan.memory(), plan.library_memory()
-    assert len(memory) == len(plan.given)
+    given, moved = ({name: new(type_) for name, type_ in types.items()} for types in (plan.given, plan.library))
+    memory = list(given.values())
     for one in (*memory, *moved.values()):
         one.fill_(torch.nan)
     found = plan.moved(run(*inputs, *memory), moved)
@@ -77,10 +81,11 @@ def test_repeated_elements_and_other_dtypes_of_a_library_result():
         ),
     )  # fmt: skip
     plan = with_destinations(unit)
-    assert plan.given == ()
+    assert plan.given == {}
+    assert plan.outputs == {"y": frozenset((0, 1, 2))}
     assert list(plan.library) == ["y"]
     x = torch.randn(3, 4)
-    moved = plan.library_memory()
+    moved = {"y": new(full)}
     found = plan.moved(load(plan.unit)(x), moved)
     assert storages(found) == storages(moved.values())
     torch.testing.assert_close(found[0], x.cumsum(1).expand(2, 3, 4))

@@ -36,7 +36,7 @@ from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
 from stagewire.errors import StageError
-from stagewire.grad import Binding, Fresh, Grad, SavedInput
+from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
 from stagewire.program import CallExtern, Program
 from stagewire.types import TensorType
 
@@ -345,7 +345,10 @@ def _replays(binding: Binding) -> tuple[Replay, Replay]:
     stays.update(range(len(binding.inputs), len(binding.inputs) + len(binding.constants)))
     handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
     saved = {place for place, slot in enumerate(binding.saved) if isinstance(slot, SavedInput) and slot.input in stays}
-    return Replay(frozenset(stays), frozenset(handed)), Replay(frozenset(saved))
+    alone = {slot.result for slot in binding.saved if isinstance(slot, SavedResult)} - handed
+    alone -= {output.base for output in binding.outputs if isinstance(output, ViewOf) and output.of == "result"}
+    alone -= {mutation.result for mutation in binding.mutations}
+    return Replay(frozenset(stays), frozenset(handed), frozenset(alone)), Replay(frozenset(saved))
 
 
 def _serves(program: Program, capture: Capture) -> bool:

@@ -3,10 +3,11 @@
     call ::= plain | (copy input*)? replay output*
 
 A recording has the addresses of its memory burnt in. Inputs that stay where they are (parameters, and results of other
-recordings) are read in place; the others are copied into memory of the recording. Results lie in memory of the
-recording too, which the next replay overwrites: a recording whose results anybody still holds is not replayed. A second
-one takes turns with it, and where that is held as well the unit runs plain. So nothing is overwritten that can be seen.
-What is between, recordings share: `recording.py` says why they may.
+recordings) are read in place; the others are copied into memory of the recording. Results lie in such memory too,
+which the next replay overwrites: a recording is not replayed while anybody holds what lies there. A second one takes
+turns with it, and where that is held as well the unit runs plain. So nothing is overwritten that can be seen.
+Recordings share memory: what is between inputs and results always (`recording.py`), results while nobody holds them
+(`result_memory.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from codegen.runtime.encode import at_distance
 from codegen.runtime.memory_kinds import plan_memory, stated
 from codegen.runtime.native import static_device
 from codegen.runtime.recording import Captured, Recording, Target, device_of_recordings
+from codegen.runtime.result_memory import Block, type_of
 from stagewire.errors import StageError
 from stagewire.graph import Ref
 from stagewire.program import CallExtern, Launch, Unit
@@ -102,6 +104,7 @@ class Replayed:
         self._device = device_of_recordings(torch.device(device).index or 0)
         self._targets: list[tuple[Unit, Target]] = []
         self._outputs = _outputs(unit, replay)
+        self._alone = replay.alone
         written = {number for number, name in enumerate(unit.inputs) if name in unit.written}
         self._in_place = tuple(sorted(replay.in_place | _repeating(unit) | written))
         self._others = tuple(k for k in range(len(unit.inputs)) if k not in self._in_place)
@@ -187,39 +190,48 @@ class Replayed:
             _warn(f"{LIMIT} recordings were made of it, for inputs in ever other places")
             self._forget(*self._recordings)
             return None
-        given = list(inputs)
-        for k in moving:
-            x = inputs[k]
-            given[k] = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+        taken = [block for one in found for block in one.hold.blocks]
+        known = len(taken)
         try:
-            graph, pool, made = self._captured(given)
+            copies = self._copies(inputs, moving, taken)
+            given = list(inputs)
+            for k, copy in zip(moving, copies, strict=True):
+                given[k] = copy
+            graph, pool, made = self._captured(given, taken)
         except (RuntimeError, StageError) as error:
             self._made = LIMIT + 1
             self._forget(*self._recordings)
             _warn(str(error).partition("\n")[0])
             return None
-        copies = tuple([given[k] for k in moving])
         given.clear()
         results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
         made.clear()
         copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
-        recording = Recording.of(graph, pool, copies, results, copied)
+        recording = Recording.of(graph, pool, copies, results, copied, taken[known:])
         found.append(recording)
         self._device.addresses.update(recording.addresses())
         while len(self._recordings) > PLACES:
             self._forget(next(iter(self._recordings)))
         return recording
 
-    def _captured(self, given: list[Any]) -> Captured:
+    def _copies(self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]) -> tuple[torch.Tensor, ...]:
+        """Memory for copies of the inputs that move."""
+        types = {str(k): type_of(inputs[k]) for k in moving}
+        found = self._device.memory.place(types, types, "inputs", taken)
+        return tuple([found[name] for name in types])
+
+    def _captured(self, given: list[Any], taken: list[Block]) -> Captured:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
         plan, run, shares = self._target()
-        memory, moved = plan.memory(), plan.library_memory() if shares else {}
+        types = {**plan.given, **(plan.library if shares else {})}
+        alone = {root for root in types if plan.outputs[root] <= self._alone}
+        placed = self._device.memory.place(types, alone, "saved", taken)
 
-        def launch(inputs: list[Any]) -> list[Any]:
-            made = list(run(*inputs, *memory))
-            return plan.moved(made, moved) if shares else made
+        def launch(inputs: list[Any], memory: list[torch.Tensor]) -> list[Any]:
+            made = list(run(*inputs, *memory[: len(plan.given)]))
+            return plan.moved(made, dict(zip(types, memory, strict=True))) if shares else made
 
-        return self._device.capture(launch, given, shares=shares)
+        return self._device.capture(launch, given, [placed[root] for root in types], shares=shares)
 
     def _target(self) -> Target:
         """What is recorded: the unit as it runs now, made over to take memory for its results."""

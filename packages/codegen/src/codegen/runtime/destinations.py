@@ -32,19 +32,17 @@ class Window(NamedTuple):
 
 
 class Destinations(NamedTuple):
-    """unit: made over. given: the types of the memory that it takes behind its inputs.
+    """unit: made over. given: the memory that it takes behind its inputs, by what is its root in the unit.
 
     windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
+    outputs: the numbers of the outputs in each of both kinds of roots.
     """
 
     unit: Unit
-    given: tuple[TensorType, ...]
+    given: Mapping[str, TensorType]
     windows: Mapping[int, Window]
     library: Mapping[str, TensorType]
-
-    def memory(self) -> list[torch.Tensor]:
-        """New memory behind the inputs."""
-        return [_new(type_) for type_ in self.given]
+    outputs: Mapping[str, frozenset[int]]
 
     def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
         """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""
@@ -57,10 +55,6 @@ class Destinations(NamedTuple):
             window[once].copy_(output[once])
             found[number] = window
         return found
-
-    def library_memory(self) -> dict[str, torch.Tensor]:
-        """New memory that outputs of libraries can be copied into."""
-        return {name: _new(type_) for name, type_ in self.library.items()}
 
 
 def with_destinations(unit: Unit) -> Destinations:
@@ -78,16 +72,17 @@ def with_destinations(unit: Unit) -> Destinations:
         if homes.of[homes.of[name].root].kind == "library"
     }
     types = {name: homes.types[name] for name in (*fresh, *(one.root for one in windows.values()))}
-    given = tuple(types[name] for name in fresh)
+    given = {name: types[name] for name in fresh}
     made_over = replace(
         unit,
         inputs=(*unit.inputs, *fresh),
-        input_types=(*unit.input_types, *given),
+        input_types=(*unit.input_types, *given.values()),  # type: ignore[arg-type]
         written=(*unit.written, *fresh),
         instructions=tuple(_instructions(unit.instructions, frozenset(fresh))),
     )
     library = {one.root: types[one.root] for one in windows.values()}
-    return Destinations(made_over, given, windows, library)  # type: ignore[arg-type]
+    numbers = {root: frozenset(n for n, name in outputs if homes.of[name].root == root) for root in types}
+    return Destinations(made_over, given, windows, library, numbers)  # type: ignore[arg-type]
 
 
 def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) -> Iterator[Instruction]:
@@ -113,7 +108,3 @@ def bytes_made(unit: Unit) -> int:
             case CallExtern(result_types=types):
                 made += sum(span(type_) for type_ in types if type_ is not None)  # type: ignore[misc]
     return made
-
-
-def _new(type_: TensorType) -> torch.Tensor:
-    return torch.empty_strided(type_.shape, type_.stride, dtype=getattr(torch, type_.dtype), device=type_.device)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Recordings of launches, and the memory that they share.
 
 memory of a recording ::= input copy* result* between*
+input copy, result    ::= block                       see `result_memory.py`
 between               ::= shared | own
 
 What a recording makes and nobody sees after its end ("between") lies in one pool of torch's allocator for all
@@ -32,6 +33,7 @@ import torch
 
 from codegen.runtime.destinations import Destinations, bytes_made
 from codegen.runtime.memory_kinds import span
+from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
 
 SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
@@ -55,8 +57,8 @@ class Recording(NamedTuple):
     """Launches, and the memory that they are for.
 
     pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
-    None for other outputs; copied: whether the caller gets a copy of it. storages, counts: of the results' memory that
-    the caller gets itself, and by how much each was referred to when nobody else held it.
+    None for other outputs; copied: whether the caller gets a copy of it. hold: the blocks that copies and results are
+    in, some around memory of a pool of its own.
     """
 
     graph: Any
@@ -64,21 +66,21 @@ class Recording(NamedTuple):
     copies: tuple[torch.Tensor, ...]
     results: tuple[torch.Tensor | None, ...]
     copied: tuple[bool, ...]
-    storages: tuple[int, ...]
-    counts: tuple[int, ...]
+    hold: Hold
 
     @classmethod
-    def of(cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: tuple[bool, ...]) -> Recording:
+    def of(
+        cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: Any, blocks: list[Block]
+    ) -> Recording:
         """A recording whose results nobody else holds yet."""
-        pairs = zip(results, copied, strict=True)
-        handed = {one.untyped_storage()._cdata for one, copy in pairs if one is not None and not copy}
-        counts = tuple([torch._C._storage_Use_Count(one) for one in handed])
-        return cls(graph, pool, copies, results, copied, tuple(handed), counts)
+        blocks = list(blocks)
+        results = tuple(on_blocks(results, blocks))
+        kept = (*copies, *(one for one in results if one is not None))
+        return cls(graph, pool, copies, results, copied, Hold(blocks, kept))
 
     def is_free(self) -> bool:
-        """Whether nobody holds a result of the last replay."""
-        count = torch._C._storage_Use_Count
-        return all(count(one) <= before for one, before in zip(self.storages, self.counts, strict=True))
+        """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
+        return self.hold.is_free()
 
     def addresses(self) -> list[int]:
         """Where each result is that the caller gets itself."""
@@ -101,14 +103,15 @@ class Pool:
             self._keep.capture_end()
 
 
+Launch = Callable[[list[Any], list[torch.Tensor]], list[Any]]
 Captured = tuple[Any, Pool | None, list[Any]]
 
 
 class Device:
     """What the recordings of one device share.
 
-    addresses: of results, which are where a recording put them at each of its replays. stream: of the first recording;
-    replays run on no other. lock: held while one of them is begun.
+    addresses: of results, which are where a recording put them at each of its replays. memory: of results. stream: of
+    the first recording; replays run on no other. lock: held while one of them is begun.
     """
 
     def __init__(self, index: int) -> None:
@@ -117,17 +120,18 @@ class Device:
         self.lock = threading.Lock()
         self.stream: int | None = None
         self.addresses: Counter[int] = Counter()
+        self.memory = ResultMemory()
         self._pool: Callable[[], Pool | None] = lambda: None
 
-    def capture(self, launch: Callable[[list[Any]], list[Any]], given: list[Any], *, shares: bool) -> Captured:
-        """The graph of what `launch(given)` launches, which does not run; its pool if shared; what it returns."""
+    def capture(self, launch: Launch, given: list[Any], memory: list[torch.Tensor], *, shares: bool) -> Captured:
+        """The graph of what `launch(given, memory)` launches, which does not run; its pool if shared; the results."""
         with torch.cuda.device(self.index), torch.cuda.stream(self.side):
             pool = self.pool() if shares else None
             graph = torch.cuda.CUDAGraph()
             handle = (pool.handle,) if pool is not None else ()
             graph.capture_begin(*handle, capture_error_mode="thread_local")
             try:
-                made = launch(given)
+                made = launch(given, memory)
             except BaseException:
                 with contextlib.suppress(RuntimeError):  # says again that the capture failed
                     graph.capture_end()

@@ -1,0 +1,66 @@
+"""Recordings of CUDA graphs without an NVIDIA GPU: a stand-in runs the unit again, into the memory of the recording."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from codegen.runtime import cuda_graphs, recording, result_memory
+
+
+class StandIn:
+    """A recording of a unit on the CPU."""
+
+    def __init__(self, launch: Any, inputs: list[Any], memory: list[Any], results: list[Any]) -> None:
+        self.launch, self.inputs, self.memory, self.results = launch, inputs, memory, results
+
+    def replay(self) -> None:
+        for result, made in zip(self.results, self.launch(self.inputs, self.memory), strict=True):
+            if isinstance(result, torch.Tensor) and result.data_ptr() != made.data_ptr():
+                result.copy_(made)
+
+
+def bare(x: torch.Tensor) -> torch.Tensor:
+    """A tensor on the same memory, which it does not own: a recording holds addresses."""
+    if not isinstance(x, torch.Tensor) or not x.numel():
+        return x
+    reach = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) + 1
+    memory = (ctypes.c_byte * (reach * x.element_size())).from_address(x.data_ptr())
+    return torch.frombuffer(memory, dtype=x.dtype).as_strided(x.shape, x.stride())
+
+
+def storage_of(x: Any) -> int | None:
+    return x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else None
+
+
+class Device(recording.Device):
+    """What recordings share, without what needs a GPU."""
+
+    def __init__(self) -> None:
+        self.index, self.stream, self.lock, self.addresses = 0, None, threading.Lock(), Counter()
+        self.memory = result_memory.ResultMemory()
+
+    def capture(self, launch: Any, given: list[Any], memory: list[Any], *, shares: bool) -> Any:
+        state = torch.get_rng_state()
+        made = launch([x.clone() if x.is_floating_point() else torch.zeros_like(x) for x in given], memory)
+        torch.set_rng_state(state)  # a recording runs nothing
+        places = {x.untyped_storage()._cdata for x in memory}
+        results = [bare(x) if storage_of(x) in places else x for x in made]
+        return StandIn(launch, [bare(x) for x in given], [bare(x) for x in memory], results), None, made
+
+
+def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are recorded however few launches they have, by the stand-in where there is no GPU."""
+    monkeypatch.setattr(cuda_graphs, "FEWEST", 0)
+    if torch.cuda.is_available():
+        return
+    device = Device()
+    monkeypatch.setattr(cuda_graphs, "device_of_recordings", lambda index: device)
+    monkeypatch.setattr(cuda_graphs, "replayed", lambda unit, *rest: cuda_graphs.Replayed(unit, "cuda:0", *rest))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

@@ -1,0 +1,165 @@
+"""Memory of results, which recordings of one device take over from one another while nobody holds what lies in it.
+
+block ::= exact | slab | own   one storage of torch
+exact ::= result               of just its size: users see these (results of calls, gradients)
+slab  ::= window*              values saved for a backward, or copies of inputs: no user sees them
+own   ::= result*              a storage that a recording made itself; no other recording is given it
+
+A recording may be replayed while nobody holds a tensor in any block of it: not one of its own last replay, and not one
+of another recording that shares the block. Whether anybody does is read off the storage: how many tensors torch has on
+it (views, and what autograd or another library holds, are such), beside those that recordings are known to keep; and
+how many hold the Python object of the storage, which torch counts once, however many there are.
+
+The storage is foreign memory to torch. So its size cannot be changed (`y.resize_`, `y.untyped_storage().resize_(0)`
+are refused): a recording has its address burnt in.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from sys import getrefcount
+from typing import Literal
+
+import torch
+from torch.utils.dlpack import from_dlpack, to_dlpack
+
+from codegen.runtime.encode import reading_of
+from codegen.runtime.memory_kinds import span
+from stagewire.types import TensorType
+
+Kind = Literal["exact", "saved", "inputs", "own"]
+ALIGNMENT = 512
+
+
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """The type of memory for a copy."""
+    return TensorType(
+        str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.stride(), device=str(tensor.device)
+    )
+
+
+class Block:
+    """One storage, on `memory` (bytes). shown: an entry for every tensor on it that a recording keeps."""
+
+    def __init__(self, kind: Kind, memory: torch.Tensor) -> None:
+        self.kind, self.size = kind, memory.numel()
+        self.storage = from_dlpack(to_dlpack(memory)).untyped_storage()  # type: ignore[attr-defined]
+        self.address = self.storage._cdata
+        self.shown: list[None] = []
+        self._references = getrefcount(self.storage)
+
+    @classmethod
+    def around(cls, storage: torch.UntypedStorage) -> Block:
+        """A block of its own on memory that is there."""
+        return cls("own", _bytes(storage))
+
+    def is_held(self, count: Callable[[int], int] = torch._C._storage_Use_Count) -> bool:
+        """Whether anybody but recordings has a tensor on it, or its storage.
+
+        torch counts the Python object of a storage as one user, which it holds itself while there are others. `shown`
+        is read after the users: a recording that goes takes its entries out before its tensors are gone.
+        """
+        users = count(self.address)
+        if users > 1 + len(self.shown) or getrefcount(self.storage) > self._references + (users > 1):
+            return self.size > 0
+        return False
+
+    def tensor(self, type_: TensorType, distance: int = 0) -> torch.Tensor:
+        """A tensor on it, so many bytes from its start."""
+        return reading_of(_bytes(self.storage), type_.dtype, (*type_.shape, *type_.stride, distance))  # type: ignore[arg-type]
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    memory = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return memory.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
+
+
+class ResultMemory:
+    """The blocks of one device; they live as long as a recording has them."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
+
+    def place(
+        self, types: Mapping[str, TensorType], together: Collection[str], kind: Kind, taken: list[Block]
+    ) -> dict[str, torch.Tensor]:
+        """A tensor for each type: those of `together` in one slab of `kind`, each other one in a block of its size.
+
+        taken: blocks that are not to be used again; those used now are appended.
+        """
+        found = {}
+        places: dict[str, int] = {}
+        total = 0
+        for name, type_ in types.items():
+            size = int(span(type_))  # type: ignore[arg-type]
+            if name in together:
+                places[name] = total
+                total += -(-size // ALIGNMENT) * ALIGNMENT
+            else:
+                found[name] = self._block("exact", size, type_.device, taken).tensor(type_)
+        if places:
+            slab = self._block(kind, total, types[next(iter(places))].device, taken)
+            found |= {name: slab.tensor(types[name], place) for name, place in places.items()}
+        return found
+
+    def _block(self, kind: Kind, size: int, device: str, taken: list[Block]) -> Block:
+        """A block that nobody holds, of the size or (a slab) the smallest that is large enough; a new one if needed."""
+        fitting = [
+            block
+            for block in self._blocks.values()
+            if block.kind == kind
+            and (block.size == size if kind == "exact" else block.size >= size)
+            and not any(block is other for other in taken)
+            and not block.is_held()
+        ]
+        if fitting:
+            block = min(fitting, key=lambda one: one.size)
+        else:
+            block = Block(kind, torch.empty(size, dtype=torch.uint8, device=device))
+            self._made += 1
+            self._blocks[self._made] = block
+        taken.append(block)
+        return block
+
+
+class Hold:
+    """The blocks of one recording, which keeps `tensors` on them.
+
+    What it keeps is counted, and not taken to be all that there is: whoever else has a tensor on a block by then (an
+    operator of the user's that stored an argument away, a recording that is just going) is one who holds it.
+    """
+
+    def __init__(self, blocks: Iterable[Block], tensors: Iterable[torch.Tensor]) -> None:
+        kept = {id(one): one for tensor in tensors for one in (tensor, tensor._base) if one is not None}
+        counts = Counter(one.untyped_storage()._cdata for one in kept.values())
+        self.blocks = list(blocks)
+        self._marks: list[tuple[list[None], int]] = []
+        for block in self.blocks:
+            block.shown.extend([None] * counts[block.address])
+            self._marks.append((block.shown, counts[block.address]))
+
+    def is_free(self) -> bool:
+        """Whether nobody holds anything in them."""
+        return not any(block.is_held() for block in self.blocks)
+
+    def __del__(self) -> None:
+        for shown, count in self._marks:
+            for _ in range(count):
+                shown.pop()
+
+
+def on_blocks(tensors: Sequence[torch.Tensor | None], blocks: list[Block]) -> list[torch.Tensor | None]:
+    """The tensors, each on a block; for storages that none is on, `blocks` grows by some of their own."""
+    known = {block.address for block in blocks}
+    own: dict[int, Block] = {}
+    found = []
+    for tensor in tensors:
+        if tensor is not None and (storage := tensor.untyped_storage())._cdata not in known:
+            block = own.setdefault(storage._cdata, own.get(storage._cdata) or Block.around(storage))
+            tensor = block.tensor(type_of(tensor), tensor.storage_offset() * tensor.element_size())
+        found.append(tensor)
+    blocks.extend(own.values())
+    return found

@@ -1,0 +1,166 @@
+"""Memory that recordings share: what a user holds is never written, what nobody holds is used again."""
+
+import gc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
+from stagewire.types import contiguous
+
+
+class Recording:
+    """Writes a number into all of its results, and hands them out."""
+
+    def __init__(self, memory, sizes, together, avoid):
+        types = {str(number): contiguous("float32", (size,)) for number, size in enumerate(sizes)}
+        taken = list(avoid)
+        placed = memory.place(types, {str(number) for number in together}, "saved", taken)
+        self.results = [placed.pop(name) for name in types]
+        self.hold = Hold(taken[len(avoid) :], self.results)
+
+    def replay(self, number):
+        for result in self.results:
+            result.fill_(number)
+        return [result.data for result in self.results]
+
+
+def by_storage(tensor):
+    """A reader of the tensor that holds the Python object of its storage alone."""
+    storage, offset, shape = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape
+    return lambda: torch.empty(0).set_(storage, offset, shape)
+
+
+def by_view(tensor):
+    """A reader of all but the first element of the tensor."""
+    view = tensor[1:]
+    return lambda: view
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("record"), st.lists(st.integers(1, 4), min_size=1, max_size=4), st.sets(st.integers(0, 3))),
+        st.tuples(
+            st.just("replay"),
+            st.integers(0, 9),
+            st.lists(st.tuples(st.integers(0, 3), st.sampled_from((by_storage, by_view))), max_size=2),
+        ),
+        st.tuples(st.just("let go"), st.integers(0, 9), st.none()),
+        st.tuples(st.just("forget"), st.integers(0, 9), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(STEPS)
+def test_what_is_held_stays_what_it_was(steps):
+    memory, recordings, held, number = ResultMemory(), [], [], 0
+    for kind, value, more in steps:
+        if kind == "record":
+            sizes = [100 * size for size in value]
+            recordings.append(Recording(memory, sizes, {k for k in more if k < len(sizes)}, []))
+        elif kind == "replay" and recordings:
+            one = recordings[value % len(recordings)]
+            if one.hold.is_free():
+                number += 1
+                made = one.replay(float(number))
+                held += [(hold(made[k]), float(number)) for k, hold in more if k < len(made)]
+                del made
+        elif kind == "let go" and held:
+            del held[value % len(held)]
+        elif kind == "forget" and recordings:
+            del recordings[value % len(recordings)]
+        one = None  # the test itself holds nothing beside
+        assert all((read() == stamp).all() for read, stamp in held)
+    for recording in recordings:  # and whoever holds nothing is in nobody's way
+        mine = {result.untyped_storage().data_ptr() for result in recording.results}
+        theirs = {read().untyped_storage().data_ptr() for read, _ in held}
+        assert recording.hold.is_free() == (not mine & theirs)
+
+
+def test_blocks_are_used_again_and_given_back():
+    memory = ResultMemory()
+    large = Recording(memory, [400, 300, 50], {0, 1}, [])
+    small = Recording(memory, [200, 100, 50], {0, 1}, [])
+    assert small.hold.blocks == large.hold.blocks
+    assert [block.kind for block in large.hold.blocks] == ["exact", "saved"]
+    held = large.replay(1.0)[0]
+    assert not small.hold.is_free()
+    other = Recording(memory, [200, 100, 50], {0, 1}, [])
+    assert other.hold.blocks[0] is large.hold.blocks[0]
+    assert other.hold.blocks[1] is not large.hold.blocks[1]
+    turn = Recording(memory, [200, 100, 50], {0, 1}, large.hold.blocks)
+    assert not set(map(id, turn.hold.blocks)) & set(map(id, large.hold.blocks))
+    del large, small, other, turn
+    gc.collect()
+    assert not len(memory._blocks)
+    assert (held == 1.0).all()
+
+
+def test_results_that_users_see_have_storages_of_their_size():
+    memory = ResultMemory()
+    first = Recording(memory, [400], set(), [])
+    second = Recording(memory, [100], set(), [])
+    assert [one.results[0].untyped_storage().nbytes() for one in (first, second)] == [1600, 400]
+
+
+def test_who_has_a_tensor_when_a_recording_is_made_holds_it():
+    """As an operator of the user's that stored an argument away; and where a recording ends in the meantime."""
+    memory, taken = ResultMemory(), []
+    placed = memory.place({"y": contiguous("float32", (100,))}, (), "saved", taken)
+    stored = placed["y"].data
+    hold = Hold(taken, placed.values())
+    assert not hold.is_free()
+    del stored
+    assert hold.is_free()
+    other = Hold(taken, [])
+    del hold
+    assert not other.is_free()  # its tensor is there: whose it is now is not known
+    placed.clear()
+    assert other.is_free()
+
+
+def test_a_view_keeps_what_it_is_of():
+    """torch keeps the base of a view: one more tensor of the recording's."""
+    block = Block("exact", torch.zeros(400, dtype=torch.uint8))
+    kept = [block.tensor(contiguous("float32", (100,))).view(10, 10)]
+    hold = Hold([block], kept)
+    assert hold.is_free()
+    held = kept[0].data
+    assert not hold.is_free()
+    del held
+    assert hold.is_free()
+
+
+def test_memory_of_its_own_is_watched_too():
+    whole = torch.arange(12.0)
+    blocks = []
+    found = on_blocks([whole[2:], None, whole.view(3, 4)[:, 1], whole.view(torch.int32)], blocks)
+    assert len(blocks) == 1
+    torch.testing.assert_close(found[0], whole[2:])
+    torch.testing.assert_close(found[2], whole.view(3, 4)[:, 1])
+    assert found[3].tolist() == whole.view(torch.int32).tolist()
+    assert on_blocks(found, blocks) == found
+    hold = Hold(blocks, [one for one in found if one is not None])
+    assert hold.is_free()
+    held = found[2].data
+    assert not hold.is_free()
+    del held
+    assert hold.is_free()
+
+
+@pytest.mark.parametrize("resize", [lambda y: y.resize_(1000), lambda y: y.untyped_storage().resize_(0)])
+def test_memory_is_not_resized(resize):
+    one = Recording(ResultMemory(), [10], set(), [])
+    with pytest.raises(RuntimeError, match="not resizable"):
+        resize(one.replay(1.0)[0])
+
+
+def test_results_without_elements_hold_nothing():
+    one = Recording(ResultMemory(), [0, 3], set(), [])
+    held = one.replay(1.0)
+    del held[1]
+    assert one.hold.is_free()
