@@ -106,3 +106,25 @@ def test_a_number_that_is_asked_for_is_fixed() -> None:
     assert n == 6
     assert dim_of(n * 2) == 12
     assert [f"{r.left} {r.operator} {r.right}" for r in env.relations] == ["n == 6"]
+
+
+NORMS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "layer_norm": lambda x, n: F.layer_norm(x, (n,)),
+    "weighted layer_norm": lambda x, n: F.layer_norm(x, (n,), torch.ones(n), torch.zeros(n)),
+    "group_norm": lambda x, n: F.group_norm(x, 2, torch.ones(n)),
+    "batch_norm": lambda x, n: F.batch_norm(x, torch.zeros(n), torch.ones(n)),
+    "batch_norm in training": lambda x, n: F.batch_norm(x, None, None, torch.ones(n), training=True),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_size_that_parameters_have_is_a_number(name: str) -> None:
+    env = ShapeEnv()
+    b, n = (make_size(env, env.create(symbol, hint)) for symbol, hint in (("b", 4), ("n", 6)))
+    x = AbstractTensor(contiguous((b, n), torch.float32))
+    with AbstractMode():
+        found = NORMS[name](x, 6)
+        with pytest.raises(RuntimeError):
+            NORMS[name](x, 8)
+    assert {"n == 6", "6 == n"} & {f"{r.left} {r.operator} {r.right}" for r in env.relations}
+    assert tuple(map(str, map(dim_of, found.meta.shape))) == ("b", "6")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
 from absint.rules.table import RuleTable
@@ -45,11 +46,29 @@ def _statistics_dtype(input: Meta, weight: Meta | None) -> torch.dtype:
     return ACC_DTYPE.get(input.dtype, input.dtype)
 
 
+def _check_normalized(input: Meta, normalized_shape: Sequence[int]) -> None:
+    """The last sizes are those of the parameters; where they are symbolic, that fixes them."""
+    expected = list(normalized_shape)
+    if input.ndim < len(expected) or list(input.shape[input.ndim - len(expected) :]) != expected:
+        raise TypeRuleError(
+            f"Given normalized_shape={expected}, expected input with shape [*, {', '.join(map(str, expected))}], but "
+            f"got input of size{list(input.shape)}"
+        )
+
+
+def _check_channels(input: Meta, **parameters: Meta | None) -> None:
+    """Each parameter has an element for every channel; a symbolic number of channels is fixed by that."""
+    for name, given in parameters.items():
+        if given is not None and (input.shape[1],) != given.shape:
+            raise TypeRuleError(f"{name} should contain {input.shape[1]} elements, its shape is {list(given.shape)}")
+
+
 @TABLE.rule("native_layer_norm")
 def _layer_norm(
     input: Meta, normalized_shape: Sequence[int], weight: Meta | None, bias: Meta | None, eps: float
 ) -> tuple[Meta, Meta, Meta]:
     axis = input.ndim - len(normalized_shape)
+    _check_normalized(input, normalized_shape)
     shape = input.shape[:axis] + (1,) * len(normalized_shape)
     statistics = contiguous(shape, _statistics_dtype(input, weight if weight is not None else bias), input.device)
     return contiguous(input.shape, input.dtype, input.device), statistics, statistics
@@ -103,6 +122,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Meta, Meta, Meta]:
+    _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     statistics = _batch_statistics(input, weight if weight is not None else running_mean, training)
     return _contiguous_or_suggested(input), statistics, statistics
 
@@ -165,6 +185,7 @@ def _group_norm(
     group: int,
     eps: float,
 ) -> tuple[Meta, Meta, Meta]:
+    _check_channels(input, weight=weight, bias=bias)
     dtype = _statistics_dtype(input, weight if weight is not None else bias)
     statistics = contiguous((N, group), dtype, input.device)
     return _suggested(input), statistics, statistics

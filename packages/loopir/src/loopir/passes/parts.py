@@ -9,7 +9,7 @@ import msgspec
 
 from loopir import index as ix
 from loopir.fold import FLOATS, number
-from loopir.nest import Block, Names, Read, Statement, Write
+from loopir.nest import Block, Names, Read, Statement, Write, result_names, used_values
 from loopir.passes.split_nests import divisor
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -50,9 +50,9 @@ def cut_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) ->
     return Cut(axis, 1, axis.size, 1)
 
 
-def cut_anyhow(axis: Axis, parts: int, along_rows: bool) -> Cut:
-    """So many parts, whatever the size is."""
-    unit = GOOD_START if along_rows else 1
+def cut_anyhow(axis: Axis, parts: int, is_fastest: bool) -> Cut:
+    """So many parts, whatever the size is. is_fastest: memory runs along the axis."""
+    unit = GOOD_START if is_fastest else 1
     length = (axis.size + (parts * unit - 1)) // (parts * unit) * unit
     return Cut(axis, parts, length, parts, hangs=True)
 
@@ -80,8 +80,13 @@ def inside_of(places: list[tuple[Index, Dim]], names: Names) -> tuple[tuple[Stat
     return tuple(statements), found
 
 
-def masked(block: Block, tests: tuple[Statement, ...], inside: Ref, names: Names) -> Block:
-    """The block, in which what lies outside is not accessed and is neutral in reductions."""
+def masked(block: Block, hanging: list[tuple[Index, Dim]], names: Names) -> Block:
+    """The block, in which what lies behind the end is not accessed and is neutral in reductions.
+
+    hanging: places on axes of these sizes. What does not depend on them is read as it was: once for all points.
+    """
+    tests, inside = inside_of(hanging, names)
+    moving = {name for place, _ in hanging for name in ix.axes_of(place)}
     dtypes: dict[str, DType] = {}
     statements: list[Statement] = list(tests)
     both: dict[str, Ref] = {}
@@ -95,12 +100,15 @@ def masked(block: Block, tests: tuple[Statement, ...], inside: Ref, names: Names
         return both[mask.name]
 
     for statement in block.statements:
+        moves = not moving.isdisjoint(_depends_on(statement))
+        if moves:
+            moving.update(result_names(statement))
         match statement:
             case Read(result=result, dtype=dtype, mask=mask):
-                mask = narrowed(mask)
-                other = statement.other if statement.mask is not None else literal(0, dtype)
-                statement = msgspec.structs.replace(statement, mask=mask, other=other)
                 dtypes[result] = dtype
+                if moves:
+                    other = statement.other if mask is not None else literal(0, dtype)
+                    statement = msgspec.structs.replace(statement, mask=narrowed(mask), other=other)
             case Write(mask=mask):
                 statement = msgspec.structs.replace(statement, mask=narrowed(mask))
             case Reduce(reduction=reduction, operand=operand, dtype=dtype):
@@ -114,10 +122,20 @@ def masked(block: Block, tests: tuple[Statement, ...], inside: Ref, names: Names
     return Block(block.axes, tuple(statements))
 
 
+def _depends_on(statement: Statement) -> set[str]:
+    """Axes and values."""
+    found = used_values(statement)
+    match statement:
+        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
+            found |= {name for one in coordinates for name in ix.axes_of(one)}
+        case IndexValue(index=index):
+            found |= ix.axes_of(index)
+    return found
+
+
 def can_hang(block: Block) -> bool:
-    """Whether places behind the end do no harm: an index that is checked may not come from one."""
-    checked = any(isinstance(s, Compute) and s.op == "wrap_index" for s in block.statements)
-    return not checked and not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in block.statements)
+    """Whether every reduction has a neutral element."""
+    return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in block.statements)
 
 
 _NEUTRAL = {"sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf}

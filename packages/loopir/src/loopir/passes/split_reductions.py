@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
-from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, inside_of, masked
+from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, masked
 from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
@@ -74,7 +74,7 @@ class SplitReductions:
         longest = max(block.axes, key=lambda axis: rough(axis.size, hints))
         if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
-        return (cut_anyhow(longest, wanted, along_rows),)
+        return (cut_anyhow(longest, wanted, along_rows and longest == block.axes[-1]),)
 
 
 def _parts(cuts: tuple[Cut, ...]) -> int:
@@ -143,7 +143,7 @@ def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
     block = substitute_axes(nest, places, left).blocks[0]
     hanging = [(places[cut.axis.name], cut.axis.size) for cut in cuts if cut.hangs]
-    return masked(block, *inside_of(hanging, names), names) if hanging else block
+    return masked(block, hanging, names) if hanging else block
 
 
 def _combine(

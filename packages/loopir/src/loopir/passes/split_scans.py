@@ -8,7 +8,7 @@ import msgspec
 
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
-from loopir.passes.parts import Cut, can_hang, cut_anyhow, inside_of, masked
+from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
@@ -96,7 +96,7 @@ def _inside(block: Block, cut: Cut, axes: tuple[Axis, ...], names: Names) -> Blo
     if not cut.hangs:
         return block
     place = cut.place(axes[-1], block.axes[0])
-    return masked(block, *inside_of([(place, cut.axis.size)], names), names)
+    return masked(block, [(place, cut.axis.size)], names)
 
 
 def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:

@@ -131,13 +131,11 @@ def literal_count(shape: Sequence[Dim], dims: Sequence[int]) -> int:
 
 
 def per_count(p: Builder, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
-    """x divided by the number of elements over `dims` of `shape`; a symbolic number is counted while running."""
+    """x divided by the number of elements over `dims` of `shape`; a symbolic number is known while running."""
     count = count_of(shape, dims)
     if isinstance(count, int):
         return p.div(x, float(count))
-    # Integers count exactly; the sum of a constant reads nothing.
-    ones = p.full(tuple(shape[d] for d in dims), 1, "int64")
-    total = convert(p, p.sum(ones, tuple(range(len(dims)))), x.dtype)
+    total = convert(p, p.full((), count, "int64"), x.dtype)
     return p.div(x, broadcast(p, total, x.shape))
 
 
