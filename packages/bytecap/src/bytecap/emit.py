@@ -14,6 +14,7 @@ from bytecap.effects import emit_effects
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import CannotRebuild
 from bytecap.guards.literals import to_python
+from bytecap.handlers.index_mode import leave_entered
 from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.resume.flow import argument_count
 from bytecap.values.arrays import ArrayValue
@@ -276,6 +277,7 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
 def emit_epilogue(emitter: Emitter, result: Value) -> None:
     """Rebuild the result, replay side effects, return."""
     leave_settings(emitter.tracer)
+    leave_entered(emitter.tracer)
     refuse_open_inference(emitter.tracer)
     emit_effects(emitter, [result])
     emit_modes(emitter)

@@ -132,6 +132,7 @@ class Tracer:
         self.is_caught = False
         self.arrays: list[ArrayValue] = []
         self.regions: list[Value] = []
+        self.index_modes: list[Value] = []
         self.inference: str | None = None
         self.settings: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
@@ -166,6 +167,7 @@ class Tracer:
             self.handled,
             self.effects,
             self.regions,
+            self.index_modes,
             self.generators,
             self.arrays,
             self.hooked,

@@ -14,6 +14,7 @@ from bytecap.handlers.checked_functions import CHECKED_FUNCTIONS
 from bytecap.handlers.classes import CLASSES
 from bytecap.handlers.deep_copies import DEEP_COPIES
 from bytecap.handlers.distributions import DISTRIBUTIONS
+from bytecap.handlers.index_mode import INDEX_MODE
 from bytecap.handlers.inspection import INSPECTION
 from bytecap.handlers.iterators import ITERATORS
 from bytecap.handlers.kernel_choices import KERNEL_CHOICES
@@ -37,6 +38,7 @@ TABLES = (
     CLASSES,
     DEEP_COPIES,
     DISTRIBUTIONS,
+    INDEX_MODE,
     INFERENCE,
     INSPECTION,
     ITERATORS,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bytecap.effects import emit_effects
 from bytecap.emit import Emitter, emit_modes
 from bytecap.errors import CannotRebuild
+from bytecap.handlers.index_mode import leave_entered
 from bytecap.handlers.kernel_choices import leave_settings
 from bytecap.handlers.regions import enter_open_regions
 from bytecap.resume.points import Continue, Point, Resumption, Unbound, make_driver
@@ -32,6 +33,7 @@ def emit_leave(emitter: Emitter, frame: Frame, point: Point, driver_of: Resumpti
     """
     enter_open_regions(emitter.tracer)
     leave_settings(emitter.tracer)
+    leave_entered(emitter.tracer)
     refuse_open_inference(emitter.tracer)
     entries = [frame.locals.get(name) for name in point.variables] + _stack_entries(frame.stack, point)
     cells = [] if driver_of is None else [frame.cells[name] for name in driver_of.closure_names]

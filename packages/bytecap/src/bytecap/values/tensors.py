@@ -197,6 +197,11 @@ class TensorValue(Value):
         return call_torch(tracer, method, [self, *args], kwargs)
 
     def get_item(self, tracer: Tracer, key: Value) -> Value:
+        from bytecap.handlers.index_mode import index_by_tensors
+
+        by_tensors = index_by_tensors(tracer, self, key)
+        if by_tensors is not None:
+            return by_tensors
         return self.call_method(tracer, "__getitem__", [as_index(tracer, key)], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
