@@ -87,6 +87,11 @@ def all_of(x):
     return x - 1
 
 
+def all_with(x):
+    torch._check_tensor_all_with(ValueError, x.sum() > 0, lambda: f"sum {x.sum()}")
+    return x - 1
+
+
 GOOD, BAD = torch.tensor([1.0, 2.0]), torch.tensor([1.0, -2.0])
 NAN = torch.tensor([1.0, float("nan")])
 
@@ -103,6 +108,8 @@ NAN = torch.tensor([1.0, float("nan")])
         (truthy, (GOOD,), (GOOD * 0,)),
         (truthy, (NAN,), (GOOD * 0,)),
         (small, (GOOD,), (GOOD * 10,)),
+        (all_of, (GOOD,), (BAD,)),
+        (all_with, (GOOD,), (BAD,)),
     ],
 )
 def test_the_good_side_is_captured_whole_and_the_bad_one_raises_as_plain(function, good, bad):
@@ -150,6 +157,19 @@ def test_a_condition_that_is_known_is_no_check():
     watched = Watched(program)
     watched(GOOD)
     assert watched.captures[0].checks == ()
+
+
+@pytest.mark.parametrize("name", ["", "_index", "_value", "_type", "_not_implemented"])
+@pytest.mark.parametrize("message", [None, lambda: "too short"])
+def test_a_check_of_what_is_known_raises_as_plain(name, message):
+    def program(x):
+        getattr(torch, f"_check{name}")(x.shape[0] > 2, *([] if message is None else [message]))
+        return x + 1
+
+    watched = Watched(program)
+    assert raised(watched, GOOD) == raised(program, GOOD)
+    assert torch.equal(watched(torch.ones(3)), program(torch.ones(3)))
+    assert len(watched.captures) == 1
 
 
 def test_a_tensor_of_several_elements_has_no_truth():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap import marks
-from bytecap.errors import UnsupportedCall
+from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.data_conditions import DataCondition
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 NONE = Constant(None)
+# What torch says of a check without a message.
+_UNEXPLAINED = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
 
 
 def _always(value: Any) -> Callable[..., Value]:
@@ -81,17 +86,46 @@ def _is_tensor(tracer: Tracer, value: Value) -> Value:
     return Constant(isinstance(value, TensorValue))
 
 
-def _check(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
-    from bytecap.operations import truth
+def _check(
+    tracer: Tracer, condition: Value, message: Value | None = None, *, error: type[Exception] = RuntimeError
+) -> Value:
+    from bytecap.operations import is_none, truth
 
     if isinstance(condition, TensorValue):
         raise UnsupportedCall("torch._check on a tensor")
     if isinstance(condition, DataCondition) and tracer.checks.assume(tracer, condition, True):
         return NONE
     if not truth(tracer, condition):
-        text = "Expected cond to be True" if message is None else message.call(tracer, [], {}).concrete()
-        raise tracer.raises(RuntimeError, text)
+        text = _UNEXPLAINED if message is None or is_none(message) else message.call(tracer, [], {}).concrete()
+        raise tracer.raises(error, text)
     return NONE
+
+
+def _check_of_kind(error: type[Exception]) -> Callable[..., Value]:
+    return lambda tracer, condition, message=None: _check(tracer, condition, message, error=error)
+
+
+def _check_tensor_all(tracer: Tracer, condition: Value, message: Value | None = None) -> Value:
+    """Every element is true: the graph checks it, and where it does not hold the function runs plain, and raises."""
+    from bytecap.torch_calls import call_torch
+
+    if not isinstance(condition, TensorValue) or condition.abstract.dtype is not torch.bool:
+        raise UnsupportedCall("torch._check_tensor_all of something else than a tensor of bools")
+    holds = call_torch(tracer, torch.Tensor.all, [condition], {})
+    try:
+        known = holds.truth(tracer)
+    except DataDependent:
+        assert isinstance(holds, TensorValue)
+        known = tracer.checks.assume(tracer, holds, True)
+        if not known:
+            raise
+    if not known:
+        raise UnsupportedCall("torch._check_tensor_all that fails")
+    return NONE
+
+
+def _check_tensor_all_with(tracer: Tracer, error: Value, condition: Value, message: Value | None = None) -> Value:
+    return _check_tensor_all(tracer, condition, message)
 
 
 def _check_is_size(tracer: Tracer, number: Value, message: Value | None = None, *, max: Value | None = None) -> Value:
@@ -170,7 +204,13 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,
     torch._check: _check,
+    torch._check_index: _check_of_kind(IndexError),
     torch._check_is_size: _check_is_size,
+    torch._check_not_implemented: _check_of_kind(NotImplementedError),
+    torch._check_tensor_all: _check_tensor_all,
+    torch._check_tensor_all_with: _check_tensor_all_with,
+    torch._check_type: _check_of_kind(TypeError),
+    torch._check_value: _check_of_kind(ValueError),
     torch.device: _device,
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),
