@@ -293,6 +293,26 @@ def copied_into_a_row_of_ones(x):
     return row, y, y.detach()
 
 
+def filled_likeness_and_a_view_of_it(x):
+    y, z = torch.empty_like(x), torch.ones_like(x)
+    y[...] = x * 2
+    z.mul_(x)
+    return y, y.view(-1), z[1], z[:, 2:]
+
+
+def filled_numbers_and_a_view_of_them(x):
+    y = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    y += x[1]
+    return y, y.view(2, 3), y[1:]
+
+
+def written_copy_without_history_and_views_of_it(x):
+    y = x.clone().detach()
+    row = y[1]
+    y *= x
+    return y.view(-1), y, row, y[2:].t(), y.detach()
+
+
 def requires_grad_inside(x):
     y = (x * 2).detach()
     y.requires_grad_()

@@ -29,7 +29,7 @@ from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
-from stagewire.graph import Ref, node_references
+from stagewire.graph import Ref
 
 __all__ = ["TraceMode"]
 
@@ -258,22 +258,23 @@ class TraceMode(AbstractMode):
 
     def _identity(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
         source = self._abstract(args[0])
-        if self._is_just_made(source):
+        if self._is_just_made(record, source):
             source.memory.base = None  # the new tensor becomes it
-            return self._look(source, source.meta, (), source.value)
+            return self._look(source, source.meta, (), self.content(source))
         target = record.name if record.name == "aten.detach.default" else "aten.alias.default"
         step = Step(None, target, (), {}, source.meta, source.meta, torch.is_grad_enabled())
         return self._look(source, source.meta, (step,), self.content(source))
 
-    def _is_just_made(self, source: Traced) -> bool:
-        """Whether the captured call that runs made it of no tensor (torch.zeros), and hands out a detached one."""
-        nodes = self.recorder.nodes
-        if source is not source.memory.base or source.steps or source.value is None:
+    def _is_just_made(self, record: OpRecord, source: Traced) -> bool:
+        """Whether the captured call that runs made it (torch.zeros_like, torch.tensor), and hands out a detached one."""
+        if source is not source.memory.base or source.steps or source.requires_grad:
             return False
-        if len(nodes) != self.call_start + 1:
+        if record.name == "aten.lift_fresh.default":
+            return source.memory.generation == 0
+        if source.value is None:
             return False
-        made = nodes[-1]
-        return [value.name for value in made.results] == [source.value.name] and not any(node_references(made))
+        made = self.recorder.nodes[self.call_start :]
+        return len(made) == 1 and [value.name for value in made[0].results] == [source.value.name]
 
     def data(self, source: Traced) -> Traced:
         """`source.data`: the same memory, detached, and writes through it do not count."""

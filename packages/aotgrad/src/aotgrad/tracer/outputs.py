@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -69,7 +70,7 @@ def plan_outputs(mode: TraceMode, inputs: list[Placeholder], outputs: tuple[Any,
 
 def plan_more_outputs(mode: TraceMode, plan: Plan, inputs: list[Placeholder], outputs: tuple[Any, ...]) -> Plan:
     """Add to `plan`, for each output of the program, where it comes from."""
-    groups = _groups(inputs, outputs)
+    groups = _groups(outputs)
     done: dict[int, int] = {}  # memory or tensor identity -> result number
     first: dict[int, int] = {}  # tensor identity -> the output that it was first
     for number, output in enumerate(outputs):
@@ -93,13 +94,26 @@ def _plan_mutation(plan: Plan, index: int, given: Placeholder) -> None:
     plan.mutations.append(Mutation(index, result, visible, memory.versions))
 
 
-def _groups(inputs: list[Placeholder], outputs: tuple[Any, ...]) -> dict[int, int]:
-    """How many different tensors among the outputs stand on each memory."""
-    seen: dict[int, set[int]] = {}
+def _groups(outputs: tuple[Any, ...]) -> dict[int, dict[int, Traced]]:
+    """The different tensors among the outputs that stand on each memory, by identity."""
+    seen: dict[int, dict[int, Traced]] = {}
     for output in outputs:
         if isinstance(output, Traced):
-            seen.setdefault(id(output.memory), set()).add(id(output))
-    return {memory: len(tensors) for memory, tensors in seen.items()}
+            seen.setdefault(id(output.memory), {})[id(output)] = output
+    return seen
+
+
+def _base(memory: Memory, group: Iterable[Traced]) -> Traced | None:
+    """Of which tensor the others of its memory are made: one that is detached from the first one, if all come of it."""
+    for tensor in group:
+        path = tensor.steps
+        if path and all(_is_detaching(step) for step in path) and all(t.steps[: len(path)] == path for t in group):
+            return tensor
+    return memory.base
+
+
+def _is_detaching(step: Step) -> bool:
+    return (step.target, step.args) in _DETACHING
 
 
 def _plan_output(
@@ -107,7 +121,7 @@ def _plan_output(
     plan: Plan,
     inputs: list[Placeholder],
     output: Any,
-    groups: dict[int, int],
+    groups: dict[int, dict[int, Traced]],
     done: dict[int, int],
 ) -> BoundOutput:
     if isinstance(output, torch.Tensor) and not isinstance(output, Traced):
@@ -120,9 +134,10 @@ def _plan_output(
         if output is given.tensor:
             return SameAsInput(memory.input)
         return _view_of("input", memory.input, output, given.tensor)
-    if groups[id(memory)] == 1:
+    group = groups[id(memory)].values()
+    if len(group) == 1:
         return _fresh(mode, plan, output, output, done)
-    base = memory.base
+    base = _base(memory, group)
     if base is None:
         raise UnsupportedOutput(f"several outputs share the memory of {output.meta}, whose base changed its sizes")
     fresh = _fresh(mode, plan, base, memory, done)
@@ -147,12 +162,13 @@ def _fresh(mode: TraceMode, plan: Plan, tensor: Traced, key: Traced | Memory, do
 def _view_of(of: Literal["input", "result"], number: int, output: Traced, base: Traced) -> ViewOf:
     chain, mode = _chain(output, base), torch.is_grad_enabled()
     # Where nothing has a history, the mode changes nothing.
-    other = tuple(at for at, step in enumerate(output.steps) if step.grad is not mode) if base.requires_grad else ()
+    steps = output.steps[len(base.steps) :] if base.requires_grad else ()
+    other = tuple(at for at, step in enumerate(steps) if step.grad is not mode)
     return ViewOf(of, number, chain, to_wire(output.meta), other_mode=other)
 
 
 def _chain(output: Traced, base: Traced) -> tuple[tuple[str, Any], ...]:
-    chain = [_link(step) for step in output.steps]
+    chain = [_link(step) for step in output.steps[len(base.steps) :]]
     names = [target for target, _ in chain]
     if "aten._conj.default" in names and "aten.view_as_real.default" in names:
         raise UnsupportedOutput("the real or imaginary part of a conjugate, as a view")

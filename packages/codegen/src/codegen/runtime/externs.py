@@ -93,7 +93,7 @@ def _geometry(given: dict[str, Arg]) -> tuple[Dim, ...] | None:
     if not length:
         return None
     return (length, *lists["stride"], *lists["padding"], *lists["dilation"], int(bool(given["transposed"])),
-            *lists["output_padding"], int(given["groups"]))  # type: ignore[arg-type]  # fmt: skip
+            *lists["output_padding"], given["groups"])  # type: ignore[return-value]  # fmt: skip
 
 
 def _convolution(call: CallExtern, words: Words) -> Encoded:
