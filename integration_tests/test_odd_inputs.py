@@ -388,3 +388,20 @@ def test_the_spread_of_great_numbers_does_not_overflow() -> None:
 
 def test_variance_of_wide_float64_rows_compiles_and_agrees() -> None:
     check(lambda x: x.var(-1), torch.randn(64, 4096, dtype=torch.float64))
+
+
+def test_tensors_without_data() -> None:
+    """For the meta device no kernels are written: such a frame runs plain."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.device]:
+        made = torch.ones(2, 3, device="meta")
+        return x * 2, made.t() @ x.to("meta"), made.device
+
+    with pytest.warns(UserWarning, match="CG014"):
+        doubled, product, device = stagefold.compile(program)(torch.ones(2, 4))
+    assert torch.equal(doubled, torch.full((2, 4), 2.0))
+    assert device == torch.device("meta")
+    assert product.shape == (3, 4)
+    assert product.device == device
+    with pytest.warns(UserWarning, match="CG014"):
+        assert stagefold.compile(lambda x: x + 1)(product).device == device

@@ -59,3 +59,11 @@ def test_transforms_and_what_is_learnt_through_them(program: Callable[[Tensor], 
         value.sum().backward()
         found.append((value, x.grad, [parameter.grad for parameter in NET.parameters()]))
     torch.testing.assert_close(*found)
+
+
+def test_numbers_inside_of_two_maps() -> None:
+    def program(x: Tensor) -> Tensor:
+        return vmap(vmap(lambda s: s * 2 + 1))(x)
+
+    x = torch.linspace(-1, 1, 12).view(4, 3)
+    torch.testing.assert_close(stagefold.compile(program, fullgraph=True)(x), program(x))

@@ -18,18 +18,18 @@ from stagewire.parser import parse_document
 from stagewire.program import Program
 
 
-def loop(statements: str, dtype: str = "f32") -> Loop:
+def loop(statements: str, dtype: str = "f32", device: str = "") -> Loop:
     """One kernel from an input x to an output y of four elements."""
     return parse_document(f"""
         loop 1 {{
           binding {{
-            inputs {{ BoundInput(name="x", type={dtype}[4]) }}
+            inputs {{ BoundInput(name="x", type={dtype}[4]{device}) }}
             outputs {{ Fresh(result=0) }}
           }}
           forward {{
             buffers {{
-              %x: {dtype}[4] = input
-              %y: {dtype}[4] = kernel
+              %x: {dtype}[4]{device} = input
+              %y: {dtype}[4]{device} = kernel
             }}
             inputs = ("x",)
             outputs = (%y,)
@@ -147,6 +147,10 @@ class RecordingGenerator:
 def CG013(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda, "default_generators", (RecordingGenerator(),))
     philox_state(4, "cuda:0")
+
+
+def CG014() -> None:
+    Codegen().run(loop(COPY, "f32", "@meta"))
 
 
 def CG020() -> None:

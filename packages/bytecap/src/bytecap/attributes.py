@@ -55,12 +55,14 @@ def is_python_class(cls: type) -> bool:
         return True
     for base in cls.__mro__:
         if base.__flags__ & _HEAP_TYPE and ("__slots__" in base.__dict__ or base.__dictoffset__ != 0):
-            return not _is_made_in_c(base)
+            return not is_made_in_c(base)
     return False
 
 
-def _is_made_in_c(cls: type) -> bool:
-    """Whether a heap type is one of C's: its `__new__` is its own, and written in C."""
+def is_made_in_c(cls: type) -> bool:
+    """Whether a class is one of C's: a static type, or a heap type whose `__new__` is its own and written in C."""
+    if not cls.__flags__ & _HEAP_TYPE:
+        return True
     new = cls.__dict__.get("__new__")
     return isinstance(new, types.BuiltinFunctionType) and new.__self__ is cls
 
@@ -113,9 +115,8 @@ def bind(tracer: Tracer, raw: Any, owner: type, receiver: Value | None, cls: typ
         # No descriptor: `__new__` of a C type, a class attribute torch.sin.
         return tracer.wrap(raw, None if name == "__new__" else source)
     if isinstance(raw, _C_METHODS):
-        if receiver is not None:
-            return BuiltinMethod(receiver, name)
-        return tracer.wrap(raw.__func__ if isinstance(raw, _INSTANCE_METHOD) else raw, None)
+        plain = raw.__func__ if isinstance(raw, _INSTANCE_METHOD) else raw
+        return tracer.wrap(plain, None) if receiver is None else BuiltinMethod(receiver, plain.__name__)
     if isinstance(raw, _C_MEMBERS) and receiver is not None:
         return _c_member(tracer, raw, receiver, name)
     get = static_lookup(type(raw).__mro__, "__get__")[0]
@@ -157,7 +158,9 @@ def _c_member(tracer: Tracer, raw: Any, receiver: Value, name: str) -> Value:
                 raise no_attribute(tracer, receiver, name)
             return found
         if receiver.real is None:
-            raise no_attribute(tracer, receiver, name)
+            if receiver.base is None:
+                raise no_attribute(tracer, receiver, name)
+            return receiver.base.get_attribute(tracer, name)  # (default_factory)
         if receiver.source is not None and not hasattr(receiver.real, name):
             tracer.guards.add(HasAttribute(receiver.source, name, False, tracer.line()))
         value = tracer.wrap(run(tracer, getattr, (receiver.real, name)), tracer.attribute_source(receiver.source, name))
@@ -280,13 +283,18 @@ def instance_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: 
     """`value.name = item` by the full protocol."""
     tracer.guard_lookup(value.cls, "__setattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__setattr__")
-    if isinstance(custom, types.FunctionType):
-        if value.plain_setattr(tracer, owner, name, item):
-            return
+    if isinstance(custom, types.FunctionType) and value.plain_setattr(tracer, owner, name, item):
+        return
+    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__setattr__"):
         method = bind(tracer, custom, owner or object, value, value.cls, "__setattr__")
         method.call(tracer, [Constant(name), item], {})
         return
     default_set_attribute(tracer, value, name, item)
+
+
+def _is_other_method(raw: Any, name: str) -> bool:
+    """Whether a class has a C method of another name as its `name` (`__setattr__ = dict.__setitem__`)."""
+    return isinstance(raw, _C_METHODS) and raw.__name__ != name
 
 
 def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: Value) -> None:
@@ -346,7 +354,7 @@ def instance_delete_attribute(tracer: Tracer, value: ObjectValue, name: str) -> 
     """`del value.name`."""
     tracer.guard_lookup(value.cls, "__delattr__")
     custom, owner = static_lookup(value.cls.__mro__, "__delattr__")
-    if isinstance(custom, types.FunctionType):
+    if isinstance(custom, types.FunctionType) or _is_other_method(custom, "__delattr__"):
         method = bind(tracer, custom, owner or object, value, value.cls, "__delattr__")
         method.call(tracer, [Constant(name)], {})
         return

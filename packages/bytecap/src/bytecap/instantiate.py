@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.attributes import bind, is_python_class, static_lookup
+from bytecap.attributes import bind, is_made_in_c, is_python_class, static_lookup
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.fold import fold_call, run
 from bytecap.handlers import HANDLERS, handler_of, is_pure
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _IS_ABSTRACT = 1 << 20
 # Classes whose `__init__` in C fills the instance.
 _FILLED = (BaseException, types.SimpleNamespace)
+# C classes of which instances may be made that nobody looks into.
+_UNREAD = (property,)
 
 
 def instantiate(tracer: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -131,4 +133,6 @@ def _builtin_base(tracer: Tracer, cls: type, args: list[Value]) -> Value | None:
             return fold_call(tracer, ancestor, args, {})
         if ancestor is torch.Tensor:
             raise UnsupportedValue(f"creating a tensor subclass {cls.__qualname__}")
+        if is_made_in_c(ancestor) and ancestor is not object and not issubclass(ancestor, _FILLED + _UNREAD):
+            raise UnsupportedCall(f"creating a {cls.__qualname__}, which is a {ancestor.__qualname__}")
     return None

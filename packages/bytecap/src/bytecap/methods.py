@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from bytecap.operations import (
     equal,
     has_method,
     is_iterable,
+    is_none,
     iterate_host,
     one_by_one,
     truth,
@@ -296,6 +298,9 @@ _TABLES: dict[type, dict[str, Method]] = {
 
 def _init_container(tracer: Tracer, self: Value, *args: Value, **kwargs: Value) -> Value:
     if isinstance(self, DictValue):
+        if self.cls is defaultdict and args:
+            factory, *args = args  # type: ignore[assignment]
+            self.factory = None if is_none(factory) else factory
         return _update(tracer, self, *args, **kwargs)
     if isinstance(self, ListValue):
         _list_clear(tracer, self)
@@ -403,6 +408,11 @@ _OBJECT: dict[str, Method] = {
 }
 
 
+def copies_as_itself(value: Value) -> bool:
+    """Whether copy() and operators make another instance of the subclass: those of OrderedDict and defaultdict do."""
+    return isinstance(value, ObjectValue) and isinstance(value.base, DictValue) and value.base.cls is not dict
+
+
 def _has_own(base: Value, name: str) -> bool:
     """Whether the builtin base implements a method of its own, past `object`."""
     return getattr(base.python_type(), name, None) is not getattr(object, name, None)
@@ -416,6 +426,8 @@ def call_object_method(
         return _OBJECT[name](tracer, self, *args, **kwargs)
     if name == "__getitem__" and self.base is not None:
         return self.get_base_item(tracer, self.base, *args)
+    if name == "copy" and copies_as_itself(self):
+        raise UnsupportedCall(f"a copy of a {self.describe()}")
     if self.base is not None and _has_own(self.base, name):
         return self.base.call_method(tracer, name, args, kwargs)
     method = _OBJECT.get(name)

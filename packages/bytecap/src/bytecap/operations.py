@@ -140,17 +140,24 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
             result = bound.call(tracer, [right], {})
             if not _is_not_implemented(result):
                 return result
-        done = _inplace_container(tracer, symbol, left, right)
-        if done is not None:
-            return done
+        if _inplace_container(tracer, symbol, plain(left), right):
+            return left
         if isinstance(left, OpaqueValue) and has_method(left, row.inplace_method):
             raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:
+        _refuse_subclasses(symbol, left, right)
         done = _container_binary(tracer, symbol, plain(left), plain(right))
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
+
+
+def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
+    from bytecap.methods import copies_as_itself
+
+    if symbol == "|" and (copies_as_itself(left) or copies_as_itself(right)):
+        raise UnsupportedCall(f"operator or_ on {left.describe()} and {right.describe()}")
 
 
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
@@ -214,22 +221,23 @@ def _stand_in(value: Value) -> Any:
     return cls() if cls in (list, tuple, dict, set, frozenset, deque) else None
 
 
-def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+def _inplace_container(tracer: Tracer, symbol: str, left: Value, right: Value) -> bool:
+    """Whether `left` is a container that takes `left symbol= right`, done then."""
     if isinstance(left, ListValue) and symbol == "+":
         left.call_method(tracer, "extend", [right], {})
-        return left
+        return True
     if isinstance(left, ListValue) and symbol == "*" and _is_count(right):
         left.mutate(tracer)
         left.replace(left.items * as_int(tracer, right))
-        return left
+        return True
     if isinstance(left, DictValue) and symbol == "|":
         left.call_method(tracer, "update", [right], {})
-        return left
-    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(right, (SetValue, DictView))
+        return True
+    is_set = isinstance(left, SetValue) and left.cls is set and isinstance(plain(right), (SetValue, DictView))
     if is_set and symbol in _SET_METHODS:
-        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [right], {})
-        return left
-    return None
+        left.call_method(tracer, _SET_METHODS[symbol] + "_update", [plain(right)], {})
+        return True
+    return False
 
 
 _SET_METHODS = {"|": "union", "&": "intersection", "-": "difference", "^": "symmetric_difference"}

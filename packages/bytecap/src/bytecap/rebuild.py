@@ -27,6 +27,8 @@ def new_container(base: Any, cls: type) -> Any:
     for kind in (OrderedDict, defaultdict, dict):
         if issubclass(cls, kind):
             made = kind.__new__(cls)
+            if kind is defaultdict:
+                made.default_factory = base.default_factory
             for key, value in base.items():
                 kind.__setitem__(made, key, value)
             return made

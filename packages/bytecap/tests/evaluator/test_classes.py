@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import types
+from collections import OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -231,6 +232,88 @@ def test_a_c_function_as_class_attribute_is_guarded(monkeypatch):
     assert torch.equal(captured(torch.ones(1)), torch.ones(1).sin())
     monkeypatch.setattr(Activated, "activation", torch.cos)
     assert torch.equal(captured(torch.ones(1)), torch.ones(1).cos())
+
+
+class Dotted(dict):
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+class Stack(list):
+    push = list.append
+    __call__ = list.__getitem__
+
+
+DOTTED = Dotted(a=1)
+
+
+@PROGRAMS.add(vector)
+def c_methods_by_other_names(x):
+    made, stack = Dotted(a=1), Stack([x])
+    made.b = x * 2
+    made.a += 1
+    DOTTED.a, DOTTED.c = 2, made.b
+    del DOTTED.c
+    stack.push(4)
+    return made, made.missing, vars(made), stack(0) + stack(1), dict(DOTTED), vars(DOTTED)
+
+
+class Items(list):
+    pass
+
+
+class Members(set):
+    pass
+
+
+class Pairs(dict):
+    pass
+
+
+ITEMS = Items([1])
+
+
+@PROGRAMS.add(vector)
+def operators_in_place_keep_a_subclass(x):
+    global ITEMS
+    items, members, pairs = Items([1]), Members([1, 2]), Pairs(a=1)
+    given = items, members, pairs
+    items += (x,)
+    items *= 2
+    members |= {5}
+    members &= Members([1, 5, 6])
+    pairs |= {"b": x}
+    ITEMS += [2]
+    same = items is given[0] and members is given[1] and pairs is given[2]
+    return items, members, pairs, same, type(items + items), type(items * 2), type(members | members), ITEMS
+
+
+class Grouped(defaultdict):
+    def __init__(self):
+        super().__init__(list)
+
+
+@PROGRAMS.add(vector)
+def subclass_of_defaultdict(x):
+    made = Grouped()
+    made["a"].append(x)
+    return made, made.default_factory, len(made["b"])
+
+
+class Window(deque):
+    pass
+
+
+class Ordered(OrderedDict):
+    pass
+
+
+@PROGRAMS.add(vector, refusal="BC002")
+def subclasses_that_are_not_modelled(x):
+    window, ordered = Window([1], 2), Ordered(a=1)
+    window += [x, 3]
+    return window, type(window + window), type(ordered | {"b": 2}), type(ordered.copy())
 
 
 BEHIND = {"a": 1}

@@ -336,6 +336,11 @@ def construction_in_c(x):
     return x * 2, isinstance(Computed(len), property)
 
 
+@PROGRAMS.add(matrix, refusal="BC006")
+def construction_in_c_that_leaves(x):
+    return x * 2, Computed(len)
+
+
 @PROGRAMS.add(matrix)
 def wrong_construction(x):
     complaints = []

@@ -100,6 +100,14 @@ class NotOnHost(StageError):
     fix = 'Compile with options={"primops.random_threads": 0}, or mode="reduce-overhead": ATen draws the numbers then.'
 
 
+class UnsupportedDevice(StageError):
+    """A program with tensors on a device for which no kernels are written (meta)."""
+
+    code = "CG014"
+    refuses_program = True
+    fix = "Keep this device's tensors outside of compiled code, or move them to a CPU or a CUDA device."
+
+
 class CorruptCode(UserWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 

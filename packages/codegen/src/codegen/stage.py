@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from codegen.cpp.emit import emit_unit
-from codegen.errors import UnknownTarget
+from codegen.errors import UnknownTarget, UnsupportedDevice
 from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Program, Unit
@@ -51,6 +51,9 @@ class Codegen:
 
 def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS) -> Unit:
     """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right."""
+    for buffer in graph.buffers:
+        if not buffer.type.device.startswith(_DEVICES):
+            raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":
         from codegen.triton.unit import emit_triton_unit  # what runs on a CPU does not need it
@@ -69,6 +72,9 @@ def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS) -> Unit:
         instructions=write_instructions(graph, launches),
         written=written_inputs(graph),
     )
+
+
+_DEVICES = ("cpu", "cuda")
 
 
 def _target_for(*graphs: LoopGraph | None) -> Literal["cpp", "triton"]:

@@ -11,7 +11,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import number_dtype
-from absint.rules.movement import like
+from absint.rules.movement import like, numbered
 from absint.rules.table import RuleTable
 from absint.strides import stride_of_format
 
@@ -24,10 +24,7 @@ DType = torch.dtype | None
 
 def device_of(device: Any) -> torch.device:
     """The device a factory uses: None means the CPU, an accelerator without index its first."""
-    if device is None:
-        return CPU
-    found = torch.device(device)
-    return torch.device(found.type, 0) if found.type != "cpu" and found.index is None else found
+    return CPU if device is None else numbered(torch.device(device))
 
 
 def _made(size: Sizes, dtype: DType, device: Any) -> Meta:

@@ -36,9 +36,13 @@ def _device(device: Any, default: torch.device) -> torch.device:
     if device is None:
         return default
     found = torch.device(device)
-    if found.type != "cpu" and found.index is None:
-        return torch.device(found.type, default.index if default.type == found.type else 0)
-    return found
+    return numbered(found, default.index or 0 if default.type == found.type else 0)
+
+
+def numbered(device: torch.device, default: int = 0) -> torch.device:
+    """A device that comes in several gets a number if it has none."""
+    is_one = device.index is not None or device.type in ("cpu", "meta")
+    return device if is_one else torch.device(device.type, default)
 
 
 @TABLE.rule("clone")

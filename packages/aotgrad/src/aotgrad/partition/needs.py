@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from stagewire.expr import Dim, evaluate
-from stagewire.graph import Node, Ref
+from stagewire.graph import Arg, Node, Ref
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
 
 __all__ = ["Needs", "Sizes", "byte_size", "needs_of"]
@@ -44,7 +46,7 @@ def needs_of(joint: Joint) -> Needs:
         if node.phase == "forward":
             for value in node.results:
                 producers[value.name], types[value.name] = node, value.type
-            if node.target in _CONVERSIONS and _is_wider(node.results[0].type, types.get(operands(node)[0])):
+            if node.target in _CONVERSIONS and _is_wider(node.results[0].type, _type_of(node.args[0], types)):
                 widened.add(node.results[0].name)
             continue
         for name in operands(node):
@@ -61,6 +63,11 @@ def needs_of(joint: Joint) -> Needs:
 
 
 _CONVERSIONS = frozenset({"prims.convert_element_type", "aten._to_copy.default"})
+
+
+def _type_of(arg: Arg, types: Mapping[str, ValueType]) -> ValueType | None:
+    """None for what is no tensor: a number that vmap converts."""
+    return types.get(arg.name) if isinstance(arg, Ref) else None
 
 
 def _is_wider(result: ValueType, operand: ValueType | None) -> bool:

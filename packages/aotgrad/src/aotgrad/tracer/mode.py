@@ -135,6 +135,13 @@ class TraceMode(AbstractMode):
         rule = record.rule
         return rule(*metas, **named) if rule is not None else self._slow_types(record, metas, named)
 
+    def _converted(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A conversion; of a number (which vmap converts so) it is a new tensor."""
+        if isinstance(args[0], torch.Tensor):
+            return self._plain(record, args, kwargs)
+        given = {key: value for key, value in kwargs.items() if key in ("dtype", "device")}
+        return self._plain(self.record(aten.full.default), ([], args[0]), given)
+
     def _value_of(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor = self._abstract(args[0])
         given = self.given.get(tensor.memory.input)
@@ -266,7 +273,7 @@ class TraceMode(AbstractMode):
         return self._look(source, source.meta, (step,), self.content(source))
 
     def _is_just_made(self, record: OpRecord, source: Traced) -> bool:
-        """Whether the captured call that runs made it (torch.zeros_like, torch.tensor), and hands out a detached one."""
+        """Whether the captured call that runs made it (torch.zeros_like, torch.tensor), and hands it out detached."""
         if source is not source.memory.base or source.steps or source.requires_grad:
             return False
         if record.name == "aten.lift_fresh.default":
@@ -516,6 +523,7 @@ _WRITTEN_OUT = {
 _SPECIAL = {
     **dict.fromkeys(_WITHOUT_GENERATOR, "_drawn"),
     **dict.fromkeys(_WRITTEN_OUT, "_written_out"),
+    "aten._to_copy.default": "_converted",
     "aten._local_scalar_dense.default": "_value_of",
     "aten._assert_tensor_metadata.default": "_nothing",
     "aten.is_same_size.default": "_answer",

@@ -182,6 +182,8 @@ class ObjectValue(Value):
         emitter.load(self)
 
     def _allocate(self, emitter: Emitter) -> None:
+        if issubclass(self.cls, property):
+            raise CannotRebuild(f"a new {self.cls.__qualname__}")
         if self.base is None:
             emitter.call_helper("new_object", self.cls)
         elif isinstance(self.base, Constant) or isinstance(self.base.python_type(), type):
