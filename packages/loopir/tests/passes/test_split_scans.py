@@ -9,7 +9,7 @@ from loopir.interpret import interpret
 from loopir.passes.split_scans import parts_of
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
-from stagewire.loop import Extern, Kernel, LoopGraph, Scan
+from stagewire.loop import AxisAtom, Extern, Kernel, Load, LoopGraph, Scan
 from stagewire.parser import parse_graph
 from stagewire.verify import verify
 
@@ -49,6 +49,14 @@ def test_rows_in_parts_mean_what_whole_ones_do(shape: tuple[int, ...], dim: int)
     x = np.random.default_rng(0).integers(-9, 9, shape)
     (found,) = interpret(graph, [x])
     np.testing.assert_array_equal(found, np.cumsum(x * 3, dim) + x)  # type: ignore[call-overload]
+
+
+def test_columns_in_parts_are_read_side_by_side() -> None:
+    """By neighbouring points of the outer loop, in the kernel of the totals and in that of the parts."""
+    for kernel in kernels(lowered(chain((65536, 512), 0))):
+        reads = [s for section in kernel.sections if section.axes for s in section.statements if isinstance(s, Load)]
+        for read in reads:
+            assert {term.atom: term.coefficient for term in read.index.terms}[AxisAtom(kernel.axes[-1].name)] == 1
 
 
 def test_products_go_on_from_one() -> None:

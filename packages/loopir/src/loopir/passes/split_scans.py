@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,6 +52,17 @@ class SplitScans:
         return split_nests(schedule, _split)
 
 
+class _Rows(NamedTuple):
+    """How each row is cut, and whether memory runs along it: else columns of a part stand side by side, as they lie."""
+
+    cut: Cut
+    along: bool
+
+    def order(self, outer: tuple[Axis, ...], part: Axis) -> tuple[Axis, ...]:
+        """The axes of rows and of their parts, as what is scanned lies."""
+        return (*outer, part) if self.along else (part, *outer)
+
+
 def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     if len(nest.blocks) != 1 or len(nest.blocks[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
         return None
@@ -66,12 +78,13 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     (scan,) = scans
     reason = f"too few rows for a GPU: each is scanned in {parts} parts"
     state.decisions.append(Decision("refused", (nest.name,), reason))
-    shape = (*(axis.size for axis in nest.axes), parts)
+    rows = _Rows(cut, along_rows)
+    shape = tuple(axis.size for axis in rows.order(nest.axes, Axis("parts", parts)))
     totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
-        _totals(nest, scan, cut, totals, state.names),
-        _sums(nest, scan, parts, (totals, sums), state.names),
-        _rest(nest, scan, cut, sums, state.names),
+        _totals(nest, scan, rows, totals, state.names),
+        _sums(nest, scan, rows, (totals, sums), state.names),
+        _rest(nest, scan, rows, sums, state.names),
     )
 
 
@@ -81,21 +94,22 @@ def _cut_of(long: Axis, parts: int, along_rows: bool) -> Cut:
     return cut_anyhow(long, parts, along_rows)
 
 
-def _over_parts(nest: Nest, cut: Cut, names: Names) -> tuple[Nest, tuple[Axis, ...]]:
-    """The nest over axes of its own, its loop cut in parts; the outer axes with that of the parts."""
+def _over_parts(nest: Nest, rows: _Rows, names: Names) -> tuple[Nest, tuple[Axis, ...], Axis]:
+    """The nest over axes of its own, its loop cut in parts; the outer axes with that of the parts, and which it is."""
+    cut = rows.cut
     outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
     part, rest = Axis(names("a"), cut.parts), Axis(names("a"), cut.length)
     places = {old: ix.axis(new.name) for old, new in outer.items()}
     places[cut.axis.name] = cut.place(part, rest)
     replaced = {old: (new,) for old, new in outer.items()} | {cut.axis.name: (rest,)}
-    return substitute_axes(nest, places, replaced), (*outer.values(), part)
+    return substitute_axes(nest, places, replaced), rows.order(tuple(outer.values()), part), part
 
 
-def _inside(block: Block, cut: Cut, axes: tuple[Axis, ...], names: Names) -> Block:
+def _inside(block: Block, cut: Cut, part: Axis, names: Names) -> Block:
     """The loop over a part, which does nothing behind the end of the row."""
     if not cut.hangs:
         return block
-    place = cut.place(axes[-1], block.axes[0])
+    place = cut.place(part, block.axes[0])
     return masked(block, [(place, cut.axis.size)], names)
 
 
@@ -103,9 +117,9 @@ def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Nest, scan: Scan, cut: Cut, totals: str, names: Names) -> Nest:
+def _totals(nest: Nest, scan: Scan, rows: _Rows, totals: str, names: Names) -> Nest:
     """What each part comes to."""
-    over, axes = _over_parts(nest, cut, names)
+    over, axes, part = _over_parts(nest, rows, names)
     (block,) = over.blocks
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
     kept: list[Statement] = []
@@ -118,7 +132,7 @@ def _totals(nest: Nest, scan: Scan, cut: Cut, totals: str, names: Names) -> Nest
     operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
     reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    loop = _inside(Block(block.axes, (*renamed, reduce)), cut, axes, names)
+    loop = _inside(Block(block.axes, (*renamed, reduce)), rows.cut, part, names)
     blocks = (loop, Block((), (Write(totals, _places(axes), Ref(total)),)))
     return Nest(f"{nest.name}_totals", axes, blocks, nest.origins, nest.line)
 
@@ -130,11 +144,11 @@ def _renamed(statement: Statement, values: dict[str, Operand]) -> Statement:
     return msgspec.structs.replace(statement, result=new.name)
 
 
-def _sums(nest: Nest, scan: Scan, parts: int, buffers: tuple[str, str], names: Names) -> Nest:
+def _sums(nest: Nest, scan: Scan, rows: _Rows, buffers: tuple[str, str], names: Names) -> Nest:
     """What each part and those before it come to."""
     outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
-    part = Axis(names("a"), parts)
-    place, value, found = _places((*outer, part)), names("v"), names("v")
+    part = Axis(names("a"), rows.cut.parts)
+    place, value, found = _places(rows.order(outer, part)), names("v"), names("v")
     statements = (
         Read(value, buffers[0], place, scan.dtype),
         Scan(found, scan.scan, Ref(value), scan.dtype),
@@ -143,14 +157,14 @@ def _sums(nest: Nest, scan: Scan, parts: int, buffers: tuple[str, str], names: N
     return Nest(f"{nest.name}_sums", outer, (Block((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Nest, scan: Scan, cut: Cut, sums: str, names: Names) -> Nest:
+def _rest(nest: Nest, scan: Scan, rows: _Rows, sums: str, names: Names) -> Nest:
     """Each part, from where the one before it ended."""
-    over, axes = _over_parts(nest, cut, names)
-    block = _inside(over.blocks[0], cut, axes, names)
+    over, axes, part = _over_parts(nest, rows, names)
+    block = _inside(over.blocks[0], rows.cut, part, names)
     number, inside, before, found = (names("v") for _ in range(4))
-    place = (*_places(axes[:-1]), ix.shift(ix.axis(axes[-1].name), -1))
+    place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
     start = (
-        IndexValue(number, ix.axis(axes[-1].name)),
+        IndexValue(number, ix.axis(part.name)),
         Compute(inside, "gt", (Ref(number), 0), "bool"),
         Read(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
     )
