@@ -75,6 +75,7 @@ def softmax(dtype: str = "float32", factor: float = 0.5, keeps_top: bool = False
 @pytest.fixture
 def short_tiles(monkeypatch):
     monkeypatch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
+    monkeypatch.setattr("codegen.triton.plan.WHOLE_LIMIT", 1)
     monkeypatch.setattr("codegen.triton.plan.LOOP_TILE", 8)
 
 

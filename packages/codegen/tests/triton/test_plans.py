@@ -99,6 +99,53 @@ def test_rows_of_a_narrow_dtype_have_fewer_warps():
     assert plan(moments(8, 4096, "float32").steps[0]).warps == 16
 
 
+def normalised(rows: int, size: int, operands: int = 1, dtype: str = "float32") -> LoopGraph:
+    """The sum of the operands, over the sum of that along the row."""
+    names = tuple(f"x{n}" for n in range(operands))
+
+    def sums(axis: str) -> tuple:
+        loads = tuple(Load(f"{axis}{n}", name, at(("i", size), (axis, 1)), dtype) for n, name in enumerate(names))
+        adds = tuple(
+            Compute(f"{axis}s{n}", "add", (Ref(f"{axis}s{n - 1}" if n > 1 else f"{axis}0"), Ref(f"{axis}{n}")), dtype)
+            for n in range(1, operands)
+        )
+        return (*loads, *adds), Ref(f"{axis}s{operands - 1}" if operands > 1 else f"{axis}0")
+
+    (first, value), (second, again) = sums("j"), sums("k")
+    total = Section((Axis("j", size),), (*first, Reduce(("t",), "sum", value, dtype)))
+    store = Store("y", at(("i", size), ("k", 1)), Ref("q"))
+    rest = Section((Axis("k", size),), (*second, Compute("q", "div", (again, Ref("t")), dtype), store))
+    kind = contiguous(dtype, (rows, size))
+    buffers = (*(Buffer(name, kind, "input") for name in names), Buffer("y", kind, "kernel"))
+    kernel = Kernel("k", (Axis("i", rows),), (total, rest))
+    return LoopGraph(buffers=buffers, inputs=names, outputs=(Ref("y"),), steps=(kernel,))
+
+
+@pytest.mark.parametrize(
+    ("size", "operands", "tile", "warps"),
+    [(8192, 1, 8192, 16), (5000, 1, 8192, 16), (16384, 1, 16384, 16), (16384, 2, 16384, 32), (20000, 1, 32768, 32),
+     (40000, 1, 2048, 8), (16384, 3, 2048, 8), (40960, 1, 2048, 8), (33792, 1, 1024, 4)],
+)  # fmt: skip
+def test_long_rows_that_are_read_again_stay_in_registers(size, operands, tile, warps):
+    tiles = plan(normalised(8, size, operands).steps[0])
+    assert (tiles.kind, tiles.outer, tiles.inner, tiles.warps) == ("row", 1, tile, warps)
+
+
+@pytest.mark.parametrize(("size", "operands"), [(5000, 1), (16384, 2)])
+def test_rows_in_registers_are_what_they_are(size, operands, directory, device):
+    xs = [torch.rand(3, size) for _ in range(operands)]
+    graph = normalised(3, size, operands)
+    assert "for base" not in emit(graph, Options(target="triton")).source
+    (found,) = run(graph, directory, device, *xs)
+    torch.testing.assert_close(found, sum(xs) / sum(xs).sum(1, keepdim=True))
+
+
+def test_what_is_read_once_is_a_loop():
+    tiles = plan(moments(8, 16384).steps[0])
+    assert tiles.inner == 2048
+    assert plan(moments(8, 50176).steps[0]).inner == 1024  # which it consists of: without masks
+
+
 SIZES = [1, 2, 3, 500, 1024, PERSISTENT_LIMIT + 77]
 
 

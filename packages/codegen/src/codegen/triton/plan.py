@@ -22,7 +22,10 @@ from stagewire.types import ITEM_SIZE, numel
 PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
 
-LOOP_TILE = 2048
+WHOLE_LIMIT = 32768
+"""Up to so many elements that several loops over a row read stay in the registers of one program, as one tile."""
+
+LOOP_TILE, LEAST_TILE = 2048, 1024
 POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of transposed accesses, and the widest of columns."""
@@ -61,9 +64,12 @@ class Plan:
     def warps(self) -> int:
         """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
-        goes through the totals of all others. Where that takes more than an addition there are thirty-two."""
+        goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
+        most of long rows that stay in registers."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
+        if self.inner > max(PERSISTENT_LIMIT, LOOP_TILE):
+            return 16 if _held(self.kernel) * self.inner <= WHOLE_LIMIT // 2 else 32
         elements = 8 if wide and not scans else 16
         if self.kind == "row" and scans - {"sum", "prod"}:
             elements = 32
@@ -102,11 +108,44 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         while width > 16 and -(-outer // width) < MANY:
             width //= 2
         long = SQUARE if _scans(kernel) - {"sum", "prod"} else COLUMN_TILE // width
-        return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else long)
+        fitting = _fitting(kernel, long, long // 2)
+        return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
-    return Plan(kernel, "row", 1, LOOP_TILE)
+    if 0 < _held(kernel) * power_of_two(inner) <= WHOLE_LIMIT and all(_is_fixed(s) for s in kernel.sections):
+        return Plan(kernel, "row", 1, power_of_two(inner))
+    return Plan(kernel, "row", 1, _fitting(kernel, LOOP_TILE, LEAST_TILE))
+
+
+def _is_fixed(section: Section) -> bool:
+    return isinstance(points(section.axes), int)
+
+
+def _fitting(kernel: Kernel, most: int, least: int) -> int:
+    """The greatest tile of which the loops consist, so that none needs masks; the greatest of all if there is none."""
+    lengths = [points(section.axes) for section in kernel.sections if section.axes]
+    tile = most
+    while tile >= least:
+        if all(isinstance(length, int) and length % tile == 0 for length in lengths):
+            return tile
+        tile //= 2
+    return most
+
+
+def _held(kernel: Kernel) -> int:
+    """How many elements of its own more than one loop reads at each point of a row; 0 where a loop goes on from tile to
+    tile."""
+    if _scans(kernel):
+        return 0
+    readers: dict[str, int] = {}
+    for section in kernel.sections:
+        reads = [s for s in section.statements if isinstance(s, Load)]
+        inner, outer = section.axes, kernel.axes
+        varying = {s.buffer for s in reads if all(any(_varies(s.index, a) for a in way) for way in (inner, outer))}
+        for buffer in varying:
+            readers[buffer] = readers.get(buffer, 0) + 1
+    return sum(count > 1 for count in readers.values())
 
 
 def _scans(kernel: Kernel) -> set[str]:
