@@ -11,7 +11,9 @@ from codegen import Codegen, Options, load
 from codegen.cpp.compiler import compile_sources
 from codegen.errors import MalformedLoop, WrongInput
 from codegen.runtime.arena import Lifetime, place
-from codegen.runtime.native import executor_source
+from codegen.runtime.encode import encode
+from codegen.runtime.library import Library
+from codegen.runtime.native import executor_source, load_machine, make_native
 from codegen.runtime.size_program import OPS, SizeProgram
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
@@ -241,3 +243,27 @@ def test_units_of_numbers_are_the_instances_of_those_of_symbols(directory):
     free = load(emit(steps(), Options()), directory)(*inputs)
     assert all(torch.equal(a, b) for a, b in zip(fixed[:2], free[:2], strict=True))
     assert fixed[2] == free[2] == 24
+
+
+def test_a_run_at_sizes_beyond_the_limits_is_given_away(tmp_path):
+    """As where machine code is for multiples of a number: other sizes are left to another callable, unlooked at."""
+    unit = emit(parse_document(STEPS).forward, Options(target="cpp"))
+    paths = compile_sources([unit.source, executor_source()], tmp_path)
+    library, machine, seen = Library(paths[0]), load_machine(paths[1]), []
+    plain = load(unit, tmp_path, executor="reference")
+
+    def other(*inputs):
+        seen.append(inputs)
+        return "other"
+
+    encoded = encode(unit, library.launch, ((Expr("s") % 4, 0), (Expr("b"), 6)))
+    run = make_native(unit, other, machine, encoded, library, checks=False)
+    for b, s, fits in ((2, 4, True), (3, 6, False), (6, 8, True), (7, 4, False), (5, 12, True)):
+        x, w = torch.randn(b, s, 8), torch.randn(8, 6)
+        found = run(x, w)
+        assert (found != "other") is fits
+        if fits:
+            for one, expected in zip(found, plain(x, w), strict=True):
+                torch.testing.assert_close(one, expected)
+        else:
+            assert seen.pop() == (x, w)

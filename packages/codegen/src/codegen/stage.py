@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnknownTarget, UnsupportedDevice
+from codegen.triton.cubin import ALIGNMENT
 from codegen.wrapper import input_types, write_instructions, written_inputs
+from stagewire.expr import symbols_of
 from stagewire.loop import Loop, LoopGraph
-from stagewire.program import Program, Unit
+from stagewire.program import Launch, Program, Unit
 from stagewire.sizes import NO_HINTS, Hints, hints_of
 
 
@@ -45,12 +49,17 @@ class Codegen:
         if options.target == "auto":
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
         hints = hints_of(document.binding.symbols)
-        backward = None if document.backward is None else emit(document.backward, options, hints)
-        return Program(binding=document.binding, forward=emit(document.forward, options, hints), backward=backward)
+        symbols = document.binding.symbols
+        multiples = tuple(s.name for s in symbols if s.hint and s.hint % ALIGNMENT == 0)
+        graphs = (document.forward, document.backward)
+        forward, backward = (None if one is None else emit(one, options, hints, multiples) for one in graphs)
+        assert forward is not None
+        return Program(binding=document.binding, forward=forward, backward=backward)
 
 
-def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS) -> Unit:
-    """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right."""
+def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[str, ...] = ()) -> Unit:
+    """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right. `multiples`:
+    symbols that were multiples of 16."""
     for buffer in graph.buffers:
         if not buffer.type.device.startswith(_DEVICES):
             raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
@@ -58,7 +67,10 @@ def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS) -> Unit:
     if target == "triton":
         from codegen.triton.unit import emit_triton_unit  # what runs on a CPU does not need it
 
-        return emit_triton_unit(graph, options, hints)
+        unit = emit_triton_unit(graph, options, hints)
+        taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
+        named = {name for size in taken for name in symbols_of(size)}
+        return replace(unit, multiples=tuple(name for name in multiples if name in named))
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)

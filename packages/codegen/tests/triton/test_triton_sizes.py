@@ -2,17 +2,20 @@
 
 import msgspec
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import stagewire.parser
 from codegen import Options, load
 from codegen.runtime.triton_loader import narrow
+from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
 from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
 from codegen.triton.plan import plan
+from stagewire.program import Launch
 from stagewire.testing.symbolic import N
 
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -91,3 +94,25 @@ def test_tiles_follow_the_hints():
 def test_sizes_are_limited_to_what_32_bits_index():
     limits = dict(narrow(emit(rows("2*n"), Options(target="triton"))))
     assert {str(size) for size in limits} >= {"n", "2*n", "2*n**2"}
+
+
+def test_machine_code_for_sizes_that_are_multiples():
+    """Sizes of which every term is one are known to be: these loads are of several elements at a time."""
+    unit = emit(rows("2*n"), Options(target="triton"), multiples=("n", "unused"))
+    assert unit.multiples == ("n",)
+    (launch,) = (one for one in unit.instructions if isinstance(one, Launch))
+    (plain,), (even,) = wanted(unit), wanted(unit, unit.multiples)
+    assert not any(plain.sizes)
+    assert {str(size) for size, known in zip(launch.sizes, even.sizes, strict=True) if known} >= {"n", "2*n"}
+    (launched,) = (one for one in emit(rows("16*n"), Options(target="triton")).instructions if isinstance(one, Launch))
+    (known,) = wanted(emit(rows("16*n"), Options(target="triton")))
+    assert dict(zip(map(str, launched.sizes), known.sizes, strict=True))["16*n"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="runs machine code")
+def test_sizes_that_are_no_multiples_run_other_machine_code(directory):
+    unit = emit(placed(rows("2*n"), "cuda:0"), Options(target="triton"), {"n": 64}, ("n",))
+    run = load(unit, directory)
+    for n in (64, 16, 37, 2, 640, 5):
+        x = torch.randn(n, 2 * n, device="cuda")
+        torch.testing.assert_close(run(x)[0], x.sum(1))

@@ -114,6 +114,9 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     `choices`: in order of their instructions, which do not overlap. `instructions` alone are the whole unit, too.
 
     `host_source`, `host_kernels`: of a Triton unit that also computes on the CPU, the C++ translation unit for that.
+
+    `multiples`: symbols that were multiples of 16 when the unit was made. Whoever makes machine code may have one
+    version for sizes of which these are, beside one for all.
     """
 
     target: Literal["cpp", "triton"]
@@ -127,6 +130,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     host_kernels: tuple[KernelInfo, ...] = ()
     written: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
+    multiples: tuple[str, ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

@@ -146,10 +146,15 @@ def bind_native(unit: Unit, library: Library | None, machine: Machine) -> Any:
     return make_native(unit, slow, machine, encode(unit, launch), library)
 
 
-def make_native(unit: Unit, slow: Any, machine: Machine, encoded: EncodedUnit, code: object) -> Any:
-    """An encoded unit as a built-in function. slow: runs it when an input is of another kind. code: is kept alive."""
+def make_native(
+    unit: Unit, slow: Any, machine: Machine, encoded: EncodedUnit, code: object, *, checks: bool = True
+) -> Any:
+    """An encoded unit as a built-in function. slow: runs it when an input is of another kind. code: is kept alive.
+
+    checks: whether inputs are looked at before they are given to `slow`; it may do so itself.
+    """
     encoded.head.extend((machine.device, machine.index, machine.context))
-    keep = (encoded, code, machine, objects := _objects(encoded, unit, slow))
+    keep = (encoded, code, machine, objects := _objects(encoded, unit, slow, checks))
     return machine.make_unit(
         ctypes.addressof(machine.functions),
         *(values.buffer_info()[0] for values in (encoded.words, encoded.types, encoded.head)),
@@ -188,7 +193,7 @@ def no_kernel(name: str) -> tuple[str, ...]:
     raise AssertionError(name)
 
 
-def _objects(encoded: EncodedUnit, unit: Unit, slow: Any) -> tuple[Any, ...]:
+def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, checks: bool) -> tuple[Any, ...]:
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
     def restride(tensor: torch.Tensor, number: int, *values: int) -> torch.Tensor:
@@ -198,7 +203,8 @@ def _objects(encoded: EncodedUnit, unit: Unit, slow: Any) -> tuple[Any, ...]:
         raise_status(status)
         if inputs == (None,) and len(unit.inputs) != 1:
             raise WrongResult("an operator failed, after the inputs of the run were given up")
-        check_inputs(unit, inputs)
+        if checks:
+            check_inputs(unit, inputs)
         return slow(*inputs)
 
     return torch.Tensor, torch.nn.Parameter, encoded.calls, encoded.literals, recover, restride

@@ -8,7 +8,7 @@ in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loa
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -31,10 +31,10 @@ from codegen.runtime.symbols import sizes
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
 from codegen.runtime.wanted import wanted
-from codegen.triton.cubin import Cubin
+from codegen.triton.cubin import ALIGNMENT, Cubin
 from codegen.triton.cubins import cubins_of
 from codegen.triton.emit import LARGEST_32
-from stagewire.expr import Dim
+from stagewire.expr import Dim, symbol
 from stagewire.program import KernelInfo, Launch, Unit
 from stagewire.types import extent
 
@@ -79,13 +79,33 @@ class Place(NamedTuple):
         return 10 * major + minor
 
     def load(self, unit: Unit, slow: Any, library: Library | None, known: Mapping[str, Cubin] = NOTHING) -> Any:
-        """A unit without choices as a callable. known: machine code of some of its kernels."""
-        module = lambda: import_source(unit.source, self.directory)  # noqa: E731
-        cubins = cubins_of(unit.source, wanted(unit), self.capability, self.directory, module, known)
-        return self.bind(unit, slow, library, cubins)
+        """A unit without choices as a callable. known: machine code of some of its kernels.
 
-    def bind(self, unit: Unit, slow: Any, library: Library | None, cubins: Mapping[str, Cubin]) -> Any:
-        """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind."""
+        Where sizes that were multiples of 16 make other machine code, that is what runs while they are, and the code
+        for all sizes is made when they are not for the first time.
+        """
+        module = lambda: import_source(unit.source, self.directory)  # noqa: E731
+
+        def code(multiples: tuple[str, ...], known: Mapping[str, Cubin]) -> dict[str, Cubin]:
+            return cubins_of(unit.source, wanted(unit, multiples), self.capability, self.directory, module, known)
+
+        plain, even = ({one.info.name: one for one in wanted(unit, names)} for names in ((), unit.multiples))
+        if plain == even:
+            return self.bind(unit, slow, library, code((), known))
+        general = Later(lambda: self.bind(unit, slow, library, code((), known)))
+        same = {name: cubin for name, cubin in known.items() if plain.get(name) == even.get(name)}
+        return self.bind(unit, general, library, code(unit.multiples, same), unit.multiples)
+
+    def bind(
+        self,
+        unit: Unit,
+        slow: Any,
+        library: Library | None,
+        cubins: Mapping[str, Cubin],
+        multiples: tuple[str, ...] = (),
+    ) -> Any:
+        """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind, and where one
+        of `multiples` is none of 16."""
         functions = {}
         for one in wanted(unit):
             loaded = self.driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
@@ -101,8 +121,23 @@ class Place(NamedTuple):
                 return None  # no point to run at
             return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
 
-        encoded = encode(unit, launch, tuple(narrow(unit)))
-        return make_native(unit, slow, self.machine, encoded, (cubins, library))
+        limits = (*((symbol(name) % ALIGNMENT, 0) for name in multiples), *narrow(unit))
+        encoded = encode(unit, launch, limits)
+        return make_native(unit, slow, self.machine, encoded, (cubins, library), checks=not multiples)
+
+
+class Later:
+    """A callable that is made when it is called first."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+    @cached_property
+    def made(self) -> Any:
+        return self.make()
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.made(*inputs)
 
 
 def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> Bound:

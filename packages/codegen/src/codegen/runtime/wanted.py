@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted
+from stagewire import quotients
+from stagewire.expr import Dim
 from stagewire.program import Launch, Unit
 from stagewire.sizes import divides
 
 
-def wanted(unit: Unit) -> tuple[Wanted, ...]:
+def wanted(unit: Unit, multiples: Collection[str] = ()) -> tuple[Wanted, ...]:
     """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
 
+    multiples: symbols that are multiples of `ALIGNMENT` where this machine code runs.
     Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
     return a tensor that begins anywhere.
     """
@@ -21,7 +26,7 @@ def wanted(unit: Unit) -> tuple[Wanted, ...]:
     for one in unit.instructions:
         if isinstance(one, Launch):
             launches.setdefault(one.kernel, []).append(one.buffers)
-            sizes[one.kernel] = tuple(divides(ALIGNMENT, size) for size in one.sizes)
+            sizes[one.kernel] = tuple(_is_multiple(size, multiples) for size in one.sizes)
 
     def is_value(buffer: str) -> bool:
         type_ = homes.types[buffer]
@@ -41,3 +46,13 @@ def wanted(unit: Unit) -> tuple[Wanted, ...]:
         values = frozenset(k for k in places if is_value(launches[info.name][0][k]))
         found.append(Wanted(info, dtypes, aligned, sizes[info.name], values))
     return tuple(found)
+
+
+def _is_multiple(size: Dim, multiples: Collection[str]) -> bool:
+    """Whether a size is a multiple of `ALIGNMENT` where these symbols are: each of its terms is."""
+    if isinstance(size, int):
+        return size % ALIGNMENT == 0
+    return all(
+        factor % ALIGNMENT == 0 or any(name in multiples for name, _ in monomial)
+        for monomial, factor in quotients.read(size.text).items()
+    )
