@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from absint import AbstractMode, AbstractTensor, DataDependentError, abstract_call, contiguous
+from absint.errors import NoTypeRule
 from absint.forms import symbolic_form
 from absint.functions import tensor_leaves
 from absint.meta import from_tensor
@@ -143,3 +144,21 @@ def test_packed_sequences_are_refused(name: str, symbolic: bool) -> None:
         function, args = call(x, AbstractTensor(contiguous((n,), torch.int64)))
     with pytest.raises(DataDependentError, match="packed sequence"):
         abstract_call(function, args, mode=AbstractMode())
+
+
+@pytest.mark.parametrize(("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn_tanh", 1)])
+def test_layers_of_cudnn_are_refused(name: str, gates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be a write of a storage in the graph, on whichever machine; without cuDNN they are ordinary calls."""
+
+    def on_gpu(*shape: int) -> AbstractTensor:
+        return AbstractTensor(contiguous(shape, torch.float32, torch.device("cuda", 0)))
+
+    params = [on_gpu(gates * 4, 3), on_gpu(gates * 4, 4), on_gpu(gates * 4), on_gpu(gates * 4)]
+    state = on_gpu(1, 2, 4)
+    given = (on_gpu(5, 2, 3), (state, on_gpu(1, 2, 4)) if name == "lstm" else state, params)
+    rest = (True, 1, 0.0, False, False, False)
+    with pytest.raises(NoTypeRule, match="cuDNN"):
+        abstract_call(getattr(torch, name), (*given, *rest), mode=AbstractMode())
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    out, *_ = abstract_call(getattr(torch, name), (*given, *rest), mode=AbstractMode())
+    assert (out.shape, out.device.type) == ((5, 2, 4), "cuda")

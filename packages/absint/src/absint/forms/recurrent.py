@@ -5,6 +5,7 @@
 
 Source: aten/src/ATen/native/RNN.cpp, mkldnn/RNN.cpp. An LSTM with gradients stays with C++ (the work space that oneDNN
 hands to its backward has no size in symbols), and so do projections. The sizes of packed sequences are data: refused.
+So is what cuDNN computes: it takes the weights by the memory that they share, and has states of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from absint.errors import DataDependentError
+from absint.errors import DataDependentError, NoTypeRule
 from absint.symbolic import is_symbolic
 
 __all__ = ["RECURRENT_FORMS"]
@@ -24,6 +25,7 @@ aten = torch.ops.aten
 Cell = Callable[[Any, Any, Sequence[Any]], Any]
 # at::native::rnn_kind
 _LSTM = 2
+_CUDNN_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def _gru(gates: Any, state: Any, weights: Sequence[Any]) -> Any:
@@ -69,6 +71,8 @@ def _layer_form(name: str) -> Callable[..., Any]:
     def form(input: Any, hx: Any, params: Any, *rest: Any) -> Any:
         if not isinstance(rest[0], bool):  # (data, batch_sizes, hx, params, ...): C++ would read the sizes unasked
             raise DataDependentError(f"the steps that torch.{name} takes of a packed sequence are data")
+        if _is_cudnn(input):
+            raise NoTypeRule(f"torch.{name} on a GPU is cuDNN's, which takes weights by the memory that they share")
         if not _is_open(input, hx) or input.device.type != "cpu":
             return plain(input, hx, params, *rest)
         has_biases, num_layers, _, _, bidirectional, batch_first = rest
@@ -86,6 +90,11 @@ def _layer_form(name: str) -> Callable[..., Any]:
         return (out, *states)
 
     return form
+
+
+def _is_cudnn(input: Any) -> bool:
+    """Whether ATen would take cuDNN for a whole layer."""
+    return input.device.type == "cuda" and torch.backends.cudnn.enabled and input.dtype in _CUDNN_DTYPES
 
 
 def _is_open(input: Any, hx: Any) -> bool:
