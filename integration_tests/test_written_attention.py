@@ -18,6 +18,9 @@ from stagewire.grad import Grad
 
 LOW = torch.finfo(torch.float32).min
 
+FUSE = {"aotgrad.written_attention": "fuse"}
+"""Wherever a kernel takes it, though its mask have a gradient."""
+
 
 def documents(directory: Path) -> list[Grad]:
     found = [stagewire.load(str(path), expect="grad") for path in sorted(directory.rglob("grad.json"))]
@@ -42,11 +45,8 @@ def check(program: Attention, inputs: list[torch.Tensor], dtype: torch.dtype, di
     """Result and gradients as near to those in float64 as eager's are."""
     results = []
     with torch.device("cuda"):
-        for function, kind in (
-            (program, torch.float64),
-            (program, dtype),
-            (stagefold.compile(program, fullgraph=True, options={"trace_dir": directory, "cache": False}), dtype),
-        ):
+        compiled = stagefold.compile(program, fullgraph=True, options={**FUSE, "trace_dir": directory, "cache": False})
+        for function, kind in ((program, torch.float64), (program, dtype), (compiled, dtype)):
             given = moved(inputs, kind)
             out = function(*given)
             weights = torch.linspace(-1, 1, out.numel(), dtype=kind).view(out.shape)

@@ -38,8 +38,9 @@ class Options:
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
     written_attention: "fuse" gives attention that the program writes out to a fused kernel of its CUDA device, where
-    there is one for it; "without_dropout" leaves it where weights are dropped, since the kernel draws another mask than
-    the program would; "keep" leaves it everywhere.
+    there is one for it; "auto" leaves it where a mask has a gradient, which takes such a kernel longer and less memory;
+    "without_dropout" also where weights are dropped, since the kernel draws another mask than the program would; "keep"
+    leaves it everywhere.
     """
 
     training: Literal["auto", False] = "auto"
@@ -48,7 +49,7 @@ class Options:
     decompose: Callable[[Graph], Graph] | None = None
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
-    written_attention: Literal["fuse", "without_dropout", "keep"] = "fuse"
+    written_attention: Literal["auto", "fuse", "without_dropout", "keep"] = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,9 @@ def _with_fused_attention(capture: Capture, options: Options) -> tuple[Capture, 
     """
     if options.written_attention == "keep":
         return capture, ()
-    fused, rewrites = fuse_attention(capture, Choice(choose, drops=options.written_attention == "fuse"))
+    chosen = options.written_attention
+    choice = Choice(choose, drops=chosen != "without_dropout", learned=chosen == "fuse")
+    fused, rewrites = fuse_attention(capture, choice)
     if not options.gradient_order:
         return fused, rewrites
     if any(node.kwargs["dropout"] for node in fused.graph.nodes if node.target == TARGET):

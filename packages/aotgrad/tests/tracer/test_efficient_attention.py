@@ -73,11 +73,13 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library._destroy()
 
 
-def traced_elsewhere(program: Attention, inputs: list[torch.Tensor]) -> tuple[Grad, tuple[torch.Tensor, ...]]:
+def traced_elsewhere(
+    program: Attention, inputs: list[torch.Tensor], written_attention: str = "fuse"
+) -> tuple[Grad, tuple[torch.Tensor, ...]]:
     """The program of another device, moved back."""
     capture, tensors = capture_by_torch_function(program, inputs)
     there = encode(capture).replace(b'"device":"cpu"', f'"device":"{ELSEWHERE}"'.encode())
-    grad = AotGrad().run(decode(there, "capture"))
+    grad = AotGrad().run(decode(there, "capture"), AotGrad.Options(written_attention=written_attention))
     back = encode(grad).replace(f'"device":"{ELSEWHERE}"'.encode(), b'"device":"cpu"')
     found, wanted = (f'{{"kind":"device","name":"{name}"}}'.encode() for name in (ELSEWHERE, "cpu"))
     return decode(back.replace(found, wanted), "grad"), tensors

@@ -218,3 +218,23 @@ def test_the_gradient_of_a_gradient_is_of_what_is_written(monkeypatch: pytest.Mo
     with pytest.raises(DoubleBackward, match="dropped in a fused kernel"):
         AotGrad().run(capture, Options(gradient_order=1))
     AotGrad().run(capture, Options(gradient_order=1, written_attention="without_dropout"))
+
+
+def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return (q @ k.mT + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_masks_with_a_gradient(has_gradient: bool) -> None:
+    """They are fused on demand alone; without gradients a bias is a mask like others."""
+    q, k, v = qkv()
+    bias = torch.zeros(q.shape[-2], k.shape[-2], requires_grad=True)
+    for grad_mode, learned, refused in (
+        (True, False, has_gradient),
+        (True, True, False),
+        (False, False, False),
+    ):
+        with torch.set_grad_enabled(grad_mode):
+            capture, _ = capture_by_torch_function(biased, [q, k, v, bias if has_gradient else bias.detach()])
+        _, notes = fuse_attention(capture, Choice(lambda *_: "any", learned=learned))
+        assert [note.refused for note in notes] == [refused]

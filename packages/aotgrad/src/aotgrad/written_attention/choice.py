@@ -14,10 +14,12 @@ __all__ = ["Choice", "hints"]
 
 class Choice(NamedTuple):
     """kernel: the fused kernel for query, key and value and a mask (or None), is_causal, scale and dropout; None for
-    none. drops: whether weights with dropout may be fused, whose mask the kernel then draws in its own way."""
+    none. drops: whether weights with dropout may be fused, whose mask the kernel then draws in its own way. learned:
+    whether masks that have a gradient may be."""
 
     kernel: Callable[[list[Meta], Meta | None, bool, float, float], str | None]
     drops: bool = True
+    learned: bool = True
 
 
 def hints(capture: Capture, sizes: Iterable[Dim]) -> tuple[int, ...]:

@@ -46,6 +46,8 @@ class Site:
             steps = tuple(step for step in steps if step[0] in ("mul", "div"))
         masks = [step for step in steps if step[0] in ("add", "fill")]
         match = self.match
+        if not choice.learned and self._has_gradient(masks):
+            raise Refused("a mask has a gradient: the kernel that gives it takes longer than products and a softmax")
         if match.dropout and not choice.drops:
             raise Refused("a kernel draws other random numbers than the dropout of the weights")
         if choice.kernel(self._metas(steps), self._mask(masks), is_causal, 1.0, match.dropout) is None:
@@ -65,6 +67,12 @@ class Site:
         node = self.program.nodes[match.last]
         operands = (Ref(self.query), Ref(self.key), Ref(self.value))
         return Node(TARGET, (*operands, encoded(steps)), named, node.results, node.line)
+
+    def _has_gradient(self, masks: list[Step]) -> bool:
+        """Whether what is added to the scores wants a gradient (a bias that is learned)."""
+        added = [one for step in masks for one in step[1:2] if isinstance(one, Ref)]
+        types = [tensor_type(self.program, one.name) for one in added]
+        return self.program.capture.state.grad_enabled and any(kind.requires_grad for kind in types)
 
     def _is_exact(self, name: str) -> bool:
         """Whether nothing is lost when the value is cast to the dtype of the output."""
