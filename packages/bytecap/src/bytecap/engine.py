@@ -50,6 +50,7 @@ from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
+from stagewire.collector import resting_collector
 from stagewire.errors import StageError
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
@@ -158,7 +159,9 @@ class Engine:
                 else:
                     self._report_limit(view, reason)
                 return None
-            made = self._capture_as_taken(view, reason)
+            # Also between capture, guards and backend: what they leave is many and alive, a collection finds nothing.
+            with resting_collector():
+                made = self._capture_as_taken(view, reason)
             if made is not None:
                 self._pending.setdefault(code, []).append(made)
             return made

@@ -23,6 +23,7 @@ from bytecap.errors import (
     UnsupportedCall,
     UnsupportedValue,
 )
+from bytecap.fitting import with_equal_sizes
 from bytecap.indexing import with_known_index
 from bytecap.known_content import note_content
 from bytecap.signals import NotConcrete
@@ -169,6 +170,8 @@ def evaluate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
         raise DataDependent(f"{name}() of a size that depends on data")
     tracer.sizes.env.generic = True
     try:
+        if is_open:
+            return with_equal_sizes(tracer, lambda: abstract_call(function, args, kwargs, mode=tracer.mode))
         return abstract_call(function, args, kwargs, mode=tracer.mode)
     except DataDependentError as error:
         raise DataDependent(f"{name}(): {error.message}", fix=FACT if is_open else None) from None

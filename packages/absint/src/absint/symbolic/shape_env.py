@@ -68,6 +68,7 @@ class ShapeEnv:
         self.generic = False
         self.given = GivenNumbers()
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
+        self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
         self.equal: dict[tuple[Polynomial, Polynomial | int], bool] = {}  # answers of `is_zero` of differences
         self.products: dict[tuple[Polynomial, Polynomial | int], Polynomial] = {}
         self._meanings: dict[str, Polynomial] = {}
@@ -209,6 +210,7 @@ class ShapeEnv:
     def _generic_zero(self, value: Polynomial) -> bool:
         if not self.generic:
             raise DataDependentError(f"whether {value} == 0 depends on data")
+        self.taken_for_different.append(value)
         return False
 
     def _known_sign(self, value: Polynomial) -> bool | None:
