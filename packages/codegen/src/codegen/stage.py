@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import gcd
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -50,16 +51,18 @@ class Codegen:
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))
         hints = hints_of(document.binding.symbols)
         symbols = document.binding.symbols
-        multiples = tuple(s.name for s in symbols if s.hint and s.hint % ALIGNMENT == 0)
+        multiples = tuple((s.name, gcd(s.hint, ALIGNMENT)) for s in symbols if s.hint and s.hint % 2 == 0)
         graphs = (document.forward, document.backward)
         forward, backward = (None if one is None else emit(one, options, hints, multiples) for one in graphs)
         assert forward is not None
         return Program(binding=document.binding, forward=forward, backward=backward)
 
 
-def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[str, ...] = ()) -> Unit:
+def emit(
+    graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples: tuple[tuple[str, int], ...] = ()
+) -> Unit:
     """One direction. `hints`: values of symbols for which a GPU's kernels are cut; others are as right. `multiples`:
-    symbols that were multiples of 16."""
+    symbols that were multiples of a power of two."""
     for buffer in graph.buffers:
         if not buffer.type.device.startswith(_DEVICES):
             raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
@@ -70,7 +73,7 @@ def emit(graph: LoopGraph, options: Options, hints: Hints = NO_HINTS, multiples:
         unit = emit_triton_unit(graph, options, hints)
         taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
         named = {name for size in taken for name in symbols_of(size)}
-        return replace(unit, multiples=tuple(name for name in multiples if name in named))
+        return replace(unit, multiples=tuple(one for one in multiples if one[0] in named))
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 import stagewire.parser
 from codegen import Options, load
 from codegen.runtime.triton_loader import narrow
-from codegen.runtime.wanted import wanted
+from codegen.runtime.wanted import known_divisor, useful, wanted
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span
 from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
 from codegen.triton.plan import plan
+from stagewire.expr import evaluate, parse_expr
 from stagewire.program import Launch
 from stagewire.testing.symbolic import N
 
@@ -98,20 +99,30 @@ def test_sizes_are_limited_to_what_32_bits_index():
 
 def test_machine_code_for_sizes_that_are_multiples():
     """Sizes of which every term is one are known to be: these loads are of several elements at a time."""
-    unit = emit(rows("2*n"), Options(target="triton"), multiples=("n", "unused"))
-    assert unit.multiples == ("n",)
+    unit = emit(rows("2*n"), Options(target="triton"), multiples=(("n", 8), ("unused", 2)))
+    assert unit.multiples == useful(unit) == (("n", 8),)
     (launch,) = (one for one in unit.instructions if isinstance(one, Launch))
     (plain,), (even,) = wanted(unit), wanted(unit, unit.multiples)
-    assert not any(plain.sizes)
-    assert {str(size) for size, known in zip(launch.sizes, even.sizes, strict=True) if known} >= {"n", "2*n"}
-    (launched,) = (one for one in emit(rows("16*n"), Options(target="triton")).instructions if isinstance(one, Launch))
-    (known,) = wanted(emit(rows("16*n"), Options(target="triton")))
-    assert dict(zip(map(str, launched.sizes), known.sizes, strict=True))["16*n"]
+    assert dict(zip(map(str, launch.sizes), plain.sizes, strict=True)) == {"n": 1, "2*n": 2}
+    assert dict(zip(map(str, launch.sizes), even.sizes, strict=True)) == {"n": 8, "2*n": 16}
+    assert not useful(emit(rows(32), Options(target="triton"), multiples=(("m", 8),)))
+
+
+@pytest.mark.parametrize(
+    ("size", "divisor"),
+    [("n", 8), ("m", 1), ("2*n", 16), ("n**2*m", 16), ("4*m", 4), ("n + 2", 2), ("(n + 1)//(2)", 4),
+     ("16*((m + 7)//(8))", 16), ("(n + 1)//(2)*n", 16), ("(m + 1)//(2)", 1), (48, 16), (0, 16)],
+)  # fmt: skip
+def test_what_is_known_of_a_size(size, divisor):
+    dim = size if isinstance(size, int) else parse_expr(size)
+    assert known_divisor(dim, (("n", 8),)) == divisor
+    for k in range(1, 6):
+        assert evaluate(dim, {"n": 8 * k, "m": k}) % divisor == 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="runs machine code")
 def test_sizes_that_are_no_multiples_run_other_machine_code(directory):
-    unit = emit(placed(rows("2*n"), "cuda:0"), Options(target="triton"), {"n": 64}, ("n",))
+    unit = emit(placed(rows("2*n"), "cuda:0"), Options(target="triton"), {"n": 64}, (("n", 16),))
     run = load(unit, directory)
     for n in (64, 16, 37, 2, 640, 5):
         x = torch.randn(n, 2 * n, device="cuda")

@@ -115,8 +115,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     `host_source`, `host_kernels`: of a Triton unit that also computes on the CPU, the C++ translation unit for that.
 
-    `multiples`: symbols that were multiples of 16 when the unit was made. Whoever makes machine code may have one
-    version for sizes of which these are, beside one for all.
+    `multiples`: symbols, and a power of two of which each was a multiple when the unit was made. Whoever makes machine
+    code may have one version for sizes of which that is true, beside one for all.
     """
 
     target: Literal["cpp", "triton"]
@@ -130,7 +130,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     host_kernels: tuple[KernelInfo, ...] = ()
     written: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
-    multiples: tuple[str, ...] = ()
+    multiples: tuple[tuple[str, int], ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

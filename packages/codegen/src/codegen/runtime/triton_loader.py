@@ -30,8 +30,8 @@ from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.symbols import sizes
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
-from codegen.runtime.wanted import wanted
-from codegen.triton.cubin import ALIGNMENT, Cubin
+from codegen.runtime.wanted import Multiples, useful, wanted
+from codegen.triton.cubin import Cubin
 from codegen.triton.cubins import cubins_of
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim, symbol
@@ -81,20 +81,21 @@ class Place(NamedTuple):
     def load(self, unit: Unit, slow: Any, library: Library | None, known: Mapping[str, Cubin] = NOTHING) -> Any:
         """A unit without choices as a callable. known: machine code of some of its kernels.
 
-        Where sizes that were multiples of 16 make other machine code, that is what runs while they are, and the code
-        for all sizes is made when they are not for the first time.
+        Where sizes that were multiples make other machine code, that is what runs while they are, and the code for all
+        sizes is made when they are not for the first time.
         """
         module = lambda: import_source(unit.source, self.directory)  # noqa: E731
 
-        def code(multiples: tuple[str, ...], known: Mapping[str, Cubin]) -> dict[str, Cubin]:
+        def code(multiples: Multiples, known: Mapping[str, Cubin]) -> dict[str, Cubin]:
             return cubins_of(unit.source, wanted(unit, multiples), self.capability, self.directory, module, known)
 
-        plain, even = ({one.info.name: one for one in wanted(unit, names)} for names in ((), unit.multiples))
-        if plain == even:
+        multiples = useful(unit)
+        if not multiples:
             return self.bind(unit, slow, library, code((), known))
+        plain, even = ({one.info.name: one for one in wanted(unit, assumed)} for assumed in ((), multiples))
         general = Later(lambda: self.bind(unit, slow, library, code((), known)))
         same = {name: cubin for name, cubin in known.items() if plain.get(name) == even.get(name)}
-        return self.bind(unit, general, library, code(unit.multiples, same), unit.multiples)
+        return self.bind(unit, general, library, code(multiples, same), multiples)
 
     def bind(
         self,
@@ -102,10 +103,10 @@ class Place(NamedTuple):
         slow: Any,
         library: Library | None,
         cubins: Mapping[str, Cubin],
-        multiples: tuple[str, ...] = (),
+        multiples: Multiples = (),
     ) -> Any:
         """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind, and where one
-        of `multiples` is none of 16."""
+        of `multiples` is none."""
         functions = {}
         for one in wanted(unit):
             loaded = self.driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
@@ -121,7 +122,7 @@ class Place(NamedTuple):
                 return None  # no point to run at
             return "LAUNCH_GRID", (function.handle, *grid, function.threads, function.shared, function.spare, count)
 
-        limits = (*((symbol(name) % ALIGNMENT, 0) for name in multiples), *narrow(unit))
+        limits = (*((symbol(name) % number, 0) for name, number in multiples), *narrow(unit))
         encoded = encode(unit, launch, limits)
         return make_native(unit, slow, self.machine, encoded, (cubins, library), checks=not multiples)
 

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from math import gcd
 
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.triton.cubin import ALIGNMENT
 from codegen.triton.cubins import Wanted
 from stagewire import quotients
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr, parse_expr
 from stagewire.program import Launch, Unit
 from stagewire.sizes import divides
 
+Multiples = tuple[tuple[str, int], ...]
+"""Symbols, and of which number each is a multiple."""
 
-def wanted(unit: Unit, multiples: Collection[str] = ()) -> tuple[Wanted, ...]:
+
+def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
     """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
 
-    multiples: symbols that are multiples of `ALIGNMENT` where this machine code runs.
+    multiples: symbols that are multiples of a number where this machine code runs.
     Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
     return a tensor that begins anywhere.
     """
     homes = plan_memory(unit)
     launches: dict[str, list[tuple[str, ...]]] = {}
-    sizes: dict[str, tuple[bool, ...]] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     for one in unit.instructions:
         if isinstance(one, Launch):
             launches.setdefault(one.kernel, []).append(one.buffers)
-            sizes[one.kernel] = tuple(_is_multiple(size, multiples) for size in one.sizes)
+            sizes[one.kernel] = tuple(known_divisor(size, multiples) for size in one.sizes)
 
     def is_value(buffer: str) -> bool:
         type_ = homes.types[buffer]
@@ -48,11 +52,28 @@ def wanted(unit: Unit, multiples: Collection[str] = ()) -> tuple[Wanted, ...]:
     return tuple(found)
 
 
-def _is_multiple(size: Dim, multiples: Collection[str]) -> bool:
-    """Whether a size is a multiple of `ALIGNMENT` where these symbols are: each of its terms is."""
+def known_divisor(size: Dim, multiples: Multiples) -> int:
+    """The greatest power of two up to `ALIGNMENT` that divides a size where these symbols are multiples.
+
+    >>> known_divisor(Expr("(n + 1)//(2)*m"), (("n", 16), ("m", 2)))
+    16
+    """
+    if isinstance(size, Expr) and multiples:
+        text = size.text
+        for name, number in multiples:
+            text = re.sub(rf"\b{name}\b", f"({number}*{name})", text)
+        size = parse_expr(text)
     if isinstance(size, int):
-        return size % ALIGNMENT == 0
-    return all(
-        factor % ALIGNMENT == 0 or any(name in multiples for name, _ in monomial)
-        for monomial, factor in quotients.read(size.text).items()
-    )
+        return gcd(size, ALIGNMENT)
+    return gcd(ALIGNMENT, *quotients.read(size.text).values())
+
+
+def useful(unit: Unit) -> Multiples:
+    """Those of the unit's multiples that make other machine code."""
+    kept = unit.multiples
+    whole = wanted(unit, kept)
+    for one in unit.multiples:
+        fewer = tuple(other for other in kept if other != one)
+        if wanted(unit, fewer) == whole:
+            kept = fewer
+    return kept

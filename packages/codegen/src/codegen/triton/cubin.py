@@ -33,14 +33,14 @@ def compile_cubin(
     dtypes: tuple[str, ...],
     capability: int = 90,
     aligned: frozenset[int] = frozenset(),
-    sizes: tuple[bool, ...] = (),
+    sizes: tuple[int, ...] = (),
     values: frozenset[int] = frozenset(),
 ) -> Cubin:
     """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
 
     dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
     `ALIGNMENT` bytes. values: of which it takes the only element, a number of 64 bits, instead of the address. sizes:
-    for each size that it takes, whether that is always a multiple of `ALIGNMENT`. Needs the CUDA back end of Triton
+    for each size that it takes, a number of which that is always a multiple. Needs the CUDA back end of Triton
     (its own ptxas is enough), no GPU and no driver. The module must have been imported without TRITON_INTERPRET.
     """
     import triton
@@ -49,14 +49,15 @@ def compile_cubin(
 
     signature = {f"p{i}": "i64" if i in values else POINTER[dtype] for i, dtype in enumerate(dtypes)}
     signature.update({f"n{i}": "i32" for i in range(len(sizes))})
-    multiples = sorted(aligned) + [len(dtypes) + i for i, known in enumerate(sizes) if known]
+    divisors = dict.fromkeys(sorted(aligned), ALIGNMENT)
+    divisors |= {len(dtypes) + i: divisor for i, divisor in enumerate(sizes) if divisor > 1}
     constants = dict(info.constants)
     signature.update(dict.fromkeys(constants, "constexpr"))
     source = ASTSource(
         fn=getattr(module, info.function or info.name),
         signature=signature,
         constexprs={(list(signature).index(name),): value for name, value in constants.items()},
-        attrs={(number,): [["tt.divisibility", ALIGNMENT]] for number in multiples},
+        attrs={(number,): [["tt.divisibility", divisor]] for number, divisor in divisors.items()},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax

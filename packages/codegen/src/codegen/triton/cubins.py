@@ -29,7 +29,7 @@ class Wanted(NamedTuple):
     info: KernelInfo
     dtypes: tuple[str, ...]
     aligned: frozenset[int]
-    sizes: tuple[bool, ...] = ()
+    sizes: tuple[int, ...] = ()
     values: frozenset[int] = frozenset()
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from codegen.triton.online import maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points
 from codegen.triton.reductions import XR, ReductionEmitter, X
-from codegen.triton.statements import dtypes_of
+from codegen.triton.statements import compared_of, dtypes_of
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
 from stagewire.types import TensorType, extent
@@ -57,7 +57,8 @@ class _KernelEmitter(ReductionEmitter):
         if any(section.axes for section in self.kernel.sections):
             statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
             self.shared_places = [s.index for s in statements if isinstance(s, Load)]
-        self.dtypes = dtypes_of(tuple(s for section in self.kernel.sections for s in section.statements))
+        statements = tuple(s for section in self.kernel.sections for s in section.statements)
+        self.dtypes, self.compared = dtypes_of(statements), compared_of(statements)
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
         self.tiles["x"] = self.kernel.axes, start

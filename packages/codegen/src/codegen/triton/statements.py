@@ -44,6 +44,43 @@ def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
     return dtypes
 
 
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
+def compared_of(statements: tuple[Statement, ...]) -> frozenset[str]:
+    """Values that are only compared: the bits of an index are enough for these."""
+    found = {s.result for s in statements if isinstance(s, IndexValue) and s.dtype == "int64"}
+    for statement in statements:
+        if not (isinstance(statement, Compute) and statement.op in COMPARISONS):
+            found -= _used_by(statement)
+    return frozenset(found)
+
+
+def _used_by(statement: Statement) -> set[str]:
+    match statement:
+        case Compute(operands=operands):
+            return {one.name for one in operands if isinstance(one, Ref)}
+        case Load(index=index, other=other):
+            return _values_of(index) | ({other.name} if isinstance(other, Ref) else set())
+        case Store(index=index, value=value):
+            return _values_of(index) | ({value.name} if isinstance(value, Ref) else set())
+        case IndexValue(index=index):
+            return _values_of(index)
+        case Reduce(operand=operand) | Scan(operand=operand):
+            return {operand.name} if isinstance(operand, Ref) else set()
+
+
+def _values_of(index: Index) -> set[str]:
+    found: set[str] = set()
+    for term in index.terms:
+        match term.atom:
+            case ValueAtom(name):
+                found.add(name)
+            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+                found |= _values_of(numerator)
+    return found
+
+
 @dataclass
 class StatementEmitter:
     """A function whose parameters are buffers and sizes, line by line.
@@ -51,6 +88,7 @@ class StatementEmitter:
     names: what each axis and value is called there; spread: which of "x" and "r" it varies along; dtypes: of values.
     values: buffers whose only element, an int64, is the argument instead of the address. places: of the values that are
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
+    compared: the values of indices that are only compared.
     full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
     """
 
@@ -66,6 +104,7 @@ class StatementEmitter:
     indent: str = "    "
     wide: bool | None = False
     full: frozenset[str] = frozenset()
+    compared: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
@@ -79,6 +118,13 @@ class StatementEmitter:
         if self.wide is None:
             return f"({text}.to(tl.int64) if WIDE else {text})"
         return f"{text}.to(tl.int64)" if self.wide else text
+
+    @property
+    def index_type(self) -> str:
+        """The type that indices have."""
+        if self.wide is None:
+            return "tl.int64 if WIDE else tl.int32"
+        return "tl.int64" if self.wide else "tl.int32"
 
     def put(self, line: str) -> None:
         self.lines.append(self.indent + line)
@@ -113,7 +159,8 @@ class StatementEmitter:
                     self.define(result, expression(op, texts, source, dtype), along)
                 case IndexValue(result, index, dtype):
                     self.places[result] = index
-                    text = f"({self.index(index)} + tl.zeros([1, 1], {TYPES[dtype]}))"
+                    kind = TYPES[dtype] if result not in self.compared else self.index_type
+                    text = f"({self.index(index)} + tl.zeros([1, 1], {kind}))"
                     self.define(result, text, self.index_spread(index))
                 case Reduce():
                     pass  # folded after the section's points

@@ -18,10 +18,18 @@ from stagewire.sizes import Hints, rough
 from stagewire.types import ITEM_SIZE, DType
 
 GOOD_START = 16
-"""Parts of rows begin at multiples of so many elements: whoever loads several at a time can see it."""
+"""Long parts begin at multiples of so many elements: whoever loads several at a time can see it."""
 
 LONG_WAY = 16
 """A symbolic axis that must not hang over is taken as a whole where it is up to so many times too long."""
+
+
+class Hanging(NamedTuple):
+    """A place on an axis that may lie behind its end: `start` of the part and `inside` of it."""
+
+    start: Index
+    inside: Index
+    size: Dim
 
 
 class Cut(NamedTuple):
@@ -38,6 +46,10 @@ class Cut(NamedTuple):
         start = ix.scale(ix.axis(part.name), self.length)
         return start if inside is None else ix.add(start, ix.axis(inside.name))
 
+    def hanging(self, part: Axis, inside: Axis) -> Hanging:
+        """The same, where it may lie behind the end."""
+        return Hanging(ix.scale(ix.axis(part.name), self.length), ix.axis(inside.name), self.axis.size)
+
 
 def cut_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -> Cut:
     """At most so many parts: a divisor of a number, or each point of a symbolic size that is small enough."""
@@ -50,27 +62,25 @@ def cut_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) ->
     return Cut(axis, 1, axis.size, 1)
 
 
-def cut_anyhow(axis: Axis, parts: int, is_fastest: bool) -> Cut:
-    """So many parts, whatever the size is. is_fastest: memory runs along the axis."""
-    unit = GOOD_START if is_fastest else 1
+def cut_anyhow(axis: Axis, parts: int, hints: Hints) -> Cut:
+    """So many parts, whatever the size is."""
+    unit = GOOD_START if rough(axis.size, hints) >= GOOD_START**2 * parts else 1
     length = (axis.size + (parts * unit - 1)) // (parts * unit) * unit
     return Cut(axis, parts, length, parts, hangs=True)
 
 
-def inside_of(places: list[tuple[Index, Dim]], names: Names) -> tuple[tuple[Statement, ...], Ref]:
-    """Statements that compute whether each place lies before the end of its axis."""
+def inside_of(places: list[Hanging], names: Names) -> tuple[tuple[Statement, ...], Ref]:
+    """Statements that compute whether each place lies before the end of its axis.
+
+    What is left of the axis at the start of a part is the same for all of it, and is compared with.
+    """
     statements: list[Statement] = []
     found: Ref | None = None
-    for place, size in places:
-        at, one = names("v"), names("v")
-        statements.append(IndexValue(at, place))
-        end: Operand = 0
-        if isinstance(size, int):
-            end = size
-        else:
-            end = Ref(names("v"))
-            statements.append(IndexValue(end.name, ix.constant(size)))
-        statements.append(Compute(one, "lt", (Ref(at), end), "bool"))
+    for start, inside, size in places:
+        at, left, one = names("v"), names("v"), names("v")
+        statements.append(IndexValue(at, inside))
+        statements.append(IndexValue(left, ix.shift(ix.scale(start, -1), size)))
+        statements.append(Compute(one, "lt", (Ref(at), Ref(left)), "bool"))
         if found is not None:
             both = names("v")
             statements.append(Compute(both, "logical_and", (found, Ref(one)), "bool"))
@@ -80,13 +90,13 @@ def inside_of(places: list[tuple[Index, Dim]], names: Names) -> tuple[tuple[Stat
     return tuple(statements), found
 
 
-def masked(block: Block, hanging: list[tuple[Index, Dim]], names: Names) -> Block:
+def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
     """The block, in which what lies behind the end is not accessed and is neutral in reductions.
 
-    hanging: places on axes of these sizes. What does not depend on them is read as it was: once for all points.
+    What does not depend on places that hang is read as it was: once for all points.
     """
     tests, inside = inside_of(hanging, names)
-    moving = {name for place, _ in hanging for name in ix.axes_of(place)}
+    moving = {name for one in hanging for place in (one.start, one.inside) for name in ix.axes_of(place)}
     dtypes: dict[str, DType] = {}
     statements: list[Statement] = list(tests)
     both: dict[str, Ref] = {}

@@ -74,7 +74,7 @@ class SplitReductions:
         longest = max(block.axes, key=lambda axis: rough(axis.size, hints))
         if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
-        return (cut_anyhow(longest, wanted, along_rows and longest == block.axes[-1]),)
+        return (cut_anyhow(longest, wanted, hints),)
 
 
 def _parts(cuts: tuple[Cut, ...]) -> int:
@@ -142,7 +142,7 @@ def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names
         rest = None if cut.length == 1 else Axis(names("a"), cut.length)
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
     block = substitute_axes(nest, places, left).blocks[0]
-    hanging = [(places[cut.axis.name], cut.axis.size) for cut in cuts if cut.hangs]
+    hanging = [cut.hanging(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.hangs]
     return masked(block, hanging, names) if hanging else block
 
 

@@ -72,7 +72,7 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
         return None
     along_rows = runs_along_rows(nest, block, state.buffers)
     parts = parts_of(block.axes[0].size, points_of(nest.axes), along_rows, state.hints)
-    cut = _cut_of(block.axes[0], parts, along_rows)
+    cut = _cut_of(block.axes[0], parts, state.hints)
     if parts == 1 or (cut.hangs and not can_hang(block)):
         return None
     (scan,) = scans
@@ -88,10 +88,10 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     )
 
 
-def _cut_of(long: Axis, parts: int, along_rows: bool) -> Cut:
+def _cut_of(long: Axis, parts: int, hints: Hints) -> Cut:
     if isinstance(long.size, int) and long.size % parts == 0:
         return Cut(long, parts, long.size // parts, parts)
-    return cut_anyhow(long, parts, along_rows)
+    return cut_anyhow(long, parts, hints)
 
 
 def _over_parts(nest: Nest, rows: _Rows, names: Names) -> tuple[Nest, tuple[Axis, ...], Axis]:
@@ -107,10 +107,7 @@ def _over_parts(nest: Nest, rows: _Rows, names: Names) -> tuple[Nest, tuple[Axis
 
 def _inside(block: Block, cut: Cut, part: Axis, names: Names) -> Block:
     """The loop over a part, which does nothing behind the end of the row."""
-    if not cut.hangs:
-        return block
-    place = cut.place(part, block.axes[0])
-    return masked(block, [(place, cut.axis.size)], names)
+    return masked(block, [cut.hanging(part, block.axes[0])], names) if cut.hangs else block
 
 
 def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
