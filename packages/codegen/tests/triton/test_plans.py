@@ -140,6 +140,12 @@ def test_rows_in_registers_are_what_they_are(size, operands, directory, device):
     torch.testing.assert_close(found, sum(xs) / sum(xs).sum(1, keepdim=True))
 
 
+def test_how_many_tiles_are_ahead_is_a_matter_of_what_is_done():
+    """Positions come from registers, means and deviations have one more on its way than sums."""
+    for kernel, stages in ((moments(8, 16384).steps[0], 4), (normalised(8, 40000).steps[0], 3)):
+        assert plan(kernel).stages(kernel.sections[0]) == stages
+
+
 def test_what_is_read_once_is_a_loop():
     tiles = plan(moments(8, 16384).steps[0])
     assert tiles.inner == 2048

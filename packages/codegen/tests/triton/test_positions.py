@@ -67,6 +67,12 @@ def test_the_first_of_the_best(size, tile, dtype, kind, directory, device, monke
     torch.testing.assert_close(best.double(), (wide.amax(1) if kind == "argmax" else wide.amin(1)), equal_nan=True)
 
 
+def test_a_value_beside_its_position_is_not_reduced_again():
+    for size in (64, 8192):
+        source = emit(positions(8, size, "float32", "argmax"), Options(target="triton")).source
+        assert source.count("tl.reduce(") == 1
+
+
 def test_the_same_function_of_other_sizes(directory, device):
     """Kernels of the same text, for tiles that fit need no masks: each is launched for its own number of points."""
     sizes = (1024, 4096, 2048)

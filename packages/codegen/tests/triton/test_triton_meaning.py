@@ -107,6 +107,16 @@ def test_scans_from_tile_to_tile(directory, device, graph, seed):
 
 
 @FEW
+@given(graph=scan_graphs(sizes=(1, 2, 5, 9)), seed=st.integers(0, 5))
+def test_scans_of_columns_in_steps(directory, device, graph, seed):
+    """Four points of each column together, however few columns there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codegen.triton.plan.STEPS", 4)
+        patch.setattr("codegen.triton.plan.STEP_BYTES", 1)
+        check_drawn(graph, seed, directory, device)
+
+
+@FEW
 @given(graph=indirect_graphs(), seed=st.integers(0, 5))
 def test_indirect(directory, device, graph, seed):
     check_drawn(graph, seed, directory, device)

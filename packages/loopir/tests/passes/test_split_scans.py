@@ -67,11 +67,17 @@ def test_products_go_on_from_one() -> None:
     np.testing.assert_allclose(found, np.cumprod(x.astype(np.float64), 1), rtol=1e-3)  # type: ignore[call-overload]
 
 
+def test_columns_of_half_precision_are_cut_sooner() -> None:
+    assert [parts_of(16384, 4096, False, narrowest=bytes) for bytes in (2, 4)] == [32, 1]
+    text = "input %x: bf16[16384, 4096]@cuda:0\n%y: bf16[16384, 4096]@cuda:0 = prims.cumsum(%x, 0)\nreturn %y\n"
+    assert len(kernels(lowered(text))) == 3
+
+
 @pytest.mark.parametrize(
     ("size", "outer", "along_rows", "parts"),
     [
         (1 << 26, 1, True, 1024), (1 << 20, 64, True, 16), (1 << 20, 128, True, 1), (8192, 1, True, 1),
-        (1000003, 1, True, 244), (16384, 4096, False, 1), (16384, 512, False, 32),
+        (1000003, 1, True, 244), (16384, 4096, False, 1), (16384, 512, False, 64),
     ],
 )  # fmt: skip
 def test_when(size: int, outer: int, along_rows: bool, parts: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from codegen.triton.online import maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points
 from codegen.triton.reductions import XR, ReductionEmitter, X
+from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
@@ -110,7 +111,8 @@ class _KernelEmitter(ReductionEmitter):
             self.inner("tl.program_id(1) * RBLOCK", section.axes)
             self.statements(section.statements, XR)
             return
-        reductions = [s for s in section.statements if isinstance(s, Reduce)]
+        reductions = self.apart([s for s in section.statements if isinstance(s, Reduce)])
+        self.group = self.plan.neighbours(section)
         if self.fits_tile(count):
             self.inner("", section.axes)
             self.statements(section.statements, XR)
@@ -121,6 +123,9 @@ class _KernelEmitter(ReductionEmitter):
                     self.fold(reduction, self.masked(reduction))
             return
         self.begin_scans(section.statements)
+        if self.plan.steps > 1:
+            self.steps(section, count)
+            return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
         stages = self.plan.stages(section)
         steps = f"tl.range(0, {self.dim(count)}, RBLOCK, num_stages={stages})"
@@ -135,6 +140,23 @@ class _KernelEmitter(ReductionEmitter):
         for reduction in reductions:
             self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
 
+    def steps(self, section: Section, count: Dim) -> None:
+        """A loop over the points of columns, some at a time."""
+        parts = parted(section.statements)
+        assert parts is not None, "a load that depends on a scan is in no plan of steps"
+        self.put(f"for base in range(0, {self.dim(count)}, {self.plan.steps}):")
+        self.indent, self.in_steps = "        ", True
+        before, spread = self.names, self.spread
+        known = [(dict(before), dict(spread)) for _ in range(self.plan.steps)]
+        for statements in parts:
+            for step, (self.names, self.spread) in enumerate(known):
+                self.suffix = f"_{step}"
+                self.inner(f"base + {step}", section.axes)
+                self.statements(statements, XR)
+        self.names, self.spread, self.suffix = before, spread, ""
+        self.indent, self.in_steps = "    ", False
+        self.carries.clear()
+
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         if scope == X and statement.index in self.shared_places:
             self.put("tl.debug_barrier()")
@@ -145,7 +167,7 @@ class _KernelEmitter(ReductionEmitter):
         lanes = "tl.arange(0, RBLOCK)[None, :]"
         self.tiles["r"] = axes, start
         self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
-        self.fit("r", axes, self.plan.inner)
+        self.fit("r", axes, self.plan.inner * self.plan.steps)
         self.split("r", axes)
 
     def fit(self, way: str, axes: tuple[Axis, ...], tile: int) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from codegen.triton.scans import parted
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store
 from stagewire.sizes import NO_HINTS, Hints, rough
@@ -33,6 +34,13 @@ SQUARE = 64
 COLUMN_TILE = 2048
 """Elements of a tile of columns that are too long for one."""
 
+WARP = 32
+LOADED = 16
+"""Threads, and bytes that one of them loads at once."""
+
+STEPS, STEP_BYTES = 16, 128 * 1024
+"""Points of columns that are scanned together, and bytes of a row of columns that are enough for that."""
+
 ON_THEIR_WAY = 48 * 1024
 """Bytes that a program may have on their way through shared memory; twice that would leave room for few programs."""
 
@@ -45,12 +53,16 @@ MANY = 264
 
 @dataclass(frozen=True)
 class Plan:
-    """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two."""
+    """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two.
+
+    steps: of scans of columns whose tiles are one point of each: how many of them come together.
+    """
 
     kernel: Kernel
     kind: Literal["row", "column", "tiled"]
     outer: int
     inner: int
+    steps: int = 1
 
     @property
     def grid(self) -> tuple[Dim, ...]:
@@ -77,13 +89,22 @@ class Plan:
 
     def stages(self, section: Section) -> int:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
-        their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements."""
-        moved = 0
+        their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions take so
+        many instructions that what goes through shared memory takes longer; means and deviations overlap with more."""
+        kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
+        if kinds & {"argmax", "argmin"}:
+            return 1
+        moved, ahead = 0, 3 if "welford" in kinds else 2
         for load in (s for s in section.statements if isinstance(s, Load)):
             if any(_varies(load.index, axis) for axis in section.axes):
                 wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
                 moved += ITEM_SIZE[load.dtype] * self.inner * (self.outer if wide else 1)
-        return 3 if 0 < 2 * moved <= ON_THEIR_WAY else 1
+        return ahead + 1 if 0 < ahead * moved <= ON_THEIR_WAY else 1
+
+    def neighbours(self, section: Section) -> int:
+        """How many elements of a row a thread loads at once."""
+        narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, Load)), default=LOADED)
+        return min(LOADED // narrowest, self.inner) if self.kind == "row" else 1
 
 
 def power_of_two(n: int) -> int:
@@ -104,6 +125,11 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
     if _runs_along_columns(kernel):
+        if _goes_in_steps(kernel, outer):
+            width = WARP * LOADED // _narrowest(kernel)
+            while width > WARP and outer < width * 4 * MANY:
+                width //= 2
+            return Plan(kernel, "column", width, 1, STEPS)
         width = min(SQUARE, power_of_two(outer))
         while width > 16 and -(-outer // width) < MANY:
             width //= 2
@@ -116,6 +142,17 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if 0 < _held(kernel) * power_of_two(inner) <= WHOLE_LIMIT and all(_is_fixed(s) for s in kernel.sections):
         return Plan(kernel, "row", 1, power_of_two(inner))
     return Plan(kernel, "row", 1, _fitting(kernel, LOOP_TILE, LEAST_TILE))
+
+
+def _goes_in_steps(kernel: Kernel, outer: int) -> bool:
+    """Whether a kernel only scans columns, and these are enough to keep the machine busy point by point, or what is
+    computed at each point takes longer than that."""
+    loops = [section.statements for section in kernel.sections if section.axes]
+    if any(isinstance(s, Reduce) for loop in loops for s in loop) or any(parted(loop) is None for loop in loops):
+        return False
+    if not all(any(isinstance(s, Scan) for s in loop) for loop in loops):
+        return False
+    return "logaddexp" in _scans(kernel) or outer * _narrowest(kernel) >= STEP_BYTES
 
 
 def _is_fixed(section: Section) -> bool:

@@ -26,9 +26,24 @@ XR = frozenset("xr")
 
 @dataclass(kw_only=True)
 class ReductionEmitter(ScanEmitter):
-    """paired: by the result of a maximum, the sum of exponentials that its loop makes, too."""
+    """paired: by the result of a maximum, the sum of exponentials that its loop makes, too.
+
+    group: how many neighbours of a row a thread has at a time, in the section that is being written. beside: by the
+    result of a position, the reductions that give the value there.
+    """
 
     paired: dict[str, Reduce] = field(default_factory=dict)
+    group: int = 1
+    beside: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
+
+    def apart(self, reductions: list[Reduce]) -> list[Reduce]:
+        """The reductions but for the greatest (the least) values of which the position is wanted, too."""
+        kept = list(reductions)
+        for place in (r for r in reductions if r.reduction in ("argmax", "argmin")):
+            same = tuple(r for r in kept if r.reduction == place.reduction[3:] and r.operand == place.operand)
+            self.beside[place.results[0]] = same
+            kept = [r for r in kept if r not in same]
+        return kept
 
     def neutral(self, reduction: Reduce) -> str:
         dtype = self.working(reduction)
@@ -83,7 +98,8 @@ class ReductionEmitter(ScanEmitter):
         elif reduction.reduction == "welford":
             starts *= 2
         elif reduction.results[0] in self.paired:
-            starts.append(f"tl.zeros([XBLOCK, RBLOCK], {dtype})")
+            shape = f"[XBLOCK, RBLOCK // {self.group}]"
+            starts = [f"tl.full({shape}, float('-inf'), {dtype})", f"tl.zeros({shape}, {dtype})"]
         names = tuple(f"a{section}_{number}_{i}" for i in range(len(starts)))
         for name, start in zip(names, starts, strict=True):
             self.put(f"{name} = {start}")
@@ -102,11 +118,11 @@ class ReductionEmitter(ScanEmitter):
         match reduction.reduction:
             case "max" if len(names) == 2:
                 best, total = names
-                self.put(f"tile = {value}")
-                self.put(f"apart = tl.where(tile == {best}, 0.0, tile - {best})  # both may be infinite")
-                self.put("scale = tl.exp(-tl.abs(apart))")
-                self.put(f"{total} = tl.where(apart > 0, {total} * scale + 1.0, {total} + scale)")
-                self.put(f"{best} = maximum({best}, tile)")
+                self.put(f"tile = tl.reshape({value}, [XBLOCK, RBLOCK // {self.group}, {self.group}])")
+                self.put(f"top = maximum({best}, tl.reduce(tile, 2, maximum))")
+                self.put("level = tl.where(top == float('-inf'), 0.0, top)  # of nothing but -inf comes nothing")
+                self.put(f"{total} = {total} * tl.exp({best} - level) + tl.sum(tl.exp(tile - level[:, :, None]), 2)")
+                self.put(f"{best} = top")
             case "sum":
                 self.put(f"{names[0]} += {value}")
             case "any" | "xor_sum" | "all" | "prod" | "max" | "min":
@@ -162,6 +178,8 @@ class ReductionEmitter(ScanEmitter):
         else:
             spare = [f"f{len(self.names)}_{i}" for i in range(len(values))]
             self.put(f"{', '.join(spare)} = tl.reduce(({', '.join(values)}), 1, {_COMBINE[kind]})")
+            for value in self.beside.get(reduction.results[0], ()):
+                self.define(value.results[0], f"{spare[0]}[:, None].to({TYPES[value.dtype]})", X)
             kept = [spare[1]] if kind in ("argmax", "argmin") else spare
             for result, name in zip(reduction.results, kept, strict=True):
                 self.define(result, f"{name}[:, None].to({dtype})", X)

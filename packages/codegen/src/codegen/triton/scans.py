@@ -1,12 +1,29 @@
-"""Scans in a loop kernel: along the inner direction of a tile, and from each tile of a loop on to the next."""
+"""Scans in a loop kernel: along the inner direction of a tile, and from each tile of a loop on to the next.
+
+In steps, each thread goes along columns of its own, point by point: nothing passes between threads. What a few points
+load comes before what they store, behind which nothing would be loaded early.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.statements import StatementEmitter
-from stagewire.loop import Scan, ScanKind, Statement
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Load,
+    ModAtom,
+    Scan,
+    ScanKind,
+    Statement,
+    ValueAtom,
+)
 
 COMBINE: dict[ScanKind, str] = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})",
@@ -20,9 +37,11 @@ ALONG: dict[ScanKind, str] = {
 
 @dataclass(kw_only=True)
 class ScanEmitter(StatementEmitter):
-    """carries: in a loop of tiles, by scan, the name of what the tiles before came to."""
+    """carries: in a loop of tiles, by scan, the name of what the tiles before came to. in_steps: whether a tile is one
+    point of each column."""
 
     carries: dict[str, str] = field(default_factory=dict)
+    in_steps: bool = False
 
     def begin_scans(self, statements: tuple[Statement, ...]) -> None:
         """What a loop of tiles starts from. Points outside of the loop come last: no point inside sees them."""
@@ -36,13 +55,52 @@ class ScanEmitter(StatementEmitter):
         tile = f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"
         scanned = ALONG[statement.scan].format(tile)
         carry = self.carries.get(statement.result)
-        if carry is not None:
+        if self.in_steps:
+            scanned = f"{carry}_whole{self.suffix}"
+            self.put(f"{scanned} = {COMBINE[statement.scan].format(carry, tile)}")
+            self.put(f"{carry} = {scanned}")
+        elif carry is not None:
             whole = f"{carry}_whole"
             self.put(f"{whole} = {COMBINE[statement.scan].format(carry, scanned)}")
             last = "tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1"
             self.put(f"{carry} = tl.sum(tl.where({last}, {whole}, 0), 1)[:, None].to({dtype})")
             scanned = whole
         self.define(statement.result, f"({scanned}).to({TYPES[statement.dtype]})", frozenset("xr"))
+
+
+def parted(statements: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], tuple[Statement, ...]] | None:
+    """The statements that loads need, these included, and the rest; None where a load needs what a scan gives."""
+    needed = {id(s) for s in statements if isinstance(s, Load)}
+    used = {name for s in statements if isinstance(s, Load) for name in _used(s)}
+    for statement in reversed(statements):
+        result = getattr(statement, "result", None)
+        if result in used and id(statement) not in needed:
+            if isinstance(statement, Scan):
+                return None
+            needed.add(id(statement))
+            used.update(_used(statement))
+    return tuple(s for s in statements if id(s) in needed), tuple(s for s in statements if id(s) not in needed)
+
+
+def _used(statement: Statement) -> set[str]:
+    """The values that a load, or what its place and mask are made of, takes."""
+    match statement:
+        case Load(index=index, mask=mask):
+            return {*_values(index), *((mask.name,) if mask is not None else ())}
+        case Compute(operands=operands):
+            return {operand.name for operand in operands if isinstance(operand, Ref)}
+        case IndexValue(index=index):
+            return set(_values(index))
+    return set()
+
+
+def _values(index: Index) -> Iterator[str]:
+    for atom in (term.atom for term in index.terms):
+        match atom:
+            case ValueAtom(name):
+                yield name
+            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
+                yield from _values(numerator)
 
 
 def _working(scan: Scan) -> str:

@@ -90,6 +90,7 @@ class StatementEmitter:
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
     compared: the values of indices that are only compared.
     full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
+    suffix: what the names of values end with, where the same statements are written more than once.
     """
 
     parameters: tuple[str, ...]
@@ -105,6 +106,7 @@ class StatementEmitter:
     wide: bool | None = False
     full: frozenset[str] = frozenset()
     compared: frozenset[str] = frozenset()
+    suffix: str = ""
 
     def __post_init__(self) -> None:
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
@@ -173,7 +175,7 @@ class StatementEmitter:
         return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
 
     def define(self, result: str, text: str, along: frozenset[str]) -> None:
-        name = self.names[result] = f"v{len(self.names)}"
+        name = self.names[result] = f"v{len(self.names)}{self.suffix}"
         self.spread[result] = along
         self.put(f"{name} = {text}")
 

@@ -16,20 +16,30 @@ from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
 from stagewire.sizes import NO_HINTS, Hints, rough
+from stagewire.types import ITEM_SIZE
 
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
 NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
 
-FEW_ROWS, FEW_COLUMNS = 128, 2048
-"""Outer points that leave a large GPU idle: each a row along memory, or a column."""
+FEW_ROWS, FEW_COLUMNS, FEW_NARROW = 128, 2048, 32768
+"""Outer points that leave a large GPU idle: each a row along memory, or a column; columns of half precision take as
+long as wide ones where they are not read by very many threads."""
+
+WIDTH = 256 * 1024
+"""Bytes of a row of columns, or of their parts, that are enough threads to read each column point by point."""
 
 LEAST_PARTS = 4
 
 
-def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_HINTS) -> int:
-    """Into how many parts to cut each row; 1 where that does not pay. The parts of a number are of one size."""
+def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_HINTS, narrowest: int = 4) -> int:
+    """Into how many parts to cut each row; 1 where that does not pay. The parts of a number are of one size.
+
+    narrowest: the least bytes of an element that is read.
+    """
     length, rows = rough(size, hints), rough(outer, hints)
-    few, points, shortest = (FEW_ROWS, 1024, 4096) if along_rows else (FEW_COLUMNS, 16384, 256)
+    few, points, shortest = FEW_ROWS, 1024, 4096
+    if not along_rows:
+        few, points, shortest = FEW_COLUMNS if narrowest > 2 else FEW_NARROW, WIDTH // narrowest, 256
     if not 0 < rows < few:
         return 1
     wanted = max(1, min(-(-points // rows), length // shortest))
@@ -71,7 +81,8 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
         return None
     along_rows = runs_along_rows(nest, block, state.buffers)
-    parts = parts_of(block.axes[0].size, points_of(nest.axes), along_rows, state.hints)
+    narrowest = min((ITEM_SIZE[s.dtype] for s in block.statements if isinstance(s, Read)), default=4)
+    parts = parts_of(block.axes[0].size, points_of(nest.axes), along_rows, state.hints, narrowest)
     cut = _cut_of(block.axes[0], parts, state.hints)
     if parts == 1 or (cut.hangs and not can_hang(block)):
         return None
