@@ -179,11 +179,38 @@ def _plan_order(emitter: Emitter, effect: DictValue) -> list[Store]:
     return [store]
 
 
+def _plan_attribute_order(emitter: Emitter, effect: DictValue, owner: Value) -> list[Store]:
+    """Attributes that changed places: from the first that did on, they are deleted and stored again."""
+    assert effect.real is not None
+    rest = [(emitter.tracer.hash_key(emitter.tracer.wrap(key, None)), key) for key, _ in stored_items(effect.real)]
+    pairs = effect.pairs(emitter.tracer)
+    moved = list(zip(effect.new, pairs, strict=True))
+    stores: list[Store] = []
+    emitter.prepare(owner)
+    while moved and any(code == moved[0][0] for code, _ in rest):
+        (code, pair), *moved = moved
+        while rest[0][0] != code:
+            stores.append(_delete(emitter, effect, owner, rest.pop(0)[1]))
+        key = rest.pop(0)[1]
+        if not _unchanged(pair[1], dict.__getitem__(effect.real, key)):
+            moved.insert(0, (code, pair))
+            stores.append(_delete(emitter, effect, owner, key))
+            break
+    stores.extend(_delete(emitter, effect, owner, key) for _, key in rest)
+    for _, pair in moved:
+        emitter.prepare(pair[0])
+        emitter.prepare(pair[1])
+        stores.append(_store(emitter, effect, owner, *pair))
+    return stores
+
+
 def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
     assert effect.real is not None
     if effect.reordered and effect.owner is None:
         return _plan_order(emitter, effect)
     owner: Value = effect if effect.owner is None else effect.owner
+    if effect.reordered:
+        return _plan_attribute_order(emitter, effect, owner)
     by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key, _ in stored_items(effect.real)}
     stores: list[Store] = []
     emitter.prepare(owner)

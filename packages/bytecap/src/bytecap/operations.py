@@ -142,7 +142,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
                 return result
         if _inplace_container(tracer, symbol, plain(left), right):
             return left
-        if isinstance(left, OpaqueValue) and has_method(left, row.inplace_method):
+        if not isinstance(left, Constant) and has_method(left, row.inplace_method):
             raise UnsupportedCall(f"operator {row.inplace.__name__} on a {left.describe()}")
     done = _user_binary(tracer, left, right, row.method, row.reflected)
     if done is None:

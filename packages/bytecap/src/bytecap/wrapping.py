@@ -7,7 +7,7 @@ import functools
 import types
 import weakref
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from io import IOBase
 from typing import TYPE_CHECKING, Any
@@ -203,6 +203,8 @@ def _dict(tracer: Tracer, real: Any, source: Source | None) -> Value:
     if source is not None and not _is_registry(source):
         tracer.guards.type_is(source, type(real), tracer.line())
     factory = getattr(real, "default_factory", None)
+    if isinstance(real, defaultdict) and factory is None and source is not None:
+        tracer.guard_literal(Attribute(source, "default_factory"), None)
     return DictValue(
         cls=type(real),
         real=real,

@@ -9,6 +9,7 @@ import collections
 import pytest
 import torch
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -274,6 +275,75 @@ def what_fills_a_list_fails_half_way(x):
         kept.extend(items())
     except ValueError:
         return kept
+
+
+class Attributes:
+    def __init__(self):
+        self.a, self.b, self.c, self.d = 1, [2], 3, 4
+
+
+def least_recently_used(x, cache, owner):
+    cache["a"] = cache.pop("a")
+    cache["new"] = x
+    first = next(iter(cache))
+    if len(cache) > 3:
+        cache.pop(first)
+
+
+def deleted_and_stored_again(x, cache, owner):
+    del cache["a"], owner.b, owner.d
+    cache["z"], cache["a"] = 1, x
+    owner.c = 9
+    owner.b, owner.e = x, 5
+    owner.d = owner.e
+
+
+def not_looked_at(x, cache, owner):
+    kept = owner.a
+    del owner.a
+    owner.a = kept
+    del cache["b"]
+    cache["b"] = 2
+
+
+@pytest.mark.parametrize("change", [least_recently_used, deleted_and_stored_again, not_looked_at])
+def test_keys_that_are_stored_again_come_last(change):
+    def program(x, cache, owner):
+        change(x, cache, owner)
+        return x + 1
+
+    captured = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    orders = []
+    for call in (program, captured, captured):
+        cache, owner = {"a": 1, "b": 2, "c": 3}, Attributes()
+        call(torch.ones(2), cache, owner)
+        orders.append([*cache, *vars(owner)])
+    assert orders[1:] == orders[:1] * 2
+
+
+def test_whether_a_defaultdict_has_a_factory_is_guarded():
+    def program(x, table):
+        return x * (1 if table.default_factory is None else 2)
+
+    captured = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    for factory, factor in ((None, 1), (list, 2), (int, 2), (None, 1)):
+        assert captured(torch.ones(1), collections.defaultdict(factory)).item() == factor
+
+
+class Queue(collections.deque):
+    pass
+
+
+def test_what_is_not_modelled_is_not_changed_at_capture():
+    def program(x, queue):
+        queue += [2]
+        return x + 1
+
+    captured = optimize(program, lambda capture, inputs: executor(capture))
+    for _ in range(2):
+        queue = Queue([1])
+        captured(torch.ones(1), queue)
+        assert list(queue) == [1, 2]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

@@ -182,6 +182,20 @@ def operators_that_do_not_fit(x):
     return messages, class_of is type(vector), x + 1
 
 
+PARAMETER = torch.nn.Parameter(torch.ones(2))
+
+
+@PROGRAMS.add(vector)
+def what_a_tensor_lacks(x):
+    found = []
+    for tensor in (x, x + 1, PARAMETER):
+        try:
+            found.append(tensor.missing)
+        except AttributeError as error:
+            found += [str(error), error.name, error.obj is tensor]
+    return found, x + 1
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()

@@ -218,11 +218,11 @@ class DictValue(Value):
             self.lookup(tracer, key)
         self.mutate(tracer)
         old = self.new.get(code)
+        if self.real is not None and old is None and code in self.written:
+            self.list_keys(tracer)  # before it is there again, at the end
+            self.reordered = True
         self.new[code] = (old[0] if old else key, value)
         if self.real is not None:
-            if old is None and code in self.written:
-                self.list_keys(tracer)
-                self.reordered = True
             self.written[code] = True
 
     def _settle(self, tracer: Tracer) -> None:

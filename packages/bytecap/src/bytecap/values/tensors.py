@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.attributes import bind, static_lookup
+from bytecap.attributes import bind, no_attribute, static_lookup
 from bytecap.errors import CannotRebuild, DataDependent, UnsupportedMutation, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.values.base import Value
@@ -115,7 +115,7 @@ class TensorValue(Value):
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
         tracer.guard_tensor_lacks(self.source, name)
-        raise tracer.raises(AttributeError, f"'Tensor' object has no attribute '{name}'")
+        raise no_attribute(tracer, self, name)
 
     def _of_subclass(self, tracer: Tracer, name: str, raw: Any, owner: type) -> Value:
         """What a subclass of a user adds."""
