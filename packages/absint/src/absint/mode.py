@@ -99,6 +99,7 @@ class AbstractMode(TorchDispatchMode):
         self._records: dict[int, OpRecord] = {}
         self._lifted: dict[int, tuple[torch.Tensor, AbstractTensor]] = {}
         self._storages: dict[int, Storage] = {}
+        self.written: list[Storage] = []  # the memory of each write, in order
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -250,6 +251,7 @@ class AbstractMode(TorchDispatchMode):
 
     def _count_write(self, target: Any) -> None:
         if isinstance(target, AbstractTensor):
+            self.written.append(target.storage_record)
             target.storage_record.write()
         elif isinstance(target, (list, tuple)):
             for item in target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,8 @@ class TransformedFunction:
     def evaluate(self, inside: Callable[[TensorValue, int], AbstractTensor], *, grad: bool = False) -> Value:
         """What the function returns. inside: what it sees of each operand. grad: whether grad mode is on there."""
         tracer = self.tracer
-        before = [(tensor, tensor.abstract.storage_record.version) for tensor in tracer.tensors.values()]
+        known, writes = len(tracer.tensors), len(tracer.mode.written)
         self.arguments = [self._argument(inside(operand, number)) for number, operand in enumerate(self.operands)]
-        before += [(argument, argument.abstract.storage_record.version) for argument in self.arguments]
         given = iter(self.arguments)
 
         def replace(leaf: Value) -> Value:
@@ -73,7 +73,10 @@ class TransformedFunction:
         named = {str(key.concrete()): value for key, value in kwargs.pairs(tracer)}  # type: ignore[attr-defined]
         with self._recording(grad):
             returned = self.function.call(tracer, list(args.values(tracer)), named)  # type: ignore[attr-defined]
-        if any(tensor.abstract.storage_record.version != version for tensor, version in before):
+        written = {id(memory) for memory in tracer.mode.written[writes:]}
+        # The memory of all tensors is looked at only where anything was written: programs map thousands of functions.
+        outside = itertools.islice(tracer.tensors.values(), known + len(self.arguments)) if written else ()
+        if any(id(tensor.abstract.storage_record) in written for tensor in outside):
             raise UnsupportedCall("a function that is transformed and writes a tensor that it did not make")
         return returned
 
@@ -96,7 +99,7 @@ class TransformedFunction:
         """Whether the function draws random numbers."""
         graph, captured = self._graph([])
         given = [argument.abstract for argument in self.arguments] + [self._tensor(name).abstract for name in captured]
-        functions = custom_functions(tuple(self.outer.functions))
+        functions = custom_functions(_needed(self.outer.functions, graph))
         with _Draws() as mode:
             run_graph(graph, tuple(given), functions)
         return mode.found
@@ -118,7 +121,8 @@ class TransformedFunction:
             forward=graph,
             transform=Transform(kind=kind, arguments=len(self.operands), outputs=count, **options),  # type: ignore[arg-type]
         )
-        apply = custom_functions((*self.outer.functions, function))[CUSTOM + function.name]
+        known = _needed(self.outer.functions, graph)
+        apply = custom_functions((*known, function))[CUSTOM + function.name]
         held = tuple(self._tensor(name).abstract for name in captured)
         found = tensors_in(evaluate(tracer, apply, (*[operand.abstract for operand in operands], held), {}))
         self.outer.functions.append(msgspec.structs.replace(function, results=len(found)))
@@ -149,3 +153,15 @@ class TransformedFunction:
             if tensor.name == name:
                 return tensor
         raise UnsupportedValue(f"a tensor {name} that was made outside the captured graph")
+
+
+def _needed(functions: Sequence[CustomFunction], graph: Graph) -> tuple[CustomFunction, ...]:
+    """Those that a graph applies, and those that they apply, in their order."""
+    wanted = {node.target for node in graph.nodes if node.target.startswith(CUSTOM)}
+    found: list[CustomFunction] = []
+    for function in reversed(functions) if wanted else ():
+        if CUSTOM + function.name in wanted:
+            found.append(function)
+            bodies = [function.forward] if function.backward is None else [function.forward, function.backward]
+            wanted.update(node.target for body in bodies for node in body.nodes)
+    return tuple(reversed(found))

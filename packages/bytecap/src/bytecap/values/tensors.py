@@ -182,8 +182,9 @@ class TensorValue(Value):
             return
         record(tracer, "torch.Tensor.data.__set__", (mine, given), {}, None)
         # Both count as written: what stands on the one memory stands on the other from now on.
-        mine.storage_record.write()
-        given.storage_record.write()
+        for memory in (mine.storage_record, given.storage_record):
+            tracer.mode.written.append(memory)
+            memory.write()
         mine._storage = given.storage_record
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
