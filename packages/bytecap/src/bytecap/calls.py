@@ -17,6 +17,7 @@ from bytecap.handlers import handler_of, is_pure
 from bytecap.handlers.numpy_calls import call_numpy, is_numpy_function
 from bytecap.polyfills import POLYFILLS
 from bytecap.signals import NotConcrete
+from bytecap.stand_ins import STAND_INS
 from bytecap.torch_calls import call_torch
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -81,6 +82,9 @@ def call_function(tracer: Tracer, function: FunctionValue, args: list[Value], kw
             return Constant(None)
         if (real.__module__, real.__qualname__) in PASSED_ON:
             return args[0]
+        stand_in = STAND_INS.get((real.__module__, real.__qualname__))
+        if stand_in is not None:
+            return tracer.wrap(stand_in, None).call(tracer, args, kwargs)
     return inline(tracer, function, args, kwargs)
 
 
