@@ -118,3 +118,10 @@ def test_true_device_comes_back(eigen):
     cuda = torch.device("cuda", 0)
     values, _ = Fallback().types(record_of(eigen), (contiguous((2, 2), torch.float32, cuda),), {})
     assert values.device == cuda
+
+
+def test_the_gradient_of_a_filled_value_depends_on_data():
+    """It counts the different indices: a run on zeros would say one, where torch does not tag the operator."""
+    indices = AbstractTensor(contiguous((5,), torch.int64))
+    with AbstractMode(), pytest.raises(DataDependentError):
+        torch.ops.aten._unique(indices, False)

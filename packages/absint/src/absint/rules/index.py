@@ -165,6 +165,12 @@ def _data_dependent(self: Meta, *_: Any, **__: Any) -> Meta:
     raise DataDependentError("the number of selected elements depends on data")
 
 
+@TABLE.rule("_unique")
+def _unique(self: Meta, sorted: bool = True, return_inverse: bool = False) -> Meta:
+    """What torch's derivatives call; it is not tagged as one whose sizes data decides before torch 2.13."""
+    raise DataDependentError("the number of different elements depends on data")
+
+
 @TABLE.rule("repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Meta, *, output_size: int | None = None) -> Meta:
     if output_size is None:
