@@ -138,16 +138,16 @@ def test_halves_are_rounded_where_eager_rounds(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 def test_recurrent_layers_of_several_batches(cell: Any) -> None:
-    """Steps are written out where gradients are wanted, so that their number is fixed; oneDNN's LSTM takes any."""
+    """As one graph: steps are written out where gradients are wanted, their number is fixed; oneDNN's LSTM takes any."""
     torch.manual_seed(0)
     layer = cell(3, 4, 2, bidirectional=True)
-    call, backend = compiled(layer, dynamic=True)
+    call, backend = compiled(layer, dynamic=True, fullgraph=True)
     for length, batch in ((5, 2), (5, 7), (5, 3), *([(9, 4), (4, 6)] if cell is torch.nn.LSTM else [])):
         x = torch.randn(length, batch, 3)
         with torch.no_grad():
             torch.testing.assert_close(call(x), layer(x))
     assert len(backend.reports) == 1
-    call, backend = compiled(layer, dynamic=True)
+    call, backend = compiled(layer, dynamic=True, fullgraph=True)
     for batch in (2, 7, 3):
         x = torch.randn(5, batch, 3, requires_grad=True)
         y = x.detach().clone().requires_grad_()
@@ -155,6 +155,28 @@ def test_recurrent_layers_of_several_batches(cell: Any) -> None:
             function(given)[0].square().sum().backward()
         torch.testing.assert_close(x.grad, y.grad)
     assert len(backend.reports) == (3 if cell is torch.nn.LSTM else 1)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_any_number_of_steps(cell: Any, dynamic: bool | None) -> None:
+    """The graph ends in front of a layer that would take a program for each number of steps."""
+    torch.manual_seed(0)
+    layer, last = cell(3, 4), torch.nn.Linear(4, 2)
+    call, backend = compiled(lambda x: last(layer(x)[0]).relu(), dynamic=dynamic)
+    parameters = (*layer.parameters(), *last.parameters())
+    counts = []
+    for length, batch in ((5, 2), (6, 2), (8, 3), (4, 7), (9, 5), (3, 4), (7, 6)):
+        x = torch.randn(length, batch, 3)
+        found, expected = call(x), last(layer(x)[0]).relu()
+        torch.testing.assert_close(found, expected)
+        for one, other in zip(
+            torch.autograd.grad(found.sum(), parameters), torch.autograd.grad(expected.sum(), parameters), strict=True
+        ):
+            torch.testing.assert_close(one, other)
+        counts.append(len(backend.reports))
+    assert counts[3:] == counts[3:4] * 4
+    assert counts[-1] <= (2 if dynamic else 7)
 
 
 def test_decoding_200_tokens() -> None:

@@ -66,6 +66,7 @@ def optimize(
     policy = SizePolicy(
         dynamic is not False and getattr(backend, "takes_symbols", False),
         dynamic is True,
+        whole=fullgraph,
         of_data=fullgraph and getattr(backend, "takes_data_sizes", False),
     )
     engine = Engine(backend, fullgraph, recompile_limit, on_event, options, policy)

@@ -34,6 +34,7 @@ class SizePolicy:
     enabled: False fixes all. everywhere: all sizes of tensors that the frame was given, and its ints. dimensions:
     (source of a tensor, dimension) of those that were seen to change; -1-d for the stride of dimension d. numbers:
     sources of ints that were. fixed: places of sizes (as `size_symbols` writes them) and of ints that are none.
+    whole: whether the graph may not end in front of a layer that would need a program for each size.
     of_data: whether sizes and numbers that data decides are symbols too (else graphs end there).
     """
 
@@ -43,6 +44,7 @@ class SizePolicy:
     numbers: frozenset[Source] = field(default_factory=frozenset)
     fixed: frozenset[Source] = field(default_factory=frozenset)
     of_data: bool = False
+    whole: bool = True
 
     def with_changes(
         self, dimensions: Iterable[tuple[Source, int]], numbers: Iterable[Source], fixed: Iterable[Source] = ()

@@ -30,6 +30,7 @@ class SizeSymbols:
     def __init__(self, policy: SizePolicy, line: Callable[[], SourceLine]) -> None:
         self.policy = policy
         self.env = ShapeEnv(line)
+        self.env.whole = policy.whole
         self.sources: dict[str, Source] = {}
         self._ranges: dict[str, tuple[int, int | None]] = {}
         self._by_hint: dict[int, Any] = {}

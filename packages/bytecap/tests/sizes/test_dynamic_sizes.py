@@ -297,7 +297,9 @@ def test_static_marks() -> None:
 def test_functions_that_take_no_symbols_are_captured_for_each_size() -> None:
     layer = torch.nn.LSTM(8, 8)
     backend = run(
-        lambda x, y: (layer(x[:, None])[0], y + 1), [(torch.ones(n, 8), torch.ones(n + 3)) for n in (4, 5, 6)]
+        lambda x, y: (layer(x[:, None])[0], y + 1),
+        [(torch.ones(n, 8), torch.ones(n + 3)) for n in (4, 5, 6)],
+        fullgraph=True,
     )
     assert len(backend.captures) == 3
     assert [symbol.hint for symbol in backend.captures[-1].symbols] == [9]

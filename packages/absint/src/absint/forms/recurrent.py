@@ -4,7 +4,8 @@
              | oneDNN's layer                                   an LSTM without gradients: neither is
 
 Source: aten/src/ATen/native/RNN.cpp, mkldnn/RNN.cpp. An LSTM with gradients stays with C++ (the work space that oneDNN
-hands to its backward has no size in symbols), and so do projections. The sizes of packed sequences are data: refused.
+hands to its backward has no size in symbols), and so do projections. Whoever lets graphs end (`ShapeEnv.whole`) is told
+to do so in front of a layer that would take a program for each size. The sizes of packed sequences are data: refused.
 So is what cuDNN computes: it takes the weights by the memory that they share, and has states of its own.
 """
 
@@ -81,10 +82,13 @@ def _layer_form(name: str) -> Callable[..., Any]:
             count = num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2)
             wants_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in (input, *hx, *params))
             if wants_gradients or len(params) != count:
+                _refuse_sizes(name, (input, *hx))
                 return plain(input, hx, params, *rest)
             if torch._C._get_mkldnn_enabled() and input.dtype is torch.float32:
                 run = _whole(rest)
         x = input.transpose(0, 1) if batch_first else input
+        if run.__name__ == "in_steps":
+            _refuse_sizes(name, (), x.shape[:1])
         out, states = _layers(run, x, _split(hx), _weights(params, has_biases), rest)
         out = out.transpose(0, 1) if batch_first else out
         return (out, *states)
@@ -100,6 +104,13 @@ def _is_cudnn(input: Any) -> bool:
 def _is_open(input: Any, hx: Any) -> bool:
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
     return any(is_symbolic(size) for one in (input, *states) for size in one.shape)
+
+
+def _refuse_sizes(name: str, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> None:
+    """Refuse a layer that is a program of its own for each of these sizes, where the graph may end in front of it."""
+    for size in (*sizes, *(size for one in tensors for size in one.shape)):
+        if is_symbolic(size) and not size.node.env.whole:
+            raise NoTypeRule(f"torch.{name} would take a program for each of the sizes that change")
 
 
 def _split(hx: Any) -> list[Any]:
@@ -134,7 +145,7 @@ def _layers(run: Any, x: Any, states: list[Any], weights: list[Any], rest: Any) 
 
 
 def _in_steps(cell: Cell) -> Callable[..., Any]:
-    def run(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
+    def in_steps(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
         gates = linear(x.flatten(0, 1), *weights[::2])  # some versions of torch fix the sizes in more dimensions
         steps = list(gates.unflatten(0, x.shape[:2]).unbind(0))
         outs = []
@@ -143,7 +154,7 @@ def _in_steps(cell: Cell) -> Callable[..., Any]:
             outs.append(state[0] if isinstance(state, tuple) else state)
         return torch.stack(outs[::-1] if reverse else outs), state
 
-    return run
+    return in_steps
 
 
 def _whole(rest: Any) -> Callable[..., Any]:

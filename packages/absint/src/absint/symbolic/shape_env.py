@@ -55,6 +55,8 @@ class SymbolRecord:
 class ShapeEnv:
     """Symbols with ranges and hints, facts, and the relations that were assumed.
 
+    whole: whether what needs a size as a number fixes it, though the graph might end in front of it instead.
+
     line: where the evaluated program is, for the relations. strict: assume nothing; what does not follow from the
     ranges and the facts raises `UndecidedSize`. given: answers for floats from outside.
     """
@@ -66,6 +68,7 @@ class ShapeEnv:
         self.hints: dict[str, int] = {}
         self.relations: list[Relation] = []
         self.generic = False
+        self.whole = True
         self.given = GivenNumbers()
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
