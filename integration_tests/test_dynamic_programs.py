@@ -138,7 +138,7 @@ def test_halves_are_rounded_where_eager_rounds(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 def test_recurrent_layers_of_several_batches(cell: Any) -> None:
-    """As one graph: steps are written out where gradients are wanted, their number is fixed; oneDNN's LSTM takes any."""
+    """As one graph: steps are written out where gradients are wanted, their number is fixed; oneDNN takes any."""
     torch.manual_seed(0)
     layer = cell(3, 4, 2, bidirectional=True)
     call, backend = compiled(layer, dynamic=True, fullgraph=True)
