@@ -464,10 +464,10 @@ def _guard_super(tracer: Tracer, first: type, raw: Any, name: str) -> None:
 
 
 def special_method(tracer: Tracer, value: Value, name: str) -> Value | None:
-    """A dunder method written in Python, bound, or None when the class has none (or only C's)."""
+    """A dunder method written in Python (or C's by another name), bound; None when the class has none."""
     cls = value.python_type()
     raw, owner = static_lookup(cls.__mro__, name)
-    if owner is None or raw is None or isinstance(raw, _C_METHODS):
+    if owner is None or raw is None or (isinstance(raw, _C_METHODS) and not _is_other_method(raw, name)):
         tracer.guard_lookup(cls, name)
         return None
     if name == "__hash__" and raw is None:

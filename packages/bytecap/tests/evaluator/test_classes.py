@@ -243,6 +243,8 @@ class Dotted(dict):
 class Stack(list):
     push = list.append
     __call__ = list.__getitem__
+    __matmul__ = list.__add__
+    __neg__ = list.copy
 
 
 DOTTED = Dotted(a=1)
@@ -256,7 +258,7 @@ def c_methods_by_other_names(x):
     DOTTED.a, DOTTED.c = 2, made.b
     del DOTTED.c
     stack.push(4)
-    return made, made.missing, vars(made), stack(0) + stack(1), dict(DOTTED), vars(DOTTED)
+    return made, made.missing, vars(made), stack(0) + stack(1), stack @ [1], -stack, dict(DOTTED), vars(DOTTED)
 
 
 class Items(list):
