@@ -1,0 +1,120 @@
+"""Programs lowered as for a GPU, several kernels each, in Triton's interpreter on the CPU: beside eager, no GPU needed.
+
+What one kernel means, codegen's own tests say. Here several kernels of a program share functions, and passes for GPUs
+(parts of long reductions, rows in registers, scans in parts) meet the kernels that are made of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import codegen
+import stagefold
+import stagewire
+from aotgrad.stage import AotGrad
+from codegen.stage import Options, emit
+from loopir.stage import LoopIR
+from primops.stage import Primops
+from primops.testing.conformance import saved_values
+from stagewire.loop import Loop
+
+SWITCH = "TRITON_INTERPRET"
+"""Read while Triton is imported, so that these programs have a process of their own."""
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU's own tests run these kernels there"),
+]
+
+
+class Captured(Exception):
+    """A capture is all that is wanted."""
+
+
+def lowered(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> Loop:
+    """The loops of a function as they are on a GPU, on memory of the CPU again."""
+    captures: list[stagewire.Capture] = []
+
+    def keep(capture: stagewire.Capture) -> stagewire.Grad:
+        captures.append(capture)
+        raise Captured
+
+    with pytest.raises(Captured):
+        stagefold.compile(function, stages={"aotgrad": keep}, options={"cache": False})(*args)
+    moved = stagewire.decode(stagewire.encode(captures[0]).replace(b'"cpu"', b'"cuda:0"'), expect="capture")
+    loop = LoopIR().run(Primops().run(AotGrad().run(moved)))
+    return stagewire.decode(stagewire.encode(loop).replace(b'"cuda:0"', b'"cpu"'), expect="loop")
+
+
+def check(function: Callable[..., torch.Tensor], *args: torch.Tensor, directory: Path) -> None:
+    """Results, and gradients of what requires them, beside eager's."""
+    loop = lowered(function, *args)
+    named = dict(zip(inspect.signature(function).parameters, args, strict=True))
+    given = [named[one.name] for one in loop.binding.inputs]
+    results = codegen.load(emit(loop.forward, Options(target="triton")), directory)(*[one.detach() for one in given])
+    wanted = function(*args)
+    torch.testing.assert_close(results[loop.binding.outputs[0].result], wanted.detach(), rtol=2e-4, atol=2e-4)
+    if loop.backward is None:
+        return
+    saved = saved_values(loop.binding, [one.detach() for one in given], results)
+    found = codegen.load(emit(loop.backward, Options(target="triton")), directory)(*saved, torch.ones_like(wanted))
+    leaves = [one for one in given if one.requires_grad]
+    gradients = iter(torch.autograd.grad(wanted, leaves, torch.ones_like(wanted)))
+    for number, one in zip(loop.binding.input_gradients, given, strict=True):
+        if one.requires_grad:
+            torch.testing.assert_close(found[number], next(gradients), rtol=2e-3, atol=2e-3)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).requires_grad_()
+
+
+def perceptron(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return F.relu(F.relu(x @ a) @ b) @ c
+
+
+def attention(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    q, k, v = (F.layer_norm(x, (64,), g) @ w).view(2, 16, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    return x + ((q @ k.transpose(-1, -2) / 4).softmax(-1) @ v).transpose(1, 2).reshape(2, 16, 64)
+
+
+def normalised(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, g, b, True))
+
+
+PROGRAMS = {
+    "kernels of one text": lambda: (perceptron, drawn(64, 32), drawn(32, 128), drawn(128, 64), drawn(64, 16)),
+    "attention": lambda: (attention, drawn(2, 16, 64), drawn(64, 192), drawn(64)),
+    "batch norm": lambda: (normalised, drawn(4, 3, 16, 16), drawn(8, 3, 3, 3), drawn(8), drawn(8)),
+    "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
+    "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
+    "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),
+    "softmax over columns": lambda: (lambda x: x.softmax(0), drawn(300, 24)),
+    "sum of rows in parts": lambda: (lambda x: x.sum(1), drawn(3, 6000)),
+    "scan of columns in parts": lambda: (lambda x: x.cumsum(0), torch.randn(2048, 40)),
+    "log of sums along columns": lambda: (lambda x: x.logcumsumexp(0), torch.randn(200, 40)),
+}
+
+
+@pytest.mark.skipif(SWITCH in os.environ, reason="this is that process")
+def test_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__]
+    ran = subprocess.run(command, env={**os.environ, SWITCH: "1"}, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stdout[-4000:]
+
+
+@pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name: str, tmp_path: Path) -> None:
+    function, *args = PROGRAMS[name]()
+    check(function, *args, directory=tmp_path)
