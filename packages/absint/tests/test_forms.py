@@ -147,7 +147,7 @@ def test_packed_sequences_are_refused(name: str, symbolic: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "gates"), [("lstm", 4), ("gru", 3), ("rnn_tanh", 1)])
-def test_layers_of_cudnn_are_refused(name: str, gates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_of_cudnn_are_refused(name: str, gates: int) -> None:
     """They would be a write of a storage in the graph, on whichever machine; without cuDNN they are ordinary calls."""
 
     def on_gpu(*shape: int) -> AbstractTensor:
@@ -159,6 +159,6 @@ def test_layers_of_cudnn_are_refused(name: str, gates: int, monkeypatch: pytest.
     rest = (True, 1, 0.0, False, False, False)
     with pytest.raises(NoTypeRule, match="cuDNN"):
         abstract_call(getattr(torch, name), (*given, *rest), mode=AbstractMode())
-    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
-    out, *_ = abstract_call(getattr(torch, name), (*given, *rest), mode=AbstractMode())
+    with torch.backends.cudnn.flags(enabled=False):
+        out, *_ = abstract_call(getattr(torch, name), (*given, *rest), mode=AbstractMode())
     assert (out.shape, out.device.type) == ((5, 2, 4), "cuda")

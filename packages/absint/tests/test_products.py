@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from absint import AbstractMode, AbstractTensor
+from absint.forms import symbolic_form
 from absint.forms.products import linear, matmul, product
 from absint.meta import contiguous
 from absint.symbolic import ShapeEnv, make_size
@@ -51,7 +52,14 @@ def test_sizes_stay_symbols():
     with AbstractMode():
         x = AbstractTensor(contiguous((n, m, 8), torch.float32))
         weight = AbstractTensor(contiguous((5, 8), torch.float32))
+        bias = AbstractTensor(contiguous((5,), torch.float32))
         assert linear(x, weight).shape == (n, m, 5)
+        for input in (x, x.transpose(0, 1), x[None], x.transpose(0, 1)[None]):
+            assert linear(input, weight, bias).shape == (*input.shape[:-1], 5)
+        attention = symbolic_form(torch.nn.functional.multi_head_attention_forward)
+        weights = [AbstractTensor(contiguous(shape, torch.float32)) for shape in ((24, 8), (24,), (8, 8), (8,))]
+        given = (x, x, x, 8, 2, *weights[:2], None, None, False, 0.0, *weights[2:])
+        assert attention(*given, need_weights=False)[0].shape == (n, m, 8)
         assert matmul(x, x.transpose(1, 2)).shape == (n, m, m)
         assert matmul(x[:, None], x.transpose(1, 2)[:, None]).shape == (n, 1, m, m)
     assert not any(relation.operator == "==" for relation in env.relations)

@@ -26,6 +26,7 @@ from bytecap.errors import (
 from bytecap.fitting import with_equal_sizes
 from bytecap.indexing import with_known_index
 from bytecap.known_content import note_content
+from bytecap.recurrence import refuse_long_recurrence
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
 from bytecap.unread_sizes import has_unknown, read_sizes, refuse_unread
@@ -118,6 +119,7 @@ def call_torch(
     host_args = tuple(to_host(tracer, arg) for arg in args)
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
     host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
+    refuse_long_recurrence(tracer, function, host_args)
     result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)

@@ -11,6 +11,7 @@ Bits and strides are those of ATen's own `matmul`, which folds in the same cases
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,13 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """`torch.nn.functional.linear`."""
     if bias is None and weight.dim() == 2:
         return matmul(input, weight.t())
-    return torch.nn.functional.linear(input, weight, bias)
+    if weight.dim() != 2 or input.dim() < 3 or not any(is_symbolic(size) for size in input.shape):
+        return torch.nn.functional.linear(input, weight, bias)
+    if not input.is_contiguous():
+        return product(input, weight.t()) + bias
+    leading = tuple(input.shape[:-1])
+    flat = input.view(math.prod(leading), input.shape[-1])
+    return torch.nn.functional.linear(flat, weight, bias).view(*leading, weight.shape[0])
 
 
 def product(left: Any, right: Any) -> Any:
@@ -84,11 +91,21 @@ def _batched(left: Any, right: Any) -> Any:
     return made.squeeze(-1) if right.dim() == 1 else made
 
 
+def _multi_head_attention() -> Callable[..., Any]:
+    """`multi_head_attention_forward` and what it calls, with `linear` as it is here."""
+    namespace = {**vars(torch.nn.functional), "linear": linear}
+    for name in ("_in_projection_packed", "_in_projection", "multi_head_attention_forward"):
+        known = getattr(torch.nn.functional, name)
+        namespace[name] = types.FunctionType(known.__code__, namespace, name, known.__defaults__)
+    return namespace["multi_head_attention_forward"]
+
+
 _NEEDS_FORMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
 PRODUCT_FORMS: dict[str, Callable[..., Any]] = (
     {
         **dict.fromkeys(("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul),
         "torch.nn.functional.linear": linear,
+        "torch.nn.functional.multi_head_attention_forward": _multi_head_attention(),
     }
     if _NEEDS_FORMS
     else {}
