@@ -204,7 +204,7 @@ def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, checks: bool) -> tuple
         if inputs == (None,) and len(unit.inputs) != 1:
             raise WrongResult("an operator failed, after the inputs of the run were given up")
         if checks:
-            check_inputs(unit, inputs)
+            check_inputs(unit, tuple(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], list) else inputs)
         return slow(*inputs)
 
     return torch.Tensor, torch.nn.Parameter, encoded.calls, encoded.literals, recover, restride

@@ -659,7 +659,8 @@ static Object *run_on(Unit *unit, Object *const *args, long count, Object *list)
   leave_device(&run);
   finish(unit, frame);
   if (result || PyErr_Occurred()) return result;
-  if (!good || !list) return recover(unit, run.status, args, count);
+  if (!list) return recover(unit, run.status, args, count);
+  if (!good) return recover(unit, run.status, &list, 1);  // nothing was taken: whoever runs it now empties the list
   Object *gone = &_Py_NoneStruct;
   return recover(unit, run.status, &gone, 1);
 }
