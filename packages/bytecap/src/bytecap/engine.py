@@ -41,7 +41,7 @@ from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached,
 from bytecap.given_floats import needs_constants, with_tensors
 from bytecap.guards import GuardError, GuardProgram, compile_guards, explain
 from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
-from bytecap.options import LONGEST_RECURRENCE, Options
+from bytecap.options import Options
 from bytecap.raising import raising_code
 from bytecap.registry import register
 from bytecap.resume.breaks import Break, Breaks
@@ -99,8 +99,7 @@ class Engine:
         self.fullgraph = fullgraph
         self.limit = limit
         self.on_event = on_event
-        recurrence = None if fullgraph else LONGEST_RECURRENCE
-        self.options = Options(longest_recurrence=recurrence) if options is None else options
+        self.options = options
         self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
         self._lock = threading.RLock()
         register(self)

@@ -1,7 +1,6 @@
 """Recurrent layers whose steps would all be in the graph: a few are worth it, and many make it slow to compile.
 
-A layer that oneDNN takes as a whole (LSTMs in float32 on a CPU) has no steps. Where its gradient is wanted it has a
-work space whose size only numbers tell.
+LSTMs that oneDNN takes as a whole have no steps. Where the number of steps changes, absint asks for the graph's end.
 """
 
 from __future__ import annotations
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor
-from absint.symbolic import is_symbolic
 from bytecap.errors import UnsupportedCall
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
+
+LONGEST = 40
+"""Steps, times layers and directions. Each takes about 50 ms to compile, and a fifth of eager's time to run."""
 
 _LAYERS = frozenset({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 _FIX = "Leave it between the graphs, or capture it with fullgraph=True."
@@ -23,22 +24,17 @@ _FIX = "Leave it between the graphs, or capture it with fullgraph=True."
 
 def refuse_long_recurrence(tracer: Tracer, function: Any, args: tuple[Any, ...]) -> None:
     """Raise `UnsupportedCall` where a recurrent layer is better called between two graphs."""
-    if tracer.longest_recurrence is None or function not in _LAYERS or len(args) != 9:
+    if tracer.sizes.policy.whole or function not in _LAYERS or len(args) != 9:
         return
-    input, states, weights, _, layers, _, _, bidirectional, batch_first = args
+    input, _, _, _, layers, _, _, bidirectional, batch_first = args
     if not isinstance(input, AbstractTensor) or input.dim() != 3:
         return
-    name, length = function.__name__, input.shape[1 if batch_first else 0]
-    is_open = any(is_symbolic(size) for size in input.shape)
-    if function is torch.lstm and _is_onednn(input.dtype) and (not is_open or input.dtype is torch.float32):
-        given = (input, *states, *weights)
-        if is_open and torch.is_grad_enabled() and any(one.requires_grad for one in given):
-            raise UnsupportedCall(f"the gradient of torch.{name} with sizes that change", fix=_FIX)
-    elif is_symbolic(length):
-        raise UnsupportedCall(f"torch.{name} of a number of steps that changes", fix=_FIX)
-    elif length * layers * (1 + bidirectional) > tracer.longest_recurrence:
-        steps = length * layers * (1 + bidirectional)
-        raise UnsupportedCall(f"torch.{name} of {steps} steps, which would all be in the graph", fix=_FIX)
+    length = input.shape[1 if batch_first else 0]
+    if not isinstance(length, int) or (function is torch.lstm and _is_onednn(input.dtype)):
+        return
+    steps = length * layers * (1 + bidirectional)
+    if steps > LONGEST:
+        raise UnsupportedCall(f"torch.{function.__name__} of {steps} steps, which would all be in the graph", fix=_FIX)
 
 
 def _is_onednn(dtype: torch.dtype) -> bool:

@@ -117,7 +117,7 @@ def capture(
     refusal = frame_refusal(view.code)
     if refusal is not None:
         raise refusal
-    tracer = Tracer(changing, policy, assumes=assumes, longest_recurrence=options.longest_recurrence)
+    tracer = Tracer(changing, policy, assumes=assumes)
     state = global_state()
     trail = Trail(None if until is None else until.count)
     with capture_environment():

@@ -107,18 +107,12 @@ class Tracer:
 
     changing: where numbers are that the capture must not fix. assumes: whether it may assume that data raises nothing.
     made: inputs that the replacement makes, by its locals: their names in the graph, and how. policy: which sizes are
-    symbols. longest_recurrence: see `Options`.
+    symbols.
     """
 
     def __init__(
-        self,
-        changing: frozenset[Source] = frozenset(),
-        policy: SizePolicy = _FIXED,
-        *,
-        assumes: bool = True,
-        longest_recurrence: int | None = None,
+        self, changing: frozenset[Source] = frozenset(), policy: SizePolicy = _FIXED, *, assumes: bool = True
     ) -> None:
-        self.longest_recurrence = longest_recurrence
         self.changing = changing
         self.checks = Checks(assumes)
         self.sizes = SizeSymbols(policy, self.line)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import bytecap
-from bytecap.options import LONGEST_RECURRENCE
+from bytecap.recurrence import LONGEST
 from stagewire.capture import Capture
 
 LAYERS = [nn.LSTM, nn.GRU, nn.RNN]
@@ -58,7 +58,7 @@ def run(layer: type[nn.RNNBase], lengths: tuple[int, ...], training: bool = True
 @pytest.mark.parametrize("layer", LAYERS)
 def test_many_steps(layer: type[nn.RNNBase]) -> None:
     """oneDNN takes LSTMs as a whole."""
-    few, many = (LONGEST_RECURRENCE,), (LONGEST_RECURRENCE + 1,)
+    few, many = (LONGEST,), (LONGEST + 1,)
     assert run(layer, few).calls(CALLS[layer]) == 1
     assert run(layer, many).calls(CALLS[layer]) == (layer is nn.LSTM)
     assert run(layer, many, fullgraph=True).calls(CALLS[layer]) == 1
