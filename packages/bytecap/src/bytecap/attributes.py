@@ -395,6 +395,8 @@ def class_get_attribute(tracer: Tracer, value: ClassValue, name: str) -> Value:
     from bytecap.fold import run
 
     real = value.real
+    if name == "__class__":
+        return tracer.wrap(type(real), None)
     if name == "__mro__" or name == "__bases__":
         return tracer.fresh(getattr(real, name))
     if name in ("__name__", "__qualname__", "__module__", "__doc__"):

@@ -22,6 +22,7 @@ from bytecap.values.constant import Constant
 from bytecap.values.data_conditions import condition_of_data
 from bytecap.values.data_numbers import apply, compute
 from bytecap.values.functions import BuiltinMethod, MethodValue
+from bytecap.values.identity import IdentityToken, refuse_among_numbers
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
 from bytecap.values.opaque import OpaqueValue, UnknownValue
@@ -317,6 +318,9 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     from bytecap.torch_calls import call_torch
 
     function, method, reflected = COMPARE[symbol]
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, IdentityToken):
+            refuse_among_numbers(side, (other,))
     if isinstance(left, Constant) and isinstance(right, Constant):
         of_data = condition_of_data(symbol, left, right)
         return fold(tracer, function, _compared(left, right)) if of_data is None else of_data

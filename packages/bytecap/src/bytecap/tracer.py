@@ -351,7 +351,9 @@ class Tracer:
             self.guards.identity(Attribute(self.places.of(cls), "__mro__"), cls.__mro__, self.line())
 
     def guard_class_lacks(self, cls: type, name: str) -> None:
-        """No class of an object has an attribute of this name."""
+        """No class of an object has an attribute of this name; what the metaclass has (`__name__`) is not looked at."""
+        if static_lookup(type(cls).__mro__, name)[1] is not None or hasattr(type(cls), "__getattr__"):
+            return
         if not is_exempt(cls.__module__) and static_lookup(cls.__mro__, name)[1] is None:
             self.guards.add(HasAttribute(self.places.of(cls), name, False, self.line()))
 

@@ -261,6 +261,43 @@ def c_methods_by_other_names(x):
     return made, made.missing, vars(made), stack(0) + stack(1), stack @ [1], -stack, dict(DOTTED), vars(DOTTED)
 
 
+KNOWN = Slotted()
+KNOWN_IDS = {id(KNOWN), id(DOTTED)}
+BY_ID = {id(KNOWN): 5, (id(KNOWN), "a"): 6}
+
+
+@PROGRAMS.add(vector, lambda: id(KNOWN), refusal="BC002")
+def ids_among_numbers_from_outside(x, number):
+    made, own = Slotted(), {}
+    own[id(made)] = own[id(KNOWN), 1] = 1
+    x = x + own[id(made)] + len(own)
+    found = [id(KNOWN) in KNOWN_IDS, id(made) in KNOWN_IDS, id(KNOWN) == number, number != id(made)]
+    return (
+        x,
+        found,
+        BY_ID.get(id(KNOWN)),
+        BY_ID.get((id(KNOWN), "a")),
+        {number: 1}[id(KNOWN)],
+        [number].index(id(KNOWN)),
+    )
+
+
+class Named(type):
+    def __getattr__(cls, name):
+        return name
+
+
+class OfNamed(metaclass=Named):
+    pass
+
+
+@PROGRAMS.add(vector)
+def what_the_class_has_but_not_its_instances(x):
+    found = [hasattr(made, name) for made in (Counted(), OfNamed()) for name in ("__name__", "mro", "missing")]
+    kinds = [one.__class__ is type(one) for one in (OfNamed, Counted, Activated(x).copied, vector, len)]
+    return x + 1, found, kinds, OfNamed.missing, getattr(OfNamed(), "__qualname__", "none")
+
+
 class Items(list):
     pass
 

@@ -214,6 +214,8 @@ class MethodValue(Value):
             return self.receiver
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return tracer.wrap(MethodType, None)
         return self.function.get_attribute(tracer, name)
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from bytecap.errors import CannotRebuild, UnsupportedCall
 from bytecap.values.base import Value
 
 
@@ -23,6 +25,20 @@ class IdentityToken(Value):
         return "id() of an object"
 
     def reconstruct(self, emitter: Any) -> None:
-        from bytecap.errors import CannotRebuild
-
         raise CannotRebuild("the number that id() gives cannot leave captured code")
+
+
+def refuse_among_numbers(key: Value, others: Iterable[Value] | None) -> None:
+    """A key that is looked up where numbers are that may be the id; others: the known keys, None: there are more."""
+    if not any(isinstance(part, IdentityToken) for part in _parts(key)):
+        return
+    if others is None or any(_is_number(part) for other in others for part in _parts(other)):
+        raise UnsupportedCall("id() of an object, looked up among numbers from elsewhere")
+
+
+def _parts(key: Value) -> list[Value]:
+    return getattr(key, "items", [key]) if key.python_type() is tuple else [key]
+
+
+def _is_number(value: Value) -> bool:
+    return value.python_type() is int and not isinstance(value, IdentityToken)

@@ -15,6 +15,7 @@ from bytecap.keys import is_lasting_key
 from bytecap.rebuild import new_set
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
+from bytecap.values.identity import refuse_among_numbers
 from bytecap.values.mappings import DictValue
 from stagewire.capture import Source
 
@@ -152,7 +153,10 @@ class SetValue(Value):
         if isinstance(item, SetValue) and item.cls is set:
             # CPython looks for a set as the frozenset that it equals.
             item = SetValue(dict(item.members), cls=frozenset)
-        return tracer.hash_key(item) in self.members
+        if tracer.hash_key(item) in self.members:
+            return True
+        refuse_among_numbers(item, self.members.values() if self.real is None else None)
+        return False
 
     def iterate(self, tracer: Tracer) -> Value:
         return SetIterator(self)
