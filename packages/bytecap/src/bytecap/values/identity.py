@@ -28,11 +28,14 @@ class IdentityToken(Value):
         raise CannotRebuild("the number that id() gives cannot leave captured code")
 
 
-def refuse_among_numbers(key: Value, others: Iterable[Value] | None) -> None:
-    """A key that is looked up where numbers are that may be the id; others: the known keys, None: there are more."""
-    if not any(isinstance(part, IdentityToken) for part in _parts(key)):
-        return
-    if others is None or any(_is_number(part) for other in others for part in _parts(other)):
+def holds_identity(key: Value) -> bool:
+    """Whether a key is the identity of an object, or a tuple with one."""
+    return any(isinstance(part, IdentityToken) for part in _parts(key))
+
+
+def refuse_among_numbers(key: Value, others: Iterable[Value]) -> None:
+    """For a key that was not found among `others`: a number from elsewhere may be the id."""
+    if holds_identity(key) and any(_is_number(part) for other in others for part in _parts(other)):
         raise UnsupportedCall("id() of an object, looked up among numbers from elsewhere")
 
 

@@ -17,7 +17,7 @@ from bytecap.errors import CannotRebuild
 from bytecap.signals import EXHAUSTED, NotConcrete
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
-from bytecap.values.identity import refuse_among_numbers
+from bytecap.values.identity import holds_identity, refuse_among_numbers
 from bytecap.values.sequences import TupleValue
 from stagewire.capture import HasAttribute, Source
 
@@ -92,8 +92,8 @@ class DictValue(Value):
         """The value under `key`, or None; guards the presence of the key."""
         self._settle(tracer)
         code = tracer.hash_key(key)
-        if code not in self.new:
-            refuse_among_numbers(key, (pair[0] for pair in self.new.values()) if self.real is None else None)
+        if code not in self.new and holds_identity(key):
+            refuse_among_numbers(key, [other for other, _ in self.pairs(tracer)])
         if code in self.new:
             return self.new[code][1]
         if self.listed or self.real is None or code in self.written:

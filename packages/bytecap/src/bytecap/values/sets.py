@@ -155,7 +155,7 @@ class SetValue(Value):
             item = SetValue(dict(item.members), cls=frozenset)
         if tracer.hash_key(item) in self.members:
             return True
-        refuse_among_numbers(item, self.members.values() if self.real is None else None)
+        refuse_among_numbers(item, self.members.values())
         return False
 
     def iterate(self, tracer: Tracer) -> Value:
