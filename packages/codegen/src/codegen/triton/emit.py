@@ -127,7 +127,9 @@ class _KernelEmitter(ReductionEmitter):
             self.steps(section, count)
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
-        stages = self.plan.stages(section)
+        # what a softmax does to a row takes longer from shared memory than from registers
+        is_paired = any(r.results[0] in self.paired for r in reductions)
+        stages = 1 if is_paired and self.plan.kind == "row" else self.plan.stages(section)
         steps = f"tl.range(0, {self.dim(count)}, RBLOCK, num_stages={stages})"
         self.put(f"for base in {steps if stages > 1 else f'range(0, {self.dim(count)}, RBLOCK)'}:")
         self.indent = "        "

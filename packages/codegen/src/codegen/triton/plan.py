@@ -89,12 +89,13 @@ class Plan:
 
     def stages(self, section: Section) -> int:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
-        their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions take so
-        many instructions that what goes through shared memory takes longer; means and deviations overlap with more."""
+        their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions along
+        rows take so many instructions that what goes through shared memory takes longer; means and deviations of narrow
+        elements overlap with more."""
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
-        if kinds & {"argmax", "argmin"}:
+        if self.kind == "row" and kinds & {"argmax", "argmin"}:
             return 1
-        moved, ahead = 0, 3 if "welford" in kinds else 2
+        moved, ahead = 0, 3 if "welford" in kinds and _narrowest(self.kernel) <= 2 else 2
         for load in (s for s in section.statements if isinstance(s, Load)):
             if any(_varies(load.index, axis) for axis in section.axes):
                 wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
@@ -145,14 +146,13 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
 
 
 def _goes_in_steps(kernel: Kernel, outer: int) -> bool:
-    """Whether a kernel only scans columns, and these are enough to keep the machine busy point by point, or what is
-    computed at each point takes longer than that."""
+    """Whether a kernel only scans columns, and these are enough to keep the machine busy point by point."""
     loops = [section.statements for section in kernel.sections if section.axes]
     if any(isinstance(s, Reduce) for loop in loops for s in loop) or any(parted(loop) is None for loop in loops):
         return False
     if not all(any(isinstance(s, Scan) for s in loop) for loop in loops):
         return False
-    return "logaddexp" in _scans(kernel) or outer * _narrowest(kernel) >= STEP_BYTES
+    return outer * _narrowest(kernel) >= STEP_BYTES
 
 
 def _is_fixed(section: Section) -> bool:

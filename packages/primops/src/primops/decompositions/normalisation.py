@@ -132,15 +132,16 @@ def _centred(p: Builder, grad: Value, normal: Value, dims: tuple[int, ...]) -> V
     return p.sub(p.sub(grad, spread(p, mean, shape, dims)), p.mul(normal, spread(p, slope, shape, dims)))
 
 
+_EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
 def rms_norm(p: Builder, x: Value, normalized_shape: Sequence[int], weight: Value | None, eps: float | None) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight; also the reciprocal root."""
+    """x / sqrt(mean(x^2) + eps) * weight; also the reciprocal root. Without eps it is that of `inner`."""
     inner = opmath(x.dtype)
     dims = tuple(range(x.rank - len(normalized_shape), x.rank))
-    if eps is None:
-        raise Decline("eps by dtype")
     wide = convert(p, x, inner)
     mean = per_count(p, reduced(p, "sum", p.mul(wide, wide), dims), x.shape, dims)
-    rstd = p.rsqrt(p.add(mean, float(eps)))
+    rstd = p.rsqrt(p.add(mean, _EPSILON[inner] if eps is None else float(eps)))
     out = p.mul(wide, spread(p, rstd, x.shape, dims))
     out = _affine(p, out, _in(p, weight, inner), None, lambda v: broadcast(p, v, x.shape))
     return convert(p, out, p.out.dtype), _as(p, rstd, p.results[1])
