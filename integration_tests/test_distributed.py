@@ -19,6 +19,7 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 import stagefold
+from integration_tests.zoo.devices import TWO_GPUS
 
 pytestmark = [
     pytest.mark.skipif(not dist.is_available(), reason="torch.distributed.is_available() is False"),
@@ -132,12 +133,6 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-TWO_GPUS = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch.cuda.device_count() is below 2"),
-]
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import stagefold
+from integration_tests.zoo.devices import TWO_GPUS
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch.cuda.device_count() is below 2"),
-]
+pytestmark = TWO_GPUS
 MODES = ["default", "reduce-overhead"]
 
 

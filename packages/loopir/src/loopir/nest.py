@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from loopir.index import add_values
+from loopir.index import add_values, axes_of
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref, SourceLine, references
 from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce, Scan
@@ -196,3 +196,24 @@ def add_used_values(statement: Statement, used: set[str]) -> None:
         add_values(statement.index, used)  # type: ignore[union-attr]
     elif (kind is Reduce or kind is Scan) and statement.operand.__class__ is Ref:  # type: ignore[union-attr]
         used.add(statement.operand.name)  # type: ignore[union-attr]
+
+
+def statement_axes(statement: Statement) -> set[str]:
+    """The axes that the indices of a statement name."""
+    match statement:
+        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
+            return {name for coordinate in coordinates for name in axes_of(coordinate)}
+        case IndexValue(index=index):
+            return axes_of(index)
+    return set()
+
+
+def makers_of(block: Block, values: set[str]) -> tuple[Statement, ...]:
+    """The statements of a block that these values need, in order; a reduction's result is there behind the block."""
+    needed = set(values)
+    found: list[Statement] = []
+    for statement in reversed(block.statements):
+        if not needed.isdisjoint(result_names(statement)) and not isinstance(statement, Reduce):
+            needed |= used_values(statement)
+            found.append(statement)
+    return tuple(reversed(found))

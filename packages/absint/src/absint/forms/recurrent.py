@@ -77,18 +77,18 @@ def _layer_form(name: str) -> Callable[..., Any]:
         if not _is_open(input, hx) or input.device.type != "cpu":
             return plain(input, hx, params, *rest)
         has_biases, num_layers, _, _, bidirectional, batch_first = rest
-        run = _in_steps(_CELLS[name])
+        is_whole = False
         if name == "lstm":
             count = num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2)
             wants_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in (input, *hx, *params))
             if wants_gradients or len(params) != count:
-                _refuse_sizes(name, (input, *hx))
+                _refuse_sizes(name, [size for one in (input, *hx) for size in one.shape])
                 return plain(input, hx, params, *rest)
-            if torch._C._get_mkldnn_enabled() and input.dtype is torch.float32:
-                run = _whole(rest)
+            is_whole = torch._C._get_mkldnn_enabled() and input.dtype is torch.float32
         x = input.transpose(0, 1) if batch_first else input
-        if run.__name__ == "in_steps":
-            _refuse_sizes(name, (), x.shape[:1])
+        if not is_whole:
+            _refuse_sizes(name, x.shape[:1])
+        run = _whole(rest) if is_whole else _in_steps(_CELLS[name])
         out, states = _layers(run, x, _split(hx), _weights(params, has_biases), rest)
         out = out.transpose(0, 1) if batch_first else out
         return (out, *states)
@@ -106,9 +106,9 @@ def _is_open(input: Any, hx: Any) -> bool:
     return any(is_symbolic(size) for one in (input, *states) for size in one.shape)
 
 
-def _refuse_sizes(name: str, tensors: Sequence[Any], sizes: Sequence[Any] = ()) -> None:
+def _refuse_sizes(name: str, sizes: Sequence[Any]) -> None:
     """Refuse a layer that is a program of its own for each of these sizes, where the graph may end in front of it."""
-    for size in (*sizes, *(size for one in tensors for size in one.shape)):
+    for size in sizes:
         if is_symbolic(size) and not size.node.env.whole:
             raise NoTypeRule(f"torch.{name} would take a program for each of the sizes that change")
 
@@ -145,7 +145,7 @@ def _layers(run: Any, x: Any, states: list[Any], weights: list[Any], rest: Any) 
 
 
 def _in_steps(cell: Cell) -> Callable[..., Any]:
-    def in_steps(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
+    def run(x: Any, state: Any, weights: Sequence[Any], reverse: bool) -> Any:
         gates = linear(x.flatten(0, 1), *weights[::2])  # some versions of torch fix the sizes in more dimensions
         steps = list(gates.unflatten(0, x.shape[:2]).unbind(0))
         outs = []
@@ -154,7 +154,7 @@ def _in_steps(cell: Cell) -> Callable[..., Any]:
             outs.append(state[0] if isinstance(state, tuple) else state)
         return torch.stack(outs[::-1] if reverse else outs), state
 
-    return in_steps
+    return run
 
 
 def _whole(rest: Any) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from loopir import index as ix
 from loopir.fold import FLOATS, number
-from loopir.nest import Block, Names, Read, Statement, Write, result_names, used_values
+from loopir.nest import Block, Names, Read, Statement, Write, result_names, statement_axes, used_values
 from loopir.passes.split_nests import divisor
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -110,7 +110,7 @@ def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
         return both[mask.name]
 
     for statement in block.statements:
-        moves = not moving.isdisjoint(_depends_on(statement))
+        moves = not moving.isdisjoint(used_values(statement) | statement_axes(statement))
         if moves:
             moving.update(result_names(statement))
         match statement:
@@ -130,17 +130,6 @@ def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
                 dtypes[result] = dtype
         statements.append(statement)
     return Block(block.axes, tuple(statements))
-
-
-def _depends_on(statement: Statement) -> set[str]:
-    """Axes and values."""
-    found = used_values(statement)
-    match statement:
-        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
-            found |= {name for one in coordinates for name in ix.axes_of(one)}
-        case IndexValue(index=index):
-            found |= ix.axes_of(index)
-    return found
 
 
 def can_hang(block: Block) -> bool:

@@ -16,9 +16,11 @@ from loopir.nest import (
     Schedule,
     Statement,
     Write,
+    makers_of,
     output_names,
     reads_of,
     result_names,
+    statement_axes,
     used_values,
     writes_of,
 )
@@ -26,7 +28,7 @@ from loopir.ops import OPS
 from loopir.passes.expand import Expander
 from loopir.rewrite import replace_values
 from stagewire.graph import Ref
-from stagewire.loop import Compute, Decision, IndexValue, Reduce, Scan
+from stagewire.loop import Compute, Decision, IndexValue, Scan
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _recompute(nest: Nest, buffer: str, heavy: int, names: Names) -> Nest | None
     readers = [n for n, block in enumerate(nest.blocks) if any(_touches(s, buffer, Read) for s in block.statements)]
     if write.mode != "set" or write.mask is not None or home in readers or not isinstance(write.value, Ref):
         return None
-    needed = _slice(nest.blocks[home], write)
+    needed = makers_of(nest.blocks[home], {write.value.name})
     if any(isinstance(statement, Scan) for statement in needed):
         return None  # it takes every point before
     cost = _cost(needed, nest.blocks[home])
@@ -125,17 +127,6 @@ def _same_point(block: Block, buffer: str, write: Write) -> bool:
     return axes <= used and all(s.coordinates == write.coordinates and s.mask is None for s in reads)
 
 
-def _slice(block: Block, write: Write) -> tuple[Statement, ...]:
-    """The statements of the block that the written value needs, in order."""
-    needed = {write.value.name} if isinstance(write.value, Ref) else set[str]()
-    kept: list[Statement] = []
-    for statement in reversed(block.statements):
-        if any(name in needed for name in result_names(statement)) and not isinstance(statement, Reduce):
-            needed |= used_values(statement)
-            kept.append(statement)
-    return tuple(reversed(kept))
-
-
 def _new_loads(nest: Nest, number: int, needed: tuple[Statement, ...]) -> int:
     """Loads of the slice that the block does not make anyway, and that change along its own axes."""
     block = nest.blocks[number]
@@ -147,16 +138,6 @@ def _new_loads(nest: Nest, number: int, needed: tuple[Statement, ...]) -> int:
         for s in needed
         if isinstance(s, Read)
     )
-
-
-def statement_axes(statement: Statement) -> set[str]:
-    """The axes that the indices of a statement name."""
-    match statement:
-        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
-            return {name for coordinate in coordinates for name in axes_of(coordinate)}
-        case IndexValue(index=index):
-            return axes_of(index)
-    return set()
 
 
 def _with_slice(block: Block, buffer: str, write: Write, needed: tuple[Statement, ...], names: Names) -> Block:

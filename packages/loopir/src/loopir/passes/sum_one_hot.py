@@ -6,8 +6,19 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import Block, Item, Names, Nest, Schedule, Statement, Write, result_names, used_values
-from loopir.passes.recompute_locals import statement_axes
+from loopir.nest import (
+    Block,
+    Item,
+    Names,
+    Nest,
+    Schedule,
+    Statement,
+    Write,
+    makers_of,
+    result_names,
+    statement_axes,
+    used_values,
+)
 from stagewire.graph import Ref
 from stagewire.loop import (
     AxisAtom,
@@ -65,22 +76,12 @@ def _split(block: Block, names: Names) -> tuple[Block, ...] | None:
     ends = {s: made for s in block.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
     if not ends:
         return None
-    hoisted = _slice(block, {name for made in ends.values() for s in made for name in used_values(s)})
+    hoisted = makers_of(block, {name for made in ends.values() for s in made for name in used_values(s)})
     sinks = [s for s in block.statements if isinstance(s, Reduce | Scan | Write) and s not in ends]
-    left = _slice(block, {name for s in sinks for name in used_values(s)})
+    left = makers_of(block, {name for s in sinks for name in used_values(s)})
     kept = tuple(s for s in block.statements if s in sinks or (s in left and s not in hoisted))
     first = Block((), (*hoisted, *(s for made in ends.values() for s in made)))
     return (first, Block(block.axes, kept)) if kept else (first,)
-
-
-def _slice(block: Block, needed: set[str]) -> tuple[Statement, ...]:
-    """The statements that make the needed values, in order."""
-    found: list[Statement] = []
-    for statement in reversed(block.statements):
-        if needed.intersection(result_names(statement)):
-            needed |= used_values(statement)
-            found.append(statement)
-    return tuple(reversed(found))
 
 
 class _Terms:
