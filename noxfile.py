@@ -17,7 +17,7 @@ TORCH_FREE = ("stagewire", "loopir")
 INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
 """What the tests of all packages together need."""
 
-ON_A_GPU = ("gpu", "gpu_table", "launch", "products", "replay_memory")
+ON_A_GPU = ("decode", "gpu", "gpu_table", "launch", "products", "replay_memory")
 """Benchmarks that need one, and the environment's own torch."""
 
 nox.options.sessions = ["lint", "types", "tests"]

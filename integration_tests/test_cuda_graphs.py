@@ -318,3 +318,25 @@ def test_recordings_share_what_is_between() -> None:
     alone, together = reserved([8192]), reserved([8192, *range(7168, 0, -1024)])
     copies = sum(range(1024, 8192, 1024)) * 1024 * 4  # inputs move, and each recording has its own copy of them
     assert together <= alone + copies + (64 << 20)
+
+
+def test_a_cache_of_keys_and_values_is_written_where_it_is() -> None:
+    def step(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        for number, (keys, values) in enumerate(caches):
+            q, k, v = (x @ weights[number]).view(1, 1, 3, 4, 64).permute(2, 0, 3, 1, 4)
+            keys.index_copy_(2, at, k)
+            values.index_copy_(2, at, v)
+            seen = torch.arange(32, device=DEVICE) <= at
+            x = x + F.scaled_dot_product_attention(q, keys, values, attn_mask=seen).transpose(1, 2).reshape(1, 1, 256)
+        return x
+
+    torch.manual_seed(0)
+    weights = [torch.randn(256, 768, device=DEVICE) / 16 for _ in range(3)]
+    tokens = torch.randn(12, 1, 1, 256, device=DEVICE)
+    found = []
+    with torch.no_grad():
+        for run in (step, compiled(step, fullgraph=True)):
+            caches = [tuple(torch.zeros(2, 1, 4, 32, 64, device=DEVICE)) for _ in weights]
+            results = [run(token, torch.tensor([n], device=DEVICE)) for n, token in enumerate(tokens)]
+            found.append((results, caches))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3)

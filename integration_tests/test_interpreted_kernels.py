@@ -27,6 +27,7 @@ from loopir.stage import LoopIR
 from primops.stage import Primops
 from primops.testing.conformance import saved_values
 from stagewire.loop import Loop
+from stagewire.program import Launch
 
 SWITCH = "TRITON_INTERPRET"
 """Read while Triton is imported, so that these programs have a process of their own."""
@@ -104,6 +105,25 @@ PROGRAMS = {
     "scan of columns in parts": lambda: (lambda x: x.cumsum(0), torch.randn(2048, 40)),
     "log of sums along columns": lambda: (lambda x: x.logcumsumexp(0), torch.randn(200, 40)),
 }
+
+
+@pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
+def test_rows_of_a_cache_are_written_in_place(tmp_path: Path) -> None:
+    def step(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        cache.index_copy_(1, at, new)
+        return q @ cache.transpose(1, 2)
+
+    args = torch.randn(2, 16, 8), torch.tensor([5]), torch.randn(2, 1, 8), torch.randn(2, 3, 8)
+    loop = lowered(step, *[one.clone() for one in args])
+    assert [mutation.in_place for mutation in loop.binding.mutations] == [True]
+    unit = emit(loop.forward, Options(target="triton"))
+    assert sum(isinstance(one, Launch) for one in unit.instructions) == 1  # the rows; what stays is not copied
+    named = dict(zip(inspect.signature(step).parameters, args, strict=True))
+    given = [named[one.name] for one in loop.binding.inputs]
+    kept = args[0].clone()
+    results = codegen.load(unit, tmp_path)(*given)
+    torch.testing.assert_close(results[loop.binding.outputs[0].result], step(kept, *args[1:]))
+    assert torch.equal(args[0], kept)
 
 
 @pytest.mark.skipif(SWITCH in os.environ, reason="this is that process")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnknownTarget, UnsupportedDevice
+from codegen.in_place import without_copies_in_place
 from codegen.triton.cubin import ALIGNMENT
 from codegen.wrapper import input_types, write_instructions, written_inputs
 from stagewire.expr import symbols_of
@@ -66,6 +67,7 @@ def emit(
     for buffer in graph.buffers:
         if not buffer.type.device.startswith(_DEVICES):
             raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
+    graph = without_copies_in_place(graph)
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":
         from codegen.triton.unit import emit_triton_unit  # what runs on a CPU does not need it

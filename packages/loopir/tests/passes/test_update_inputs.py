@@ -82,3 +82,19 @@ def test_products_may_follow() -> None:
 
 def test_writes_that_autograd_sees_are_copied() -> None:
     assert not in_place(updated(STEP, under_grad=True))
+
+
+ROWS = """\
+input %x: f32[8, 4]{device}
+input %w: f32[4, 8]{device}
+input %at: i64[2]{device}
+input %new: f32[2, 4]{device}
+%y: f32[8, 4]{device} = prims.index_put(%x, (%at,), %new, false)
+%m: f32[8, 8]{device} = aten.mm.default(%y, %w)
+return %y, %m
+"""
+
+
+@pytest.mark.parametrize(("device", "expected"), [("@cuda:0", True), ("", False)], ids=["cuda", "cpu"])
+def test_rows_are_written_in_place_where_an_index_cannot_raise(device: str, expected: bool) -> None:
+    assert in_place(updated(ROWS.replace("{device}", device), Fresh(1))) == expected

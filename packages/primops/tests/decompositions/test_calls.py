@@ -63,6 +63,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "places": lambda: torch.nonzero_static(torch.tensor([[0, 1], [2, 0]]), size=3),
     "slopes in the gradient": lambda: F.rrelu(_table(40), 0.1, 0.4, training=True),
     "slopes all alike": lambda: F.rrelu(_table(40), 0.2, 0.2, training=True),
+    "outer products": lambda: (torch.randn(3, 1).bfloat16() @ torch.randn(1, 5).bfloat16()) @ _table(5, 1).bfloat16(),
+    "batches of outer products": lambda: torch.einsum("bi,bj->bij", _table(2, 3), _table(2, 4)),
     "cholesky": lambda: torch.linalg.cholesky(_symmetric(4), upper=True),
     "by cholesky": lambda: torch.cholesky_solve(torch.randn(3, 4, 2).double(), _symmetric(4)),
     "solved": lambda: torch.linalg.solve(_symmetric(4), torch.randn(3, 4).double()),
@@ -98,3 +100,14 @@ def test_bags_become_a_prim() -> None:
         return %y
     """)
     assert [node.target for node in lower_graph(graph, TABLE).nodes] == ["prims.embedding_bag"]
+
+
+@pytest.mark.parametrize(("depth", "target"), [(1, "prims.mul"), (2, "aten.bmm.default")])
+def test_products_of_depth_one_are_no_calls(depth: int, target: str) -> None:
+    graph = parse_graph(f"""
+        input %a: f32[2, 3, {depth}]
+        input %b: f32[2, {depth}, 4]
+        %y: f32[2, 3, 4] = aten.bmm.default(%a, %b)
+        return %y
+    """)
+    assert lower_graph(graph, TABLE).nodes[-1].target == target

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from codegen.cpp.indexing import values_of
 from stagewire.graph import Ref
-from stagewire.loop import Compute, IndexValue, Load, Reduce, Statement, Store
+from stagewire.loop import Compute, IndexValue, Load, Reduce, Scan, Statement, Store
 
 
 def used_values(statement: Statement) -> Iterator[str]:
@@ -18,7 +18,7 @@ def used_values(statement: Statement) -> Iterator[str]:
             operands = (statement.value, statement.mask)
         case Compute():
             operands = statement.operands
-        case Reduce():
+        case Reduce() | Scan():
             operands = (statement.operand,)
         case _:
             operands = ()

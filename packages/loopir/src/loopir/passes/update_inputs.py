@@ -15,7 +15,20 @@ from stagewire.graph import Ref, references
 from stagewire.loop import Buffer, Compute, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
 from stagewire.types import ITEM_SIZE, numel
 
-NEVER_FAILS = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
+NEVER_FAILS = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "convolution",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    )
+)
 """Calls whose operands were checked when the program was made."""
 
 
@@ -62,8 +75,20 @@ class _Updates:
                 self.last[self.root(name)] = number
             if isinstance(step, Extern) and may_alias(step.target):
                 self.shared.update(self.root(name) for name in _buffers_of(step))
-        failing = [number for number, step in enumerate(graph.steps) if _may_fail(step)]
+        failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
         self.safe_from = failing[-1] + 1 if failing else 0
+
+    def may_fail(self, step: Step) -> bool:
+        """Whether a step may raise: half of an update would then be done. (Kernels on a GPU cannot.)"""
+        if isinstance(step, Extern):
+            return step.target not in NEVER_FAILS
+        if not isinstance(step, Kernel) or any(self.buffers[n].type.device != "cpu" for n in _buffers_of(step)):
+            return False
+        return any(
+            isinstance(s, Compute) and (s.op == "wrap_index" or (s.op in DIVISIONS and "float" not in s.dtype))
+            for section in step.sections
+            for s in section.statements
+        )
 
     def root(self, name: str) -> str:
         return self.buffers[name].base or name
@@ -110,19 +135,6 @@ def _buffers_of(step: Step) -> list[str]:
         case Extern(results=results):
             return [*reads_of(step), *(name for name in results if name)]
     return []
-
-
-def _may_fail(step: Step) -> bool:
-    """Whether a step may raise: half of an update would then be done."""
-    if isinstance(step, Extern):
-        return step.target not in NEVER_FAILS
-    if not isinstance(step, Kernel):
-        return False
-    return any(
-        isinstance(s, Compute) and (s.op == "wrap_index" or (s.op in DIVISIONS and "float" not in s.dtype))
-        for section in step.sections
-        for s in section.statements
-    )
 
 
 DIVISIONS = frozenset(("div", "floor_div", "trunc_div", "remainder", "fmod"))

@@ -118,6 +118,16 @@ def addr(p: Builder, x: Value, left: Value, right: Value, beta: Any = 1, alpha: 
     return convert(p, p.add(kept if beta == 1 else p.mul(kept, float(beta)), product), out.dtype)
 
 
+def outer(p: Builder, left: Value, right: Value) -> Value:
+    """A product of matrices, or of batches of them, of depth 1: one multiplication each, no sum."""
+    out = p.out
+    if out.dtype not in FLOATS or left.shape[-1] != 1:
+        raise Decline("a sum of products")
+    inner = opmath(out.dtype)
+    sides = [broadcast(p, convert(p, side, inner), out.shape) for side in (left, right)]
+    return convert(p, p.mul(*sides), out.dtype)
+
+
 def linalg_cross(p: Builder, x: Value, y: Value, dim: int = -1) -> Value:
     dim = wrap(dim, len(p.out.shape))
 
@@ -294,6 +304,8 @@ TABLE: Table = {
     "aten.angle.default": angle,
     "aten.round.decimals": round_decimals,
     "aten.addr.default": addr,
+    "aten.mm.default": outer,
+    "aten.bmm.default": outer,
     "aten.linalg_cross.default": linalg_cross,
     "aten.count_nonzero.default": count_nonzero,
     "aten.count_nonzero.dim_IntList": count_nonzero,
