@@ -326,7 +326,7 @@ def test_a_cache_of_keys_and_values_is_written_where_it_is() -> None:
             q, k, v = (x @ weights[number]).view(1, 1, 3, 4, 64).permute(2, 0, 3, 1, 4)
             keys.index_copy_(2, at, k)
             values.index_copy_(2, at, v)
-            seen = torch.arange(32, device=DEVICE) <= at
+            seen = torch.arange(32, device=DEVICE)[None] <= at
             x = x + F.scaled_dot_product_attention(q, keys, values, attn_mask=seen).transpose(1, 2).reshape(1, 1, 256)
         return x
 
