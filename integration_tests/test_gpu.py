@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
+from codegen.runtime.triton_loader import TritonWrapper
 from integration_tests.zoo.devices import ON_GPU
 
 pytestmark = ON_GPU
@@ -177,3 +178,15 @@ def test_in_a_cuda_graph() -> None:
     x.copy_(torch.randn(64, 64))
     graph.replay()
     torch.testing.assert_close(result, torch.softmax(x * 2, -1) @ x)
+
+
+def test_inputs_at_odd_addresses_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, *inputs: Any) -> None:
+        raise AssertionError("each kernel would be launched from Python")
+
+    monkeypatch.setattr(TritonWrapper, "__call__", refuse)
+    memory, other = torch.randn(100, 7, device="cuda"), torch.randn(7, 5, device="cuda", requires_grad=True)
+    program = stagefold.compile(lambda x, w: (x.sin() @ w).relu(), fullgraph=True)
+    for row in range(8):
+        x = memory[row : row + 4]
+        torch.testing.assert_close(program(x, other), (x.sin() @ other).relu())

@@ -441,6 +441,10 @@ def test_mutated_input_that_shares_memory_is_refused_before_anything_changes() -
     assert torch.equal(whole[:4], torch.arange(1.0, 5.0))
     with pytest.raises(AliasedMutation):
         call(whole[:4], whole[1:5])
+    call(whole[:4], torch.ones(4))
+    for a, b in ((whole[:4], whole[3:7]), (whole[4:], whole[3:7])):
+        with pytest.raises(AliasedMutation):
+            call(a, b)
 
 
 def test_as_strided_without_offset_follows_the_input() -> None:

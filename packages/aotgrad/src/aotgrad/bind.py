@@ -253,9 +253,10 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
     """Finds two inputs that share memory, of which one is mutated: the graph took them as separate.
 
     The addresses of the last call that passed (and its sizes, where they may change) are remembered, so that a steady
-    state pays for reading them only.
+    state pays for reading them only, and for a look at what is written if only other inputs lie elsewhere now.
     """
     passed: list[list[Any]] = [[]]
+    lengths: dict[int, int] = {}
     written = frozenset(mutation.input for mutation in binding.mutations)
     # (Each call makes the tensors for its numbers anew.)
     places = tuple(
@@ -268,10 +269,9 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
         starts = seen
         if has_sizes:
             seen = [*starts, *[inputs[i].shape for i in places]]
-        if seen == passed[0]:
+        if seen == passed[0] or (lengths and are_apart(seen)):
             return None
-        pairs = zip(starts, places, strict=True)
-        spans = sorted((start, start + _span(inputs[i]), i) for start, i in pairs)
+        spans = sorted((start, start + _span(inputs[i]), i) for start, i in zip(starts, places, strict=True))
         reach, owner = -1, -1
         for start, end, index in spans:
             if start == end:
@@ -281,7 +281,18 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
             if end > reach or index in written:
                 reach, owner = max(end, reach), index
         passed[0] = seen
+        if not has_sizes:
+            lengths.update((i, end - start) for start, end, i in spans)
         return None
+
+    def are_apart(starts: list[int]) -> bool:
+        """Whether no written input has moved, and no moved one meets memory that is written."""
+        given = list(zip(starts, places, passed[0], strict=True))
+        moved = [(start, start + lengths[i], i) for start, i, before in given if start != before]
+        fixed = [(start, start + lengths[i]) for start, i, _ in given if i in written]
+        return not any(
+            i in written or any(start < last and first < end for first, last in fixed) for start, end, i in moved
+        )
 
     return check
 

@@ -4,12 +4,14 @@ import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 import torch
 
 from codegen import Options, load
 from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, WrongInput, WrongResult
 from codegen.runtime import packed
+from codegen.runtime.native import Again
 from codegen.stage import emit
 from stagewire.graph import DTypeArg, List, Ref
 from stagewire.loop import (
@@ -419,3 +421,27 @@ def test_an_empty_list_gives_back_what_is_kept_between_runs(executor, directory)
     for _ in range(2):
         torch.testing.assert_close(run(x)[0], x.neg().exp())
         assert run([]) == ()
+
+
+def test_inputs_at_odd_addresses_are_copied_for_a_gpu_where_nobody_can_tell():
+    """(The types say where memory is; these tensors are on the CPU.)"""
+    type_ = TensorType("float32", (2, 3), (3, 1), 0, "cuda:0")
+    names = ("read", "written", "returned", "handed")
+    buffers = [Buffer(name, type_, "input") for name in names] + [Buffer("y", type_, "extern")]
+    graph = LoopGraph(
+        buffers=tuple(buffers), inputs=names, outputs=(Ref("y"), Ref("returned")),
+        steps=(Extern("aten.mish.default", (Ref("handed"),), {}, ("y",)),),
+    )  # fmt: skip
+    unit = msgspec.structs.replace(emit(graph, Options(target="triton")), written=("written",))
+    again = Again(unit)
+    memory = torch.arange(8.0)
+    odd, even = memory[1:7].view(2, 3), memory[:6].view(2, 3)
+    assert again.inputs([even] * 4) is None
+    assert again.inputs([even, odd, odd, odd]) is None
+    given = [odd, even, odd, odd]
+    moved = again.inputs(given)
+    assert torch.equal(moved[0], odd)
+    assert moved[0].data_ptr() % 16 == 0
+    assert [one is other for one, other in zip(moved, given, strict=True)] == [False, True, True, True]
+    repeated = memory[1:3].as_strided((2, 3), (1, 0))
+    assert again.inputs([repeated, *given[1:]])[0].stride() == (1, 0)

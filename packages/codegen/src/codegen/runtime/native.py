@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
@@ -17,9 +18,10 @@ from codegen.errors import SlowExecutor, WrongInput, WrongResult
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
-from codegen.runtime.memory_kinds import device_of, stated
-from codegen.runtime.python_wrapper import PythonWrapper, settled
+from codegen.runtime.memory_kinds import device_of, plan_memory, stated
+from codegen.runtime.python_wrapper import PythonWrapper, repeats_once, settled
 from codegen.runtime.symbols import symbol_reader, with_values
+from codegen.triton.cubin import ALIGNMENT
 from stagewire.expr import Expr
 from stagewire.graph import Ref, references
 from stagewire.program import CallExtern, Launch, Unit
@@ -154,13 +156,45 @@ def make_native(
     checks: whether inputs are looked at before they are given to `slow`; it may do so itself.
     """
     encoded.head.extend((machine.device, machine.index, machine.context))
-    keep = (encoded, code, machine, objects := _objects(encoded, unit, slow, checks))
-    return machine.make_unit(
+    again = Again(unit if machine.device else None)
+    keep = (encoded, code, machine, objects := _objects(encoded, unit, slow, again, checks))
+    run = machine.make_unit(
         ctypes.addressof(machine.functions),
         *(values.buffer_info()[0] for values in (encoded.words, encoded.types, encoded.head)),
         objects,
         keep,
     )
+    again.run = weakref.ref(run)
+    return run
+
+
+class Again:
+    """Runs a unit of a CUDA device once more where inputs lie at odd addresses, for which its kernels are not compiled:
+    on copies of them. What the unit writes, gives back, or hands to a call from Python is not copied.
+
+    unit: None for one that takes all addresses.
+    """
+
+    def __init__(self, unit: Unit | None) -> None:
+        self.run: Callable[[], Any] = lambda: None
+        self.places: tuple[int, ...] = ()
+        if unit is not None:
+            stays = plan_memory(unit).escaping | set(unit.written)
+            given = enumerate(zip(unit.inputs, unit.input_types, strict=True))
+            on_device = ((k, name) for k, (name, type_) in given if getattr(type_, "device", "cpu") != "cpu")
+            self.places = tuple(k for k, name in on_device if name not in stays)
+
+    def inputs(self, given: list[Any]) -> list[Any] | None:
+        """The inputs with copies of those at odd addresses; None if there are none."""
+        odd = [k for k in self.places if isinstance(given[k], torch.Tensor) and given[k].data_ptr() % ALIGNMENT]
+        if not odd:
+            return None
+        inputs = list(given)
+        for k in odd:
+            copy = torch.empty_strided(given[k].shape, given[k].stride(), dtype=given[k].dtype, device=given[k].device)
+            copy[repeats_once(copy)].copy_(given[k].detach()[repeats_once(copy)])
+            inputs[k] = copy
+        return inputs
 
 
 def static_device(unit: Unit) -> str | None:
@@ -193,7 +227,7 @@ def no_kernel(name: str) -> tuple[str, ...]:
     raise AssertionError(name)
 
 
-def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, checks: bool) -> tuple[Any, ...]:
+def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, again: Again, checks: bool) -> tuple[Any, ...]:
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
     def restride(tensor: torch.Tensor, number: int, *values: int) -> torch.Tensor:
@@ -203,8 +237,14 @@ def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, checks: bool) -> tuple
         raise_status(status)
         if inputs == (None,) and len(unit.inputs) != 1:
             raise WrongResult("an operator failed, after the inputs of the run were given up")
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else list(inputs)
+        if len(given) == len(unit.inputs) and (moved := again.inputs(given)) is not None:
+            if given is not inputs[0]:
+                return again.run()(*moved)
+            given.clear()
+            return again.run()(moved)
         if checks:
-            check_inputs(unit, tuple(inputs[0]) if len(inputs) == 1 and isinstance(inputs[0], list) else inputs)
+            check_inputs(unit, tuple(given))
         return slow(*inputs)
 
     return torch.Tensor, torch.nn.Parameter, encoded.calls, encoded.literals, recover, restride
