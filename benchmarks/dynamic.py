@@ -136,8 +136,8 @@ def cold(name: str, training: bool, dynamic: bool) -> dict[str, float]:
 
         return call
 
-    bytecap.engine.capture = timed("capture", bytecap.engine.capture)  # type: ignore[attr-defined]
-    bytecap.engine.compile_guards = timed("guards", bytecap.engine.compile_guards)  # type: ignore[attr-defined]
+    for place, name in (("capture", "capture"), ("guards", "compile_guards"), ("guards", "with_relations")):
+        setattr(bytecap.engine, name, timed(place, getattr(bytecap.engine, name)))
     start = _processor_seconds()
     steps[0]()
     whole, captures = _processor_seconds() - start, []

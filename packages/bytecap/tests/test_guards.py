@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import gc
+import itertools
 import math
 import sys
 import threading
@@ -25,6 +26,7 @@ from bytecap.guards import (
     native,
     print_guard,
     print_source,
+    with_relations,
 )
 from bytecap.hook import Entry, FrameView, Owner, call_with_owner
 from stagewire import graph
@@ -520,6 +522,20 @@ def test_symbols(layout) -> None:
     assert verdicts(program, *others) == [False] * 4
     broken = str(parse_expr("n % 2"))
     assert explain(program, {"x": torch.zeros(3, 5)}) == f"{broken} == 0 does not hold any more"
+
+
+def test_relations_that_are_found_later(layout) -> None:
+    n, m = Expr("n"), Expr("m")
+    value, numbers = torch.zeros(4, 6), {}
+    guards = [TensorIs(X, tensor_type(value, shape=(n, m), stride=(m, 1))), Relation(m, ">=", 2), Equals(Local("y"), 3)]
+    program = compile_guards(guards, {"x": value, "y": 3}, inputs=[X], numbers=numbers)
+    more = with_relations(program, [Relation(n, "<=", m), Relation(parse_expr("n % 2"), "==", 0)], numbers)
+    for y, shape in itertools.product((3, 4), itertools.product(range(1, 6), repeat=2)):
+        scope = {"x": torch.zeros(shape), "y": y}
+        assert program.check(scope) == (y == 3 and shape[1] >= 2)
+        assert more.check(scope) == (y == 3 and 2 <= shape[1] >= shape[0] and shape[0] % 2 == 0)
+    assert more.inputs({"x": value, "y": 3}) == (value,)
+    assert explain(more, {"x": torch.zeros(4, 3), "y": 3}) == "n <= m does not hold any more"
 
 
 def test_compound_sizes_and_symbol_sources(layout) -> None:

@@ -253,6 +253,8 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
         return old_stride if old_shape == new_shape else contiguous_stride(new_shape)
     if len(old_shape) == 1 and is_unknown(old_shape[0]):  # it fits, or eager refuses
         return tuple([step * old_stride[0] for step in contiguous_stride(new_shape)])
+    if all(map(surely_equal, old_stride, contiguous_stride(old_shape))):
+        return contiguous_stride(new_shape)
     strides = [0] * len(new_shape)
     view_dim = len(new_shape) - 1
     base_stride = old_stride[-1]

@@ -63,6 +63,7 @@ def build_or_reject(tree: Tree, values: dict[str, int]) -> tuple[Polynomial, int
 def test_simplification_preserves_the_value(tree: Tree, values: dict[str, int]) -> None:
     built, expected = build_or_reject(tree, values)
     assert built.evaluate(values) == expected
+    assert all(built.terms.values())
 
 
 @settings(max_examples=60, deadline=None)

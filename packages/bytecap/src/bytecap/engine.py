@@ -18,7 +18,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
@@ -39,7 +39,7 @@ from bytecap.errors import (
 )
 from bytecap.events import Broke, Captured, CaptureWarning, Event, LimitReached, Refused
 from bytecap.given_floats import needs_constants, with_tensors
-from bytecap.guards import GuardError, GuardProgram, compile_guards, explain
+from bytecap.guards import GuardError, GuardProgram, compile_guards, explain, with_relations
 from bytecap.hook import Entry, FrameView, Owner, enable, entries, plain, remove_entry, reset, skip
 from bytecap.options import Options
 from bytecap.raising import raising_code
@@ -69,17 +69,18 @@ class _Compiled:
 
 @dataclass(frozen=True)
 class _Conditions:
-    """Under what an entry holds, and where the inputs of its graph are."""
+    """Under what an entry holds, and where the inputs of its graph are. numbers: those of the symbols."""
 
     guards: tuple[Guard, ...]
     objects: Mapping[str, object]
     symbols: tuple[Symbol, ...]
     inputs: tuple[Source, ...]
+    numbers: dict[str, int] = field(default_factory=dict)
 
-    def compile(self, view: FrameView, more: tuple[Guard, ...] = ()) -> GuardProgram:
-        """The program that checks these guards, and `more` of them."""
+    def compile(self, view: FrameView) -> GuardProgram:
+        """The program that checks these guards."""
         return compile_guards(
-            (*self.guards, *more), view, objects=self.objects, symbols=self.symbols, inputs=self.inputs
+            self.guards, view, objects=self.objects, symbols=self.symbols, inputs=self.inputs, numbers=self.numbers
         )
 
 
@@ -272,7 +273,7 @@ class Engine:
                     self.report(view.code, error, Refused(error))
                     return Entry(guard, view.code, error.with_traceback(None))
             if assumes:
-                guard = conditions.compile(view, assumes)
+                guard = with_relations(guard, assumes, conditions.numbers)
             payload = _Compiled(result.capture, compiled, result.counted, assumes)
             return Entry(guard, result.replacement(compiled), payload, closed=whole)
 

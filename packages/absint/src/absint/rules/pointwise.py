@@ -10,7 +10,7 @@ from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous_stride
 from absint.promote import float_dtype, result_type
 from absint.strides import elementwise_stride, is_contiguous, preserve_stride
-from absint.symbolic.size import is_unknown
+from absint.symbolic.size import is_unknown, surely_equal
 
 __all__ = ["broadcast", "cast", "common_device", "float_pointwise", "pointwise"]
 
@@ -86,14 +86,13 @@ def pointwise(operands: Sequence[Operand], common: torch.dtype | None = None, ou
         common = result_type(operands)
     first = operands[0]
     if len(operands) == 1 and type(first) is Meta:
-        stride = first.stride
-        if not is_contiguous(first.shape, stride):
+        stride, row_major = first.stride, contiguous_stride(first.shape)
+        is_row_major = all(map(surely_equal, stride, row_major)) or is_contiguous(first.shape, stride)
+        if not is_row_major:
             converted = first.dtype is not common and first.device.type == "cpu"
             stride = preserve_stride(first.shape, stride) if converted else stride
             stride = elementwise_stride(first.shape, ((first.shape, stride),))
-        else:
-            stride = contiguous_stride(first.shape)
-        return Meta(first.shape, stride, out or common, first.device)
+        return Meta(first.shape, row_major if is_row_major else stride, out or common, first.device)
     tensors = [operand for operand in operands if type(operand) is Meta]
     if not tensors:
         raise TypeRuleError("a pointwise op needs a tensor operand")

@@ -19,6 +19,8 @@ _UNKNOWN: Bounds = (None, None)
 def bounds_of(value: Polynomial, range_of: Callable[[str], Bounds], inner: Callable[[Polynomial], Bounds]) -> Bounds:
     """(least, greatest) of `value`; `range_of` gives those of a symbol, `inner` those of parts of atoms."""
     ranges = {atom: _atom_bounds(atom, range_of, inner) for atom in value.atoms()}
+    if value.is_linear:
+        return _linear_bounds(value, ranges)
     shifted, open_ended = ZERO, False
     for key, count in value.terms.items():
         term = _shifted(key, ranges)
@@ -40,6 +42,18 @@ def bounds_of(value: Polynomial, range_of: Callable[[str], Bounds], inner: Calla
             low = None if low is None or change is None else low + change
         else:
             high = None if high is None or change is None else high + change
+    return low, high
+
+
+def _linear_bounds(value: Polynomial, ranges: dict[Atom, Bounds]) -> Bounds:
+    low: int | None = value.offset
+    high: int | None = value.offset
+    for key, count in value.terms.items():
+        if not key:
+            continue
+        least, greatest = ranges[key[0][0]] if count > 0 else reversed(ranges[key[0][0]])
+        low = None if low is None or least is None else low + count * least
+        high = None if high is None or greatest is None else high + count * greatest
     return low, high
 
 

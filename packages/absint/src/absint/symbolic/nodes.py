@@ -65,18 +65,22 @@ class Node:
 
 
 class SizeNode(Node):
-    """An integer expression of one `ShapeEnv`."""
+    """An integer expression of one `ShapeEnv`; `age`: that of the environment by which it is reduced."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_age", "_value")
 
-    def __init__(self, env: ShapeEnv, value: Polynomial) -> None:
+    def __init__(self, env: ShapeEnv, value: Polynomial, age: int = -1) -> None:
         self.env = env
         self._value = value
+        self._age = age
 
     @property
     def value(self) -> Polynomial:
         """The expression, by what is known now."""
-        self._value = self.env.reduce(self._value)
+        env = self.env
+        if self._age != env.age:
+            self._value = env.reduce(self._value)
+            self._age = env.age
         return self._value
 
     def __str__(self) -> str:

@@ -4,9 +4,10 @@
     monomial   ::= (atom, exponent)*
     atom       ::= symbol | polynomial // polynomial | Min(polynomial, polynomial) | Max(polynomial, polynomial)
 
-`a % b` is `a - b * (a // b)`. Sums and products are `stagewire.polynomial`'s, over atoms in the place of names; inside
-a capture thousands of them are made, which cost some microseconds each. The border of the documents is
-`stagewire.expr`, with a canonical form of its own (remainders stay remainders there).
+`a % b` is `a - b * (a // b)`. Sums and products are `stagewire.polynomial`'s, over atoms in the place of names; they
+cost some microseconds each. A capture asks for the same ones again and again, and so does the next one (symbols are
+called s0, s1 everywhere): results are kept, and what is computed of the same operands is the same object. The border of
+the documents is `stagewire.expr`, with a canonical form of its own (remainders stay remainders there).
 """
 
 from __future__ import annotations
@@ -15,15 +16,24 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from math import gcd
+from typing import Any, TypeVar
 
 from stagewire import polynomial
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, dim_of, parse_expr
 
 __all__ = [
-    "ONE", "ZERO", "Atom", "Polynomial", "constant", "divide", "from_dim", "largest", "power", "remainder", "smallest",
-    "symbol",
+    "ONE", "ZERO", "Atom", "Polynomial", "constant", "divide", "from_dim", "kept", "largest", "power", "remainder",
+    "smallest", "symbol",
 ]  # fmt: skip
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def kept(function: _F) -> _F:
+    """`function`, whose last results are kept."""
+    return lru_cache(maxsize=1 << 14)(function)  # type: ignore[return-value]
 
 
 class Atom(str):
@@ -44,7 +54,7 @@ Monomial = tuple[tuple[Atom, int], ...]
 
 
 class Polynomial:
-    """A sum of monomials with integer coefficients; frozen.
+    """A sum of monomials with integer coefficients, none of them 0; frozen.
 
     >>> n = symbol("n")
     >>> (n + 1) * (n - 1)
@@ -54,10 +64,10 @@ class Polynomial:
     """
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms = {key: count for key, count in terms.items() if count}
+        self.terms = terms
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Polynomial) and self.terms == other.terms
+        return self is other or (type(other) is Polynomial and self.terms == other.terms)
 
     def __hash__(self) -> int:
         return self._hash
@@ -73,20 +83,29 @@ class Polynomial:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
+    @cached_property
+    def is_linear(self) -> bool:
+        """Whether it is a sum of multiples of atoms."""
+        return all(not key or (len(key) == 1 and key[0][1] == 1) for key in self.terms)
+
     @property
     def offset(self) -> int:
         """The term without symbols."""
         return self.terms.get((), 0)
 
+    @kept
     def __add__(self, other: Polynomial | int) -> Polynomial:
         return Polynomial(polynomial.add(self.terms, _terms(other)))
 
+    @kept
     def __neg__(self) -> Polynomial:
         return Polynomial({key: -count for key, count in self.terms.items()})
 
+    @kept
     def __sub__(self, other: Polynomial | int) -> Polynomial:
         return Polynomial(polynomial.add(self.terms, _terms(other), -1))
 
+    @kept
     def __mul__(self, other: Polynomial | int) -> Polynomial:
         return Polynomial(polynomial.multiply(self.terms, _terms(other)))
 
@@ -165,24 +184,27 @@ def _print_power(atom: Atom, power: int) -> str:
     return base if power == 1 else f"{base}**{power}"
 
 
-@lru_cache(maxsize=4096)
+@kept
 def _dim(value: Polynomial) -> Dim:
     return parse_expr(value.text) if any(atom.operands for atom in value.atoms()) else dim_of(value.terms)
 
 
+@kept
 def constant(number: int) -> Polynomial:
     """The polynomial that is a number."""
-    return Polynomial({(): number})
+    return Polynomial({(): int(number)} if number else {})
 
 
 ZERO, ONE = Polynomial({}), Polynomial({(): 1})
 
 
+@kept
 def symbol(name: str) -> Polynomial:
     """The polynomial that is a symbol."""
     return Polynomial({((Atom("symbol", (), name), 1),): 1})
 
 
+@kept
 def divide(left: Polynomial, right: Polynomial) -> Polynomial:
     """`left // right`, rounded to minus infinity; raises ZeroDivisionError where `right` is 0.
 
@@ -231,7 +253,9 @@ def _split_multiple(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Po
                 whole[quotient] = number // count
             elif not divisor:
                 # 5*n = 4*n + n: what is left has coefficients below the divisor.
-                whole[quotient], rest[key] = divmod(number, count)
+                rest[key] = number % count
+                if number // count:
+                    whole[quotient] = number // count
             else:
                 rest[key] = number
         return Polynomial(whole), Polynomial(rest)
@@ -243,11 +267,13 @@ def _atom(operator: str, operands: tuple[Polynomial, ...], text: str) -> Polynom
     return Polynomial({((Atom(operator, operands, text), 1),): 1})
 
 
+@kept
 def smallest(left: Polynomial, right: Polynomial) -> Polynomial:
     """Min(left, right)."""
     return _choice("Min", min, left, right)
 
 
+@kept
 def largest(left: Polynomial, right: Polynomial) -> Polynomial:
     """Max(left, right)."""
     return _choice("Max", max, left, right)
@@ -283,7 +309,7 @@ def from_dim(dim: Dim) -> Polynomial:
     return constant(dim) if isinstance(dim, int) else _from_text(dim.text)
 
 
-@lru_cache(maxsize=4096)
+@kept
 def _from_text(text: str) -> Polynomial:
     return _read(ast.parse(text, mode="eval").body, text)
 

@@ -24,7 +24,7 @@ from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
 from absint.symbolic.bounds import Bounds, bounds_of, implied
 from absint.symbolic.given_numbers import GivenNumbers
-from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
+from absint.symbolic.polynomial import Polynomial, constant, from_dim, kept, symbol
 from stagewire.capture import Relation
 from stagewire.expr import parse_expr
 from stagewire.graph import SourceLine
@@ -73,7 +73,7 @@ class ShapeEnv:
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
         self.equal: dict[tuple[Polynomial, Polynomial | int], bool] = {}  # answers of `is_zero` of differences
-        self.products: dict[tuple[Polynomial, Polynomial | int], Polynomial] = {}
+        self.age = 0  # how often a symbol was found to be something else
         self._meanings: dict[str, Polynomial] = {}
         self._facts: list[Polynomial] = []  # known to be >= 0
         self._nonzero: set[Polynomial] = set()
@@ -257,6 +257,9 @@ class ShapeEnv:
         return known
 
     def _find_zero(self, value: Polynomial) -> bool | None:
+        low, high = self.bounds(value)
+        if (low is not None and low > 0) or (high is not None and high < 0):
+            return False
         if value in self._zero or -value in self._zero:
             return True
         if value in self._nonzero or -value in self._nonzero:
@@ -374,6 +377,7 @@ class ShapeEnv:
         name, meaning = solved
         self._meanings = {known: old.substitute({name: meaning}) for known, old in self._meanings.items()}
         self._meanings[name] = meaning
+        self.age += 1
         self._learn_range(name, meaning)
         self._facts = [fact.substitute(self._meanings) for fact in self._facts]
         self._nonzero = {gap.substitute(self._meanings) for gap in self._nonzero}
@@ -409,15 +413,17 @@ def _opposite(answer: bool | None) -> bool | None:
 
 def _factor(value: Polynomial) -> int:
     """The greatest common divisor of the coefficients of symbols; 1 for numbers."""
-    return gcd(*(count for key, count in value.terms.items() if key)) or 1
+    return gcd(*[count for key, count in value.terms.items() if key]) or 1
 
 
+@kept
 def _lowest_terms(value: Polynomial) -> Polynomial:
     """A polynomial that is >= 0 for the same integers: 8*n - 3 >= 0 is n - 1 >= 0."""
     factor = _factor(value)
     return value if factor == 1 else Polynomial({key: count // factor for key, count in value.terms.items()})
 
 
+@kept
 def _without_factor(value: Polynomial) -> Polynomial:
     """A polynomial that is 0 for the same integers."""
     factor = _factor(value)

@@ -107,11 +107,7 @@ class Size(torch.SymInt):
         side = other.node.value if type(other) is Size else other
         if type(side) is not int and type(side) is not Polynomial:
             return _combine(self, other, Polynomial.__mul__, "mul")
-        key = node.value, side
-        made = node.env.products.get(key)
-        if made is None:
-            made = node.env.products[key] = key[0] * side
-        return make_size(node.env, made)
+        return make_size(node.env, node.value * side)
 
     __rmul__ = __mul__
 
@@ -149,9 +145,11 @@ class Size(torch.SymInt):
     def __eq__(self, other: object) -> Any:
         # The question that broadcasting asks over and over: its answer, once given, stays.
         node = self.node
-        env, side = node.env, other.node.value if type(other) is Size else other
+        env, value, side = node.env, node.value, other.node.value if type(other) is Size else other
+        if side is value:
+            return True
         answers = None if env.unknown or type(side) not in (int, Polynomial) else env.equal
-        key = (node.value, side)
+        key = (value, side)
         known = None if answers is None else answers.get(key)
         if known is None:
             known = self._equals(other)
@@ -212,6 +210,8 @@ def unwrap_number(value: Any) -> Any:
 
 def _polynomial(value: object) -> Polynomial | None:
     """What an int or a size is in polynomials, else None."""
+    if type(value) is Size:
+        return value.node.value
     if isinstance(value, int):
         return constant(int(value))
     if isinstance(value, torch.SymInt) and isinstance(value.node, SizeNode):
@@ -271,7 +271,7 @@ def make_size(env: ShapeEnv, value: Polynomial) -> Any:
     """The polynomial as a Python number: an int where it is one."""
     value = env.reduce(value)
     number = value.number
-    return Size(SizeNode(env, value)) if number is None else number
+    return Size(SizeNode(env, value, env.age)) if number is None else number
 
 
 def size_of(node: SizeNode) -> Any:
@@ -333,8 +333,8 @@ def surely_equal(left: Any, right: Any) -> bool:
     if type(left) is int and type(right) is int:
         return left == right
     node = (left if isinstance(left, torch.SymInt) else right).node
-    gap = _polynomial(left) - _polynomial(right)  # type: ignore[operator]
-    return bool(node.env.known_zero(gap))
+    first, second = _polynomial(left), _polynomial(right)
+    return first is second or bool(node.env.known_zero(first - second))  # type: ignore[operator]
 
 
 def hint_of(value: Any) -> int:

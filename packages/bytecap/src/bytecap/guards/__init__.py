@@ -7,7 +7,7 @@ sentence ::= explain(program, frame_view)            "n was 3 and is 4 (read at 
 """
 
 from bytecap._evalframe import GuardProgram
-from bytecap.guards.compile import compile_guards
+from bytecap.guards.compile import compile_guards, with_relations
 from bytecap.guards.errors import GuardDoesNotHold, GuardError
 from bytecap.guards.explain import explain
 from bytecap.guards.printing import print_guard, print_source
@@ -20,4 +20,5 @@ __all__ = [
     "explain",
     "print_guard",
     "print_source",
+    "with_relations",
 ]

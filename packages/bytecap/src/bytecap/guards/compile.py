@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, ModuleType
+from typing import Any
 
 import torch
 
@@ -26,6 +26,10 @@ from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
 Scope = FrameView | Mapping[str, object]
+Fetch = tuple[int, str, object]
+"""Parent, kind and argument of a node."""
+Check = tuple[str, object, int]
+"""Kind, argument, and the guard that it is made of."""
 
 
 class _Missing:
@@ -42,6 +46,7 @@ def compile_guards(
     objects: Mapping[str, object] | None = None,
     symbols: Iterable[Symbol] = (),
     inputs: Iterable[Source] = (),
+    numbers: dict[str, int] | None = None,
     verify: bool = True,
 ) -> GuardProgram:
     """The program that says whether `guards` hold for a frame.
@@ -49,7 +54,8 @@ def compile_guards(
     `scope` is the frame that was captured (or a dict of locals); `objects` gives the objects that
     guards and `HandleSource` name, where the frame does not. `symbols` adds the sources and ranges
     of size symbols. The values at `inputs` are handed to the replacement code in a tuple, in this
-    order, when the guards hold (see `hook.INPUTS`). With `verify`, guards that are false for `scope` itself raise
+    order, when the guards hold (see `hook.INPUTS`). `numbers` is given the number that each symbol has in
+    the program, for `with_relations`. With `verify`, guards that are false for `scope` itself raise
     GuardDoesNotHold. `program.guards` holds the guards, in the order of failure indices.
 
     >>> from stagewire.capture import Equals, Local
@@ -57,7 +63,7 @@ def compile_guards(
     >>> program.check({"n": 3}), program.check({"n": 4}), program.check({"n": True})
     (True, False, False)
     """
-    builder = _Builder(scope, dict(objects or {}))
+    builder = _Builder(scope, dict(objects or {}), {} if numbers is None else numbers)
     for guard in guards:
         builder.add(guard)
     for symbol in symbols:
@@ -70,87 +76,76 @@ def compile_guards(
     return program
 
 
-@dataclass
-class _Node:
-    parent: int
-    fetch: str
-    argument: object
-    guard: int
-    checks: list[tuple[str, object, int]] = field(default_factory=list)
+def with_relations(
+    program: GuardProgram, relations: Sequence[capture.Relation], numbers: Mapping[str, int]
+) -> GuardProgram:
+    """The program that checks `relations` too; `numbers` are those of its symbols."""
+    nodes, known, inputs = program.spec
+    guards = (*program.guards, *relations)
+    more = _programs(relations, numbers, len(program.guards))
+    return GuardProgram(nodes, (*known, *more), len(numbers), guards, inputs)
+
+
+def _programs(
+    guards: Sequence[Guard], numbers: Mapping[str, int], start: int = 0
+) -> list[tuple[tuple[tuple[str, int], ...], int]]:
+    """The conditions among `guards`, which are those from `start` on."""
+    found = [(place, guard) for place, guard in enumerate(guards, start) if isinstance(guard, capture.Relation)]
+    return [(relation_program(guard, numbers), place) for place, guard in found]
 
 
 class _Builder:
-    """Collects nodes and guards first; `build` reads the live values and attaches the checks."""
+    """Collects nodes and guards first; `build` reads the live values and attaches the checks.
 
-    def __init__(self, scope: Scope, objects: dict[str, object]) -> None:
+    numbers: those of the symbols, as far as they are known.
+    """
+
+    def __init__(self, scope: Scope, objects: dict[str, object], numbers: dict[str, int]) -> None:
         self.scope = scope
         self.objects = objects
         self.guards: list[Guard] = []
-        self.nodes: list[_Node] = []
+        self.nodes: list[tuple[int, str, object, int]] = []  # parent, fetch, argument, the first guard that reads it
         self.index: dict[Source | None, int] = {}
-        self.symbols: dict[str, int] = {}
+        self.symbols = numbers
         self.symbol_sources: list[tuple[Symbol, int]] = []
         self.hidden: list[tuple[int, Dim, int]] = []
         self.hidden_count = 0
-        self.live: tuple[object, ...] = ()
 
     # ---- sources ----------------------------------------------------------------------------
 
     def add(self, guard: Guard) -> None:
         self.guards.append(guard)
-        match guard:
-            case capture.Relation():
-                return
-            case capture.GlobalState():
-                self.node(None)
-            case capture.SameObject(first=first, second=second):
-                self.node(first)
-                self.node(second)
-            case _:
-                self.node(guard.source)
+        if isinstance(guard, capture.SameObject):
+            self.node(guard.first)
+            self.node(guard.second)
+        elif isinstance(guard, capture.GlobalState):
+            self.node(None)
+        elif not isinstance(guard, capture.Relation):
+            self.node(guard.source)
 
     def node(self, source: Source | None) -> int:
         """The node of a source (None: of the frame itself), made with its parents when new."""
         known = self.index.get(source)
         if known is not None:
             return known
-        parent, fetch, argument = self.fetch(source)
-        self.nodes.append(_Node(parent, fetch, argument, len(self.guards) - 1))
-        self.index[source] = len(self.nodes) - 1
-        return len(self.nodes) - 1
+        make = _FETCHES.get(type(source))
+        if make is None:
+            raise GuardError(f"a source of unknown kind: {source!r}")
+        self.nodes.append((*make(self, source), len(self.guards) - 1))
+        self.index[source] = made = len(self.nodes) - 1
+        return made
 
-    def fetch(self, source: Source | None) -> tuple[int, str, object]:
-        match source:
-            case None:
-                return -1, "frame", None
-            case capture.Local(name=name):
-                return -1, "local", (name, self.slot(name))
-            case capture.Global(name=name, module=module):
-                return -1, "global", (name, _module_globals(module))
-            case capture.Builtin(name=name):
-                return -1, "builtin", (name, None)
-            case capture.Cell(name=name, function=None):
-                return -1, "cell", name
-            case capture.Cell(name=name, function=function):
-                return self.node(function), "cell", name
-            case capture.Attribute(base=base, name=name):
-                return self.node(base), "attribute", sys.intern(name)
-            case capture.Item(base=base, key=key):
-                return self.node(base), "item", key
-            case capture.DictKey(base=base, index=index):
-                return self.node(base), "dict_key", index
-            case capture.DictValue(base=base, index=index):
-                return self.node(base), "dict_value", index
-            case capture.TypeOf(base=base):
-                return self.node(base), "type_of", None
-            case capture.Reading(function=function, base=base, arguments=arguments):
-                call = (self.objects[function], tuple(to_python(argument) for argument in arguments))
-                return -1 if base is None else self.node(base), "call", call
-            case capture.HandleSource(name=name):
-                if name not in self.objects:
-                    raise GuardError(f"nobody gave the object of the handle {name!r}")
-                return -1, "object", self.objects[name]
-        raise GuardError(f"a source of unknown kind: {source!r}")
+    def cell(self, source: capture.Cell) -> Fetch:
+        return -1 if source.function is None else self.node(source.function), "cell", source.name
+
+    def reading(self, source: capture.Reading) -> Fetch:
+        call = (self.objects[source.function], tuple(to_python(argument) for argument in source.arguments))
+        return -1 if source.base is None else self.node(source.base), "call", call
+
+    def handle(self, source: capture.HandleSource) -> Fetch:
+        if source.name not in self.objects:
+            raise GuardError(f"nobody gave the object of the handle {source.name!r}")
+        return -1, "object", self.objects[source.name]
 
     def slot(self, name: str) -> int:
         if not isinstance(self.scope, FrameView):
@@ -179,6 +174,8 @@ class _Builder:
     def dims(self, dims: tuple[Dim, ...], guard: int) -> tuple[int, ...]:
         """Sizes as the C evaluator wants them: -1-k binds symbol k. A compound expression binds a
         hidden symbol that a relation then compares with the expression."""
+        if all(type(dim) is int for dim in dims):
+            return dims  # type: ignore[return-value]
         found = []
         for dim in dims:
             if isinstance(dim, int):
@@ -196,61 +193,52 @@ class _Builder:
 
     def build(self, inputs: tuple[Source, ...]) -> GuardProgram:
         input_nodes = tuple(self.node(source) for source in inputs)
-        bare = tuple((n.parent, n.fetch, n.argument, (), n.guard) for n in self.nodes)
-        self.live = GuardProgram(bare).values(self.scope, MISSING)
-        for index, guard in enumerate(self.guards):
-            if not isinstance(guard, capture.Relation):
-                self.attach(index, guard)
+        bare = tuple([(parent, fetch, argument, (), guard) for parent, fetch, argument, guard in self.nodes])
+        live = GuardProgram(bare).values(self.scope, MISSING)
+        checks: list[list[Check]] = [[] for _ in self.nodes]
+        for number, guard in enumerate(self.guards):
+            make = _CHECKS.get(type(guard))
+            if make is not None:
+                check, argument = make(guard)
+                checks[self.index[guard.source]].append((check, argument, number))  # type: ignore[union-attr]
+            elif not isinstance(guard, capture.Relation):
+                node, check, argument = self.check(number, guard, live)
+                checks[node].append((check, argument, number))
         for symbol, node in self.symbol_sources:
-            check = ("symbol", self.symbol_index(symbol.name), self.nodes[node].guard)
-            self.nodes[node].checks.append(check)
+            checks[node].append(("symbol", self.symbol_index(symbol.name), self.nodes[node][3]))
         relations = [
             ((*postfix(dim, self.symbols), ("symbol", hidden), ("==", 0)), guard) for hidden, dim, guard in self.hidden
         ]
-        relations += [
-            (relation_program(guard, self.symbols), index)
-            for index, guard in enumerate(self.guards)
-            if isinstance(guard, capture.Relation)
-        ]
-        nodes = tuple((n.parent, n.fetch, n.argument, tuple(n.checks), n.guard) for n in self.nodes)
+        relations += _programs(self.guards, self.symbols)
+        nodes = tuple(
+            [
+                (parent, fetch, argument, tuple(made), guard)
+                for (parent, fetch, argument, guard), made in zip(self.nodes, checks, strict=True)
+            ]
+        )
         return GuardProgram(nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes)
 
-    def attach(self, index: int, guard: Guard) -> None:
+    def check(self, number: int, guard: Guard, live: tuple[object, ...]) -> tuple[int, str, object]:
+        """(node, check, argument) of a guard that is not in `_CHECKS`."""
         match guard:
             case capture.SameObject(first=first, second=second, same=same):
                 low, high = sorted((self.index[first], self.index[second]))
-                check = ("same" if same else "not_same", low)
-                node = self.nodes[high]
                 if low == high:
                     raise GuardError(f"{print_source(first)} is compared with itself")
+                return high, "same" if same else "not_same", low
             case capture.GlobalState():
-                node, check = self.nodes[self.index[None]], ("state", _state(guard))
-            case _:
-                node = self.nodes[self.index[guard.source]]
-                check = self.check(index, guard, self.live[self.index[guard.source]])
-        node.checks.append((*check, index))
-
-    def check(self, index: int, guard: Guard, live: object) -> tuple[str, object]:
-        match guard:
-            case capture.TypeIs(name=name):
-                return "type_is", self.named_type(name, live, guard)
-            case capture.IdentityIs(name=name):
-                named = self.named_object(name, live, guard)
-                if isinstance(named, FunctionType):
-                    return "function", function_state(named)
-                return identity_of(named)
-            case capture.Equals(value=value):
-                return "equals", to_python(value)
-            case capture.LengthIs(length=length):
-                return "length", length
-            case capture.KeysAre(keys=keys):
-                return "keys", tuple(to_python(key) for key in keys)
-            case capture.HasKey(key=key, present=present):
-                return ("has_key" if present else "lacks_key"), key
-            case capture.HasAttribute(name=name, present=present):
-                return ("has_attribute" if present else "lacks_attribute"), sys.intern(name)
-            case capture.TensorIs():
-                return "tensor", self.tensor(index, guard, live)
+                return self.index[None], "state", _state(guard)
+            case capture.TypeIs(source=source, name=name):
+                node = self.index[source]
+                return node, "type_is", self.named_type(name, live[node], guard)
+            case capture.IdentityIs(source=source, name=name):
+                node = self.index[source]
+                named = self.named_object(name, live[node], guard)
+                is_function = isinstance(named, FunctionType)
+                return node, *(("function", function_state(named)) if is_function else identity_of(named))
+            case capture.TensorIs(source=source):
+                node = self.index[source]
+                return node, "tensor", self.tensor(number, guard, live[node])
         raise GuardError(f"a guard of unknown kind: {guard!r}")
 
     def named_object(self, name: str, live: object, guard: Guard) -> object:
@@ -289,6 +277,32 @@ class _Builder:
             native.DTYPES_BY_NAME[expected.dtype],
             device,
         )
+
+
+_FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
+    type(None): lambda builder, source: (-1, "frame", None),
+    capture.Local: lambda builder, source: (-1, "local", (source.name, builder.slot(source.name))),
+    capture.Global: lambda builder, source: (-1, "global", (source.name, _module_globals(source.module))),
+    capture.Builtin: lambda builder, source: (-1, "builtin", (source.name, None)),
+    capture.Cell: _Builder.cell,
+    capture.Attribute: lambda builder, source: (builder.node(source.base), "attribute", sys.intern(source.name)),
+    capture.Item: lambda builder, source: (builder.node(source.base), "item", source.key),
+    capture.DictKey: lambda builder, source: (builder.node(source.base), "dict_key", source.index),
+    capture.DictValue: lambda builder, source: (builder.node(source.base), "dict_value", source.index),
+    capture.TypeOf: lambda builder, source: (builder.node(source.base), "type_of", None),
+    capture.Reading: _Builder.reading,
+    capture.HandleSource: _Builder.handle,
+}
+_CHECKS: dict[type[Guard], Callable[[Any], tuple[str, object]]] = {
+    capture.Equals: lambda guard: ("equals", to_python(guard.value)),
+    capture.LengthIs: lambda guard: ("length", guard.length),
+    capture.KeysAre: lambda guard: ("keys", tuple([to_python(key) for key in guard.keys])),
+    capture.HasKey: lambda guard: ("has_key" if guard.present else "lacks_key", guard.key),
+    capture.HasAttribute: lambda guard: (
+        "has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name)
+    ),
+}  # fmt: skip
+"""The checks of guards that need nothing but themselves."""
 
 
 def identity_of(value: object) -> tuple[str, object]:

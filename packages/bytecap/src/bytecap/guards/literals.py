@@ -7,6 +7,8 @@ import torch
 from bytecap.guards.errors import GuardError
 from stagewire import graph
 
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
 
 def to_python(value: graph.Arg) -> object:
     """The Python value of a literal; GuardError for what is not a literal (refs, handles).
@@ -14,9 +16,9 @@ def to_python(value: graph.Arg) -> object:
     >>> to_python(graph.Tuple((1, graph.DTypeArg("float32"))))
     (1, torch.float32)
     """
+    if type(value) in _PLAIN:
+        return value
     match value:
-        case None | bool() | int() | float() | str():
-            return value
         case graph.Tuple(items=items):
             return tuple(to_python(item) for item in items)
         case graph.List(items=items):
