@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from codegen.runtime import cuda_graphs, recording, result_memory
+from codegen.runtime import cuda_graphs, recordable, recording, result_memory
 
 
 class StandIn:
@@ -34,6 +34,15 @@ def bare(x: torch.Tensor) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=x.dtype).as_strided(x.shape, x.stride())
 
 
+def unseen(x: Any) -> Any:
+    """An input that a recording is made with: its numbers are not seen then, and integers may be indices."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    if 0 in x.stride():
+        return x  # is only read
+    return x.clone() if x.is_floating_point() else torch.zeros_like(x)
+
+
 def storage_of(x: Any) -> int | None:
     return x.untyped_storage()._cdata if isinstance(x, torch.Tensor) else None
 
@@ -47,20 +56,25 @@ class Device(recording.Device):
 
     def capture(self, launch: Any, given: list[Any], memory: list[Any], *, shares: bool) -> Any:
         state = torch.get_rng_state()
-        made = launch([x.clone() if x.is_floating_point() else torch.zeros_like(x) for x in given], memory)
+        made = launch([unseen(x) for x in given], memory)
         torch.set_rng_state(state)  # a recording runs nothing
         places = {x.untyped_storage()._cdata for x in memory}
         results = [bare(x) if storage_of(x) in places else x for x in made]
         return StandIn(launch, [bare(x) for x in given], [bare(x) for x in memory], results), None, made
 
 
+def replayed(unit: Any, bound: Any, replay: Any, load: Any) -> Any:
+    """As `cuda_graphs.replayed` for a unit of a GPU."""
+    return cuda_graphs.by_sizes(recordable.Recordable(unit, bound, replay, load), "cuda:0", replay.sizes)
+
+
 def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units are recorded however few launches they have, by the stand-in where there is no GPU."""
-    monkeypatch.setattr(cuda_graphs, "FEWEST", 0)
+    monkeypatch.setattr(recordable, "FEWEST", 0)
     if torch.cuda.is_available():
         return
     device = Device()
     monkeypatch.setattr(cuda_graphs, "device_of_recordings", lambda index: device)
-    monkeypatch.setattr(cuda_graphs, "replayed", lambda unit, *rest: cuda_graphs.Replayed(unit, "cuda:0", *rest))
+    monkeypatch.setattr(cuda_graphs, "replayed", replayed)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

@@ -40,7 +40,7 @@ def load(
     it empties the list, and lets go of what only the list held as soon as it has read it; an empty list runs nothing,
     and gives back the memory that is kept for the next run. Without `cache_dir`, machine code lives in a temporary
     directory that ends with the process. `executor`: "fast", or "reference" (one readable step per instruction).
-    `replay`, one for each unit: record them as CUDA graphs. This and `random_threads` alone import torch.
+    `replay`, one for each unit: record them as CUDA graphs, where `why_not_recorded` has nothing against it.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
     bound = _bound(units, cache_dir, executor)
@@ -65,6 +65,13 @@ def _bound(units: tuple[Unit, ...], cache_dir: str | Path | None, executor: Exec
 
         return load_triton(units, cache_dir, executor)
     raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
+
+
+def why_not_recorded(unit: Unit) -> str | None:
+    """Why `load` with `replay` would not record a unit as a CUDA graph; None where it would."""
+    from codegen.runtime.recordable import obstacle
+
+    return obstacle(unit)
 
 
 def random_threads(cache_dir: str | Path | None = None) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SIZES = 32
+"""For how many sets of sizes a unit with symbolic sizes keeps recordings, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -13,8 +16,10 @@ class Replay:
         read where they are, and another place makes another recording. The others are copied.
     handed: numbers of outputs that a user gets, and may hold for long.
     alone: numbers of outputs that nobody sees but the unit of the other direction.
+    sizes: of a unit with symbolic sizes, for how many sets of sizes recordings are kept.
     """
 
     in_place: frozenset[int] = frozenset()
     handed: frozenset[int] = frozenset()
     alone: frozenset[int] = frozenset()
+    sizes: int = SIZES

@@ -90,4 +90,4 @@ def test_repeated_elements_and_other_dtypes_of_a_library_result():
     assert storages(found) == storages(moved.values())
     torch.testing.assert_close(found[0], x.cumsum(1).expand(2, 3, 4))
     torch.testing.assert_close(found[1], x.cumsum(1).view(torch.int32)[1:])
-    assert bytes_made(unit) == 4 * 12
+    assert bytes_made(unit, {}) == 4 * 12

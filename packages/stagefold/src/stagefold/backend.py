@@ -22,8 +22,9 @@ from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
-from codegen import Replay, random_threads
+from codegen import Replay, random_threads, why_not_recorded
 from codegen import load as load_unit
+from codegen.errors import NotRecorded
 from stagefold.by_sizes import BySizes, holds, with_sizes
 from stagefold.cache import Cache, program_key
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
@@ -48,12 +49,16 @@ _compilation_lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class CompileReport:
-    """What one compilation did: where its program came from and the seconds of each step."""
+    """What one compilation did: where its program came from and the seconds of each step.
+
+    not_recorded: where programs are to be CUDA graphs, why this one is launched each time instead; each reason once.
+    """
 
     name: str
     cached: bool
     key: str | None
     seconds: tuple[tuple[str, float], ...]
+    not_recorded: tuple[str, ...] = ()
 
 
 class StagefoldBackend:
@@ -67,8 +72,7 @@ class StagefoldBackend:
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
         self.options = options
         self.pipeline = Pipeline.build(options, stages)
-        # A recorded CUDA graph holds the sizes that it was recorded with.
-        self.takes_symbols = self.pipeline.takes_symbols and not options.cuda_graphs
+        self.takes_symbols = self.pipeline.takes_symbols
         self.takes_data_sizes = self.takes_symbols
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
@@ -103,8 +107,21 @@ class StagefoldBackend:
                 self.reports.append(CompileReport(capture.code.name, False, None, tuple(seconds)))
                 return _Plain(capture, f"runs plain, since its backward will raise: {error.message}")
             seconds.append(("load", time.perf_counter() - start))
-        self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds)))
+        reasons = self._not_recorded(programs, capture)
+        self.reports.append(CompileReport(capture.code.name, cached, key, tuple(seconds), reasons))
         return function
+
+    def _not_recorded(self, programs: Programs, capture: Capture) -> tuple[str, ...]:
+        """Why what runs at each call is not recorded as a CUDA graph, where it is to be."""
+        if not self.options.cuda_graphs:
+            return ()
+        if _has_sizes_of_data(capture):
+            message = f"{capture.code.name} is not recorded as a CUDA graph: {_SIZES_OF_DATA}; it is launched each time"
+            warnings.warn(message, NotRecorded, stacklevel=2)
+            return (_SIZES_OF_DATA,)
+        units = (programs.main.forward, programs.main.backward)
+        reasons = (why_not_recorded(unit) for unit in units if unit is not None)
+        return tuple(dict.fromkeys(reason for reason in reasons if reason is not None))
 
     @contextlib.contextmanager
     def _fixed_if_need_be(self, capture: Capture) -> Iterator[None]:
@@ -145,7 +162,8 @@ class StagefoldBackend:
         """
         directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
-        replay = _replays(program.binding)[: len(units)] if self.options.cuda_graphs else ()
+        is_recorded = self.options.cuda_graphs and not (capture is not None and _has_sizes_of_data(capture))
+        replay = _replays(program.binding, self.options.recorded_sizes)[: len(units)] if is_recorded else ()
         loaded = load_unit(units, cache_dir=directory, replay=replay)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
@@ -155,7 +173,7 @@ class StagefoldBackend:
         )
         call.assumes = program.binding.assumptions  # type: ignore[attr-defined]  # guarded by bytecap
         if capture is not None and _reads_generators(program):
-            return NotRecorded(call, _Plain(capture, _STATE_UNKNOWN))
+            return PlainWhileRecording(call, _Plain(capture, _STATE_UNKNOWN))
         return call
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
@@ -312,7 +330,7 @@ class _Plain:
 _STATE_UNKNOWN = "runs plain while its caller records a CUDA graph: the state of the generator is not known then"
 
 
-class NotRecorded:
+class PlainWhileRecording:
     """A program that reads the state of a GPU's generator, and `plain` while a CUDA graph is being recorded."""
 
     def __init__(self, call: Callee, plain: Callee) -> None:
@@ -339,8 +357,16 @@ _DRAWING = ("drop", "rand", "bernoulli", "uniform")
 """Parts of such names; what has another one is drawn by ATen."""
 
 
-def _replays(binding: Binding) -> tuple[Replay, Replay]:
-    """What recording needs to know of forward and backward."""
+_SIZES_OF_DATA = "data decides sizes of its inputs, which are others at every call"
+
+
+def _has_sizes_of_data(capture: Capture) -> bool:
+    """Whether a program (a part of one, see `stagefold.parts`) has symbols for sizes that data decides."""
+    return any(known.source is None for known in capture.symbols)
+
+
+def _replays(binding: Binding, sizes: int) -> tuple[Replay, Replay]:
+    """What recording needs to know of forward and backward. sizes: as in `Replay`."""
     stays = {number for number, given in enumerate(binding.inputs) if given.role not in ("tensor", "number")}
     stays.update(range(len(binding.inputs), len(binding.inputs) + len(binding.constants)))
     handed = {output.result for output in binding.outputs if isinstance(output, Fresh)}
@@ -348,7 +374,8 @@ def _replays(binding: Binding) -> tuple[Replay, Replay]:
     alone = {slot.result for slot in binding.saved if isinstance(slot, SavedResult)} - handed
     alone -= {output.base for output in binding.outputs if isinstance(output, ViewOf) and output.of == "result"}
     alone -= {mutation.result for mutation in binding.mutations}
-    return Replay(frozenset(stays), frozenset(handed), frozenset(alone)), Replay(frozenset(saved))
+    forward = Replay(frozenset(stays), frozenset(handed), frozenset(alone), sizes)
+    return forward, Replay(frozenset(saved), sizes=sizes)
 
 
 def _serves(program: Program, capture: Capture) -> bool:

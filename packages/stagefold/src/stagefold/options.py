@@ -15,6 +15,7 @@ from typing import Any
 
 import platformdirs
 
+from codegen.replay import SIZES
 from stagefold.errors import BadOption
 
 SLOTS = ("aotgrad", "primops", "loopir", "codegen")
@@ -54,6 +55,9 @@ class Options:
     cuda_graphs: record what a program launches on an NVIDIA GPU, and replay it (mode "reduce-overhead"): no kernel is
     launched by itself any more. Costs memory: what a program returns stays allocated. Nothing that is held is
     overwritten: where results of earlier calls are, the program is launched as by default.
+    recorded_sizes: for how many sets of sizes a program whose sizes are open keeps recordings (forward and backward
+    each as many). A set is recorded when it comes for the second time. Others are launched as by default, with one
+    warning, until one of those that are kept has not come for 16 times as many calls, which then gives its place.
     autotune: products of matrices on an NVIDIA GPU, with what is computed from them element by element, run as the
     quicker of ATen's call with a kernel behind it and of Triton templates. Which is quicker is timed when a program is
     first loaded on a kind of device (seconds for each product), and kept in the cache. Elsewhere it changes nothing.
@@ -72,6 +76,7 @@ class Options:
     rng: str = "default"
     numerics: str = "default"
     cuda_graphs: bool = False
+    recorded_sizes: int = SIZES
     autotune: bool = False
     freeze: bool = False
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()
@@ -96,6 +101,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "numerics": (str,),
     "freeze": (bool,),
     "cuda_graphs": (bool,),
+    "recorded_sizes": (int,),
     "autotune": (bool,),
 }
 _CHOICES: dict[str, tuple[str, ...]] = dict.fromkeys(("rng", "numerics"), ("default", "eager"))

@@ -13,31 +13,27 @@ Recordings share memory: what is between inputs and results always (`recording.p
 from __future__ import annotations
 
 import warnings
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from codegen.bound import Bound
 from codegen.errors import NotRecorded
 from codegen.replay import Replay
-from codegen.runtime.arguments import resolve
-from codegen.runtime.destinations import with_destinations
 from codegen.runtime.encode import at_distance
-from codegen.runtime.memory_kinds import plan_memory, stated
-from codegen.runtime.native import static_device
-from codegen.runtime.recording import Captured, Recording, Target, device_of_recordings
+from codegen.runtime.memory_kinds import device_of
+from codegen.runtime.recordable import Loader, Output, Recordable, is_on_cpu, is_short, obstacle
+from codegen.runtime.recorded_sizes import BySizes
+from codegen.runtime.recording import Captured, Recording, device_of_recordings
 from codegen.runtime.result_memory import Block, type_of
+from codegen.runtime.symbols import Symbols
 from stagewire.errors import StageError
-from stagewire.graph import Ref
-from stagewire.program import CallExtern, Launch, Unit
-from stagewire.types import TensorType
+from stagewire.program import Unit
 
 TURNS = 2
 """Recordings for one set of addresses: results of the last call are often still held when the next one begins."""
-FEWEST = 6
-"""Launches and calls from which a recording is worth what it costs; fewer are started in less time than a replay."""
 LIMIT = 16
 """Recordings of one unit, after which it is launched each time."""
 PLACES = 4
@@ -51,30 +47,19 @@ def replayed(unit: Unit, bound: Bound, replay: Replay, load: Loader) -> Callable
 
     load: binds another unit of the same source.
     """
-    run = bound.run
-    device = static_device(unit)
-    if all(type_.device == "cpu" for type_ in stated(unit)):
-        return run
-    if sum(isinstance(one, Launch | CallExtern) for one in unit.instructions) < FEWEST:
-        return run
-    reason = "it has symbolic sizes, or works on several devices" if device is None else _obstacle(unit, device)
+    reason = obstacle(unit)
     if reason is not None:
-        _warn(reason)
-        return run
-    assert device is not None
-    return Replayed(unit, device, bound, replay, load)
+        if not is_on_cpu(unit) and not is_short(unit):
+            _warn(reason)
+        return bound.run
+    return by_sizes(Recordable(unit, bound, replay, load), device_of(unit), replay.sizes)
 
 
-def _obstacle(unit: Unit, device: str) -> str | None:
-    """Why a unit cannot be recorded, as far as the document says."""
-    if any(type_.device != device for type_ in stated(unit)):
-        return "it computes on the CPU beside"
-    for one in unit.instructions:
-        if isinstance(one, CallExtern):
-            types = one.result_types or (None,) * len(one.results)
-            if any(name and type_ is None for name, type_ in zip(one.results, types, strict=False)):
-                return f"{one.target} has results of a size that depends on data"
-    return None
+def by_sizes(recordable: Recordable, device: str, most: int) -> Callable[..., Any]:
+    """What replays recordings of a unit, of each of its sizes, of `most` of them at a time."""
+    if not recordable.symbols:
+        return Replayed(recordable, device, {})
+    return BySizes(recordable, most, lambda symbols: Replayed(recordable, device, symbols, is_warm=True), _warn)
 
 
 def _warn(reason: str) -> None:
@@ -82,41 +67,29 @@ def _warn(reason: str) -> None:
     warnings.warn(message, NotRecorded, stacklevel=2)
 
 
-class _Output(NamedTuple):
-    """What an output is: a literal; memory of input number `input` (itself, or a window on it); else a result."""
-
-    is_result: bool = False
-    input: int | None = None
-    window: tuple[TensorType, int] | None = None
-    literal: Any = None
-    may_copy: bool = False
-
-
 class Replayed:
-    """A unit that runs plain once, is recorded at its second call, and replayed from then on.
+    """A unit at one set of sizes, which runs plain once, is recorded at its second call, and replayed from then on.
 
     It runs plain where a recording cannot be used: results of the last replays are held, another thread is replaying,
     another stream is current, or the caller records himself.
     """
 
-    def __init__(self, unit: Unit, device: str, bound: Bound, replay: Replay, load: Loader) -> None:
-        self._bound, self._run, self._load = bound, bound.run, load
+    def __init__(self, recordable: Recordable, device: str, symbols: Symbols, *, is_warm: bool = False) -> None:
+        self._recordable, self._run, self._symbols = recordable, recordable.run, symbols
         self._device = device_of_recordings(torch.device(device).index or 0)
-        self._targets: list[tuple[Unit, Target]] = []
-        self._outputs = _outputs(unit, replay)
-        self._alone = replay.alone
-        written = {number for number, name in enumerate(unit.inputs) if name in unit.written}
-        self._in_place = tuple(sorted(replay.in_place | _repeating(unit) | written))
-        self._others = tuple(k for k in range(len(unit.inputs)) if k not in self._in_place)
+        self._outputs = recordable.outputs(symbols)
+        in_place = recordable.in_place(symbols)
+        self._in_place = tuple(sorted(in_place))
+        self._others = tuple(k for k in recordable.tensors if k not in in_place)
         self._recordings: OrderedDict[Key, list[Recording]] = OrderedDict()
-        self._is_warm = False
+        self._is_warm = is_warm
         self._made = 0
 
     def __call__(self, *inputs: Any) -> Any:
         given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else None
         if given is not None:
             if not given and (self._in_place or self._others):
-                self._forget(*self._recordings)
+                self._recordings.clear()
                 return self._run(given)
             inputs = tuple(given)
         results = self._replay(inputs) if self._is_usable() else None
@@ -188,7 +161,7 @@ class Replayed:
         self._made += 1
         if self._made > LIMIT:
             _warn(f"{LIMIT} recordings were made of it, for inputs in ever other places")
-            self._forget(*self._recordings)
+            self._recordings.clear()
             return None
         taken = [block for one in found for block in one.hold.blocks]
         known = len(taken)
@@ -200,18 +173,17 @@ class Replayed:
             graph, pool, made = self._captured(given, taken)
         except (RuntimeError, StageError) as error:
             self._made = LIMIT + 1
-            self._forget(*self._recordings)
+            self._recordings.clear()
             _warn(str(error).partition("\n")[0])
             return None
         given.clear()
         results = tuple([one if output.is_result else None for one, output in zip(made, self._outputs, strict=True)])
         made.clear()
         copied = tuple([_is_copied(result, output) for result, output in zip(results, self._outputs, strict=True)])
-        recording = Recording.of(graph, pool, copies, results, copied, taken[known:])
+        recording = Recording.of(graph, pool, copies, results, copied, taken[known:], self._device.addresses)
         found.append(recording)
-        self._device.addresses.update(recording.addresses())
         while len(self._recordings) > PLACES:
-            self._forget(next(iter(self._recordings)))
+            self._recordings.popitem(last=False)
         return recording
 
     def _copies(self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]) -> tuple[torch.Tensor, ...]:
@@ -222,9 +194,9 @@ class Replayed:
 
     def _captured(self, given: list[Any], taken: list[Block]) -> Captured:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
-        plan, run, shares = self._target()
+        plan, run, shares = self._recordable.target(self._symbols)
         types = {**plan.given, **(plan.library if shares else {})}
-        alone = {root for root in types if plan.outputs[root] <= self._alone}
+        alone = {root for root in types if plan.outputs[root] <= self._recordable.alone}
         placed = self._device.memory.place(types, alone, "saved", taken)
 
         def launch(inputs: list[Any], memory: list[torch.Tensor]) -> list[Any]:
@@ -233,25 +205,8 @@ class Replayed:
 
         return self._device.capture(launch, given, [placed[root] for root in types], shares=shares)
 
-    def _target(self) -> Target:
-        """What is recorded: the unit as it runs now, made over to take memory for its results."""
-        unit = self._bound.unit()
-        for known, target in self._targets:
-            if known is unit:
-                return target
-        plan = with_destinations(unit)
-        self._targets.append((unit, Target.of(plan, self._load(plan.unit))))
-        return self._targets[-1][1]
-
-    def _forget(self, *keys: Key) -> None:
-        for key in keys:
-            for recording in self._recordings.pop(key):
-                self._device.addresses.subtract(recording.addresses())
-        self._device.addresses += Counter()  # keeps what is above zero
-
 
 Key = tuple[Any, ...]
-Loader = Callable[[Unit], Callable[..., Any]]
 
 
 def _state() -> Key:
@@ -265,37 +220,7 @@ def _state() -> Key:
     )
 
 
-def _outputs(unit: Unit, replay: Replay) -> tuple[_Output, ...]:
-    homes = plan_memory(unit)
-    names = [output.name if isinstance(output, Ref) else None for output in unit.outputs]
-    roots = Counter(homes.of[name].root for name in names if name is not None)
-    numbers = {name: number for number, name in enumerate(unit.inputs)}
-    found = []
-    for place, (output, name) in enumerate(zip(unit.outputs, names, strict=True)):
-        if name is None:
-            found.append(_Output(literal=resolve(output, {}, {})))
-        elif name in numbers:
-            found.append(_Output(input=numbers[name]))
-        elif (root := homes.of[name].root) in numbers:
-            type_ = homes.types[name]
-            assert type_ is not None
-            found.append(_Output(input=numbers[root], window=(type_, homes.distance[name])))  # type: ignore[arg-type]
-        else:
-            found.append(_Output(is_result=True, may_copy=place in replay.handed and roots[root] == 1))
-    return tuple(found)
-
-
-def _is_copied(result: torch.Tensor | None, output: _Output) -> bool:
+def _is_copied(result: torch.Tensor | None, output: Output) -> bool:
     if result is None or not output.may_copy or result.numel() * result.element_size() > COPIED:
         return False
     return torch.empty_like(result, device="meta").stride() == result.stride()
-
-
-def _repeating(unit: Unit) -> frozenset[int]:
-    """Inputs with elements that share memory: nothing can be copied into such a tensor."""
-    return frozenset(
-        k
-        for k, type_ in enumerate(unit.input_types)
-        if isinstance(type_, TensorType)
-        and any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
-    )

@@ -18,6 +18,8 @@ from codegen.runtime.encode import at_distance
 from codegen.runtime.externs import WRITES_ITS_RESULT
 from codegen.runtime.memory_kinds import plan_memory, span
 from codegen.runtime.python_wrapper import repeats_once
+from codegen.runtime.symbols import Symbols, with_values
+from stagewire.expr import Dim, evaluate
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, Release, Unit
 from stagewire.types import TensorType
@@ -28,14 +30,15 @@ class Window(NamedTuple):
 
     root: str
     type: TensorType
-    distance: int
+    distance: Dim
 
 
 class Destinations(NamedTuple):
     """unit: made over. given: the memory that it takes behind its inputs, by what is its root in the unit.
 
     windows: by the number of an output that lies in memory of a library, what it is of that. library: these roots.
-    outputs: the numbers of the outputs in each of both kinds of roots.
+    outputs: the numbers of the outputs in each of both kinds of roots. Types and distances are in the symbols of the
+    unit's sizes, until `at` gives these values.
     """
 
     unit: Unit
@@ -44,13 +47,24 @@ class Destinations(NamedTuple):
     library: Mapping[str, TensorType]
     outputs: Mapping[str, frozenset[int]]
 
+    def at(self, symbols: Symbols) -> Destinations:
+        """The same where the symbols have these values; the unit is left as it is."""
+        given, library = (
+            {name: with_values(type_, symbols) for name, type_ in types.items()} for types in (self.given, self.library)
+        )
+        windows = {
+            number: Window(root, with_values(type_, symbols), evaluate(distance, symbols))
+            for number, (root, type_, distance) in self.windows.items()
+        }
+        return self._replace(given=given, windows=windows, library=library)
+
     def moved(self, made: Sequence[object], memory: Mapping[str, torch.Tensor]) -> list[object]:
         """The outputs of a run, those of libraries copied into `memory` (for each root a tensor of its type)."""
         found = list(made)
         for number, (root, type_, distance) in self.windows.items():
             output = found[number]
             assert isinstance(output, torch.Tensor)
-            window = at_distance(memory[root], type_, distance)
+            window = at_distance(memory[root], type_, distance)  # type: ignore[arg-type]
             once = repeats_once(window)
             window[once].copy_(output[once])
             found[number] = window
@@ -58,7 +72,7 @@ class Destinations(NamedTuple):
 
 
 def with_destinations(unit: Unit) -> Destinations:
-    """Make a unit of static sizes over that has no choices.
+    """Make a unit over that has no choices.
 
     >>> # outputs: c = a @ b, which `aten.mm.default` makes, and becomes an input that `aten.mm.out` writes
     """
@@ -98,13 +112,13 @@ def _instructions(instructions: Sequence[Instruction], given: frozenset[str]) ->
                 yield one
 
 
-def bytes_made(unit: Unit) -> int:
-    """Of all that a unit of static sizes makes: about what its kernels write."""
+def bytes_made(unit: Unit, symbols: Symbols) -> int:
+    """Of all that a unit makes: about what its kernels write."""
     made = 0
     for one in unit.instructions:
         match one:
             case Allocate(type=type_):
-                made += span(type_)  # type: ignore[operator]
+                made += evaluate(span(type_), symbols)
             case CallExtern(result_types=types):
-                made += sum(span(type_) for type_ in types if type_ is not None)  # type: ignore[misc]
+                made += sum(evaluate(span(type_), symbols) for type_ in types if type_ is not None)
     return made

@@ -34,23 +34,25 @@ import torch
 from codegen.runtime.destinations import Destinations, bytes_made
 from codegen.runtime.memory_kinds import span
 from codegen.runtime.result_memory import Block, Hold, ResultMemory, on_blocks
+from codegen.runtime.symbols import Symbols
 
 SHARE = 1 / 8
 """Part of what a unit makes that may be copied: it is written once more, in kernels that memory bounds."""
 
 
 class Target(NamedTuple):
-    """A unit that is recorded. shares: whether its recordings use the shared pool."""
+    """A unit that is recorded, at some sizes. shares: whether its recordings use the shared pool."""
 
     plan: Destinations
     run: Callable[..., Any]
     shares: bool
 
     @classmethod
-    def of(cls, plan: Destinations, run: Callable[..., Any]) -> Target:
+    def of(cls, plan: Destinations, run: Callable[..., Any], symbols: Symbols) -> Target:
         """`run` runs the unit of the plan."""
+        plan = plan.at(symbols)
         copied = sum(span(type_) for type_ in plan.library.values())  # type: ignore[misc]
-        return cls(plan, run, shares=copied <= SHARE * bytes_made(plan.unit))
+        return cls(plan, run, shares=copied <= SHARE * bytes_made(plan.unit, symbols))
 
 
 class Recording(NamedTuple):
@@ -58,7 +60,7 @@ class Recording(NamedTuple):
 
     pool: what is between lies in it, if that is shared. copies: of the inputs that move. results: a tensor on each,
     None for other outputs; copied: whether the caller gets a copy of it. hold: the blocks that copies and results are
-    in, some around memory of a pool of its own.
+    in, some around memory of a pool of its own. places: where each result is that the caller gets itself.
     """
 
     graph: Any
@@ -67,25 +69,44 @@ class Recording(NamedTuple):
     results: tuple[torch.Tensor | None, ...]
     copied: tuple[bool, ...]
     hold: Hold
+    places: Places
 
     @classmethod
     def of(
-        cls, graph: Any, pool: Pool | None, copies: Any, results: Any, copied: Any, blocks: list[Block]
+        cls,
+        graph: Any,
+        pool: Pool | None,
+        copies: Any,
+        results: Any,
+        copied: Any,
+        blocks: list[Block],
+        addresses: Counter[int],
     ) -> Recording:
-        """A recording whose results nobody else holds yet."""
+        """A recording whose results nobody else holds yet. addresses: of all recordings of the device."""
         blocks = list(blocks)
         results = tuple(on_blocks(results, blocks))
         kept = (*copies, *(one for one in results if one is not None))
-        return cls(graph, pool, copies, results, copied, Hold(blocks, kept))
+        own = [one for one, is_copied in zip(results, copied, strict=True) if one is not None and not is_copied]
+        places = Places(addresses, [place for one in own if (place := one.data_ptr())])
+        return cls(graph, pool, copies, results, copied, Hold(blocks, kept), places)
 
     def is_free(self) -> bool:
         """Whether nobody holds a result of the last replay, or of another recording in the same memory."""
         return self.hold.is_free()
 
-    def addresses(self) -> list[int]:
-        """Where each result is that the caller gets itself."""
-        pairs = zip(self.results, self.copied, strict=True)
-        return [place for result, copied in pairs if result is not None and not copied and (place := result.data_ptr())]
+
+class Places:
+    """Addresses of a recording, counted among those of all as long as it is there."""
+
+    def __init__(self, addresses: Counter[int], mine: list[int]) -> None:
+        self._addresses, self._mine = addresses, mine
+        addresses.update(mine)
+
+    def __del__(self) -> None:
+        for address in self._mine:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
 
 
 class Pool:

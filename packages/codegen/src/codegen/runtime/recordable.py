@@ -1,0 +1,142 @@
+"""A unit as what recordings are made of: its inputs, its outputs and what is launched, at given sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from codegen.bound import Bound
+from codegen.replay import Replay
+from codegen.runtime.arguments import resolve
+from codegen.runtime.destinations import Destinations, with_destinations
+from codegen.runtime.memory_kinds import plan_memory, stated
+from codegen.runtime.native import single_device
+from codegen.runtime.recording import Target
+from codegen.runtime.symbols import Symbols, inputs_of, with_values
+from codegen.runtime.wanted import useful
+from stagewire.expr import evaluate
+from stagewire.graph import Ref
+from stagewire.program import CallExtern, Launch, Unit
+from stagewire.symbols import symbol_places
+from stagewire.types import TensorType
+
+Loader = Callable[[Unit], Callable[..., Any]]
+
+
+FEWEST = 6
+"""Launches and calls from which a recording is worth what it costs; fewer are started in less time than a replay."""
+
+
+def obstacle(unit: Unit) -> str | None:
+    """Why a unit is not recorded, as far as the document says; None where it can be."""
+    if is_on_cpu(unit):
+        return "it computes on the CPU"
+    if is_short(unit):
+        return "it launches so few kernels that a replay takes longer"
+    device = single_device(unit)
+    if device is None:
+        return "it works on several devices"
+    if any(type_.device != device for type_ in stated(unit)):
+        return "it computes on the CPU beside"
+    for one in unit.instructions:
+        if isinstance(one, CallExtern):
+            types = one.result_types or (None,) * len(one.results)
+            if any(name and type_ is None for name, type_ in zip(one.results, types, strict=False)):
+                return f"{one.target} has results of a size that depends on data"
+    return None
+
+
+def is_on_cpu(unit: Unit) -> bool:
+    """Whether a unit computes on the CPU alone."""
+    return all(type_.device == "cpu" for type_ in stated(unit))
+
+
+def is_short(unit: Unit) -> bool:
+    """Whether a unit has too few launches to be recorded."""
+    return sum(isinstance(one, Launch | CallExtern) for one in unit.instructions) < FEWEST
+
+
+class Output(NamedTuple):
+    """What an output is: a literal; memory of input number `input` (itself, or a window on it); else a result."""
+
+    is_result: bool = False
+    input: int | None = None
+    window: tuple[TensorType, int] | None = None
+    literal: Any = None
+    may_copy: bool = False
+
+
+class Recordable:
+    """A unit that is recorded. run: launches it. alone: as in `Replay`. symbols: of its sizes, by name.
+
+    load: binds another unit of the same source.
+    """
+
+    def __init__(self, unit: Unit, bound: Bound, replay: Replay, load: Loader) -> None:
+        self.unit, self.run, self.alone = unit, bound.run, replay.alone
+        self.symbols = tuple(symbol_places(inputs_of(unit)))
+        self._current, self._load, self._replay = bound.unit, load, replay
+        self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
+
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """The numbers of the inputs that are tensors; others are the values of symbols."""
+        return tuple(number for number, type_ in enumerate(self.unit.input_types) if isinstance(type_, TensorType))
+
+    def in_place(self, symbols: Symbols) -> frozenset[int]:
+        """The inputs that are read where they are, those that are written and those that repeat elements among them:
+        nothing can be copied into such a tensor."""
+        found = {number for number in self.tensors if number in self._replay.in_place}
+        for number in self.tensors:
+            type_ = with_values(self.unit.input_types[number], symbols)  # type: ignore[arg-type]
+            repeats = any(step == 0 and size != 1 for step, size in zip(type_.stride, type_.shape, strict=True))
+            if repeats or self.unit.inputs[number] in self.unit.written:
+                found.add(number)
+        return frozenset(found)
+
+    def outputs(self, symbols: Symbols) -> tuple[Output, ...]:
+        """What each output is where the symbols have these values."""
+        unit, homes = self.unit, self._homes
+        names = [output.name if isinstance(output, Ref) else None for output in unit.outputs]
+        roots = Counter(homes.of[name].root for name in names if name in homes.of)
+        numbers = {name: number for number, name in enumerate(unit.inputs)}
+        found = []
+        for place, (output, name) in enumerate(zip(unit.outputs, names, strict=True)):
+            if name is None:
+                found.append(Output(literal=resolve(output, {}, symbols)))
+            elif name in numbers:
+                found.append(Output(input=numbers[name]))
+            elif (root := homes.of[name].root) in numbers:
+                type_ = homes.types[name]
+                assert type_ is not None
+                window = with_values(type_, symbols), evaluate(homes.distance[name], symbols)
+                found.append(Output(input=numbers[root], window=window))
+            else:
+                found.append(Output(is_result=True, may_copy=place in self._replay.handed and roots[root] == 1))
+        return tuple(found)
+
+    @cached_property
+    def _homes(self) -> Any:
+        return plan_memory(self.unit)
+
+    def target(self, symbols: Symbols) -> Target:
+        """What is recorded: the unit as it runs now, made over to take memory for its results, at these sizes.
+
+        Machine code for sizes that are multiples is taken where they are; no other code is made while recording.
+        """
+        unit = self._current()
+        is_even = all(symbols[name] % number == 0 for name, number in self._multiples)
+        for known, even, plan, run in self._made:
+            if known is unit and even == is_even:
+                return Target.of(plan, run, symbols)
+        plan = with_destinations(replace(unit, multiples=self._multiples if is_even else ()))
+        self._made.append((unit, is_even, plan, self._load(plan.unit)))
+        return Target.of(plan, self._made[-1][3], symbols)
+
+    @cached_property
+    def _multiples(self) -> tuple[tuple[str, int], ...]:
+        return useful(self._current()) if self.unit.target == "triton" else ()
