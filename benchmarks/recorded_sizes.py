@@ -3,10 +3,10 @@
     python benchmarks/recorded_sizes.py [CASE ...] [--no-peer]
 
 Each case is one model at several sizes in turn, in bfloat16, with `dynamic=True`: eager, stagefold by default, with
-`mode="reduce-overhead"`, and torch.compile with that mode. A row is one size: microseconds of a step when all sizes have
-been recorded (medians of rounds in which engines take turns), and how far the result is from eager's, relative to its
-norm. "host" is what the processor takes for a call, nothing being waited for; "open" the milliseconds of the second step
-at a size, which records it; "MiB" what the device has less of memory after all sizes than before the first.
+`mode="reduce-overhead"`, and torch.compile with that mode. A row is one size: microseconds of a step when all sizes
+have been recorded (medians of rounds in which engines take turns), and how far the result is from eager's, relative to
+its norm. "host" is what the processor takes for a call, nothing being waited for; "open" the milliseconds of the second
+step at a size, which records it; "MiB" what the device has less of memory after all sizes than before the first.
 """
 
 from __future__ import annotations

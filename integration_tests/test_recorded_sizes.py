@@ -107,9 +107,13 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]
 
 
+@pytest.mark.parametrize("copied", [-1, cuda_graphs.COPIED])
 @pytest.mark.parametrize("seed", range(4))
-def test_programs_at_any_sizes_and_results_that_are_held(seed: int) -> None:
+def test_programs_at_any_sizes_and_results_that_are_held(
+    seed: int, copied: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Results of all sizes, held for a while, are what they were; sizes and numbers among them."""
+    monkeypatch.setattr(cuda_graphs, "COPIED", copied)
     draw = random.Random(seed)
     fast = [compiled(one) for one in PROGRAMS]
     held: list[tuple[Any, Any]] = []

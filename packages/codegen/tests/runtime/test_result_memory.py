@@ -12,12 +12,12 @@ from stagewire.types import contiguous
 
 
 class Recording:
-    """Writes a number into all of its results, and hands them out."""
+    """Writes a number into all of its results, and hands them out. results: a size and a kind of memory for each."""
 
-    def __init__(self, memory, sizes, together, avoid):
-        types = {str(number): contiguous("float32", (size,)) for number, size in enumerate(sizes)}
+    def __init__(self, memory, results, avoid=()):
+        types = {str(number): contiguous("float32", (size,)) for number, (size, _) in enumerate(results)}
         taken = list(avoid)
-        placed = memory.place(types, {str(number) for number in together}, "saved", taken)
+        placed = memory.place(types, {str(number): kind for number, (_, kind) in enumerate(results)}, taken)
         self.results = [placed.pop(name) for name in types]
         self.hold = Hold(taken[len(avoid) :], self.results)
 
@@ -39,9 +39,11 @@ def by_view(tensor):
     return lambda: view
 
 
+SIZES = st.integers(1, 4).map(lambda number: 100 * number)
+KINDS = st.sampled_from(("result", "exact", "saved", "inputs"))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("record"), st.lists(st.integers(1, 4), min_size=1, max_size=4), st.sets(st.integers(0, 3))),
+        st.tuples(st.just("record"), st.lists(st.tuples(SIZES, KINDS), min_size=1, max_size=4), st.none()),
         st.tuples(
             st.just("replay"),
             st.integers(0, 9),
@@ -60,8 +62,7 @@ def test_what_is_held_stays_what_it_was(steps):
     memory, recordings, held, number = ResultMemory(), [], [], 0
     for kind, value, more in steps:
         if kind == "record":
-            sizes = [100 * size for size in value]
-            recordings.append(Recording(memory, sizes, {k for k in more if k < len(sizes)}, []))
+            recordings.append(Recording(memory, value))
         elif kind == "replay" and recordings:
             one = recordings[value % len(recordings)]
             if one.hold.is_free():
@@ -83,16 +84,17 @@ def test_what_is_held_stays_what_it_was(steps):
 
 def test_blocks_are_used_again_and_given_back():
     memory = ResultMemory()
-    large = Recording(memory, [400, 300, 50], {0, 1}, [])
-    small = Recording(memory, [200, 100, 50], {0, 1}, [])
+    of = lambda *sizes: list(zip(sizes, ("saved", "saved", "exact"), strict=True))  # noqa: E731
+    large = Recording(memory, of(400, 300, 50))
+    small = Recording(memory, of(200, 100, 50))
     assert small.hold.blocks == large.hold.blocks
-    assert [block.kind for block in large.hold.blocks] == ["exact", "saved"]
+    assert [block.kind for block in large.hold.blocks] == ["saved", "exact"]
     held = large.replay(1.0)[0]
     assert not small.hold.is_free()
-    other = Recording(memory, [200, 100, 50], {0, 1}, [])
-    assert other.hold.blocks[0] is large.hold.blocks[0]
-    assert other.hold.blocks[1] is not large.hold.blocks[1]
-    turn = Recording(memory, [200, 100, 50], {0, 1}, large.hold.blocks)
+    other = Recording(memory, of(200, 100, 50))
+    assert other.hold.blocks[0] is not large.hold.blocks[0]
+    assert other.hold.blocks[1] is large.hold.blocks[1]
+    turn = Recording(memory, of(200, 100, 50), large.hold.blocks)
     assert not set(map(id, turn.hold.blocks)) & set(map(id, large.hold.blocks))
     del large, small, other, turn
     gc.collect()
@@ -100,17 +102,41 @@ def test_blocks_are_used_again_and_given_back():
     assert (held == 1.0).all()
 
 
-def test_results_that_users_see_have_storages_of_their_size():
+def test_results_of_several_sizes_share_a_block_in_storages_of_their_size():
+    """Who holds one of them keeps the others from being written, and those of its own size, with the recording or
+    without it."""
     memory = ResultMemory()
-    first = Recording(memory, [400], set(), [])
-    second = Recording(memory, [100], set(), [])
-    assert [one.results[0].untyped_storage().nbytes() for one in (first, second)] == [1600, 400]
+    large, small = (Recording(memory, [(size, "result")]) for size in (400, 100))
+    assert [one.results[0].untyped_storage().nbytes() for one in (large, small)] == [1600, 400]
+    assert large.hold.blocks == small.hold.blocks
+    held = small.replay(1.0)[0]
+    assert not large.hold.is_free()
+    assert Recording(memory, [(400, "result")]).hold.blocks != large.hold.blocks
+    del small
+    gc.collect()
+    assert not large.hold.is_free()
+    assert (held == 1.0).all()
+    del held
+    assert large.hold.is_free()
+
+
+def test_a_small_result_has_no_large_block():
+    memory = ResultMemory()
+    large, small = (Recording(memory, [(size, "result")]) for size in (1700, 100))
+    assert large.hold.blocks != small.hold.blocks
+
+
+def test_gradients_have_blocks_of_just_their_size():
+    memory = ResultMemory()
+    large, small, equal = (Recording(memory, [(size, "exact")]) for size in (400, 100, 400))
+    assert large.hold.blocks != small.hold.blocks
+    assert large.hold.blocks == equal.hold.blocks
 
 
 def test_who_has_a_tensor_when_a_recording_is_made_holds_it():
     """As an operator of the user's that stored an argument away; and where a recording ends in the meantime."""
     memory, taken = ResultMemory(), []
-    placed = memory.place({"y": contiguous("float32", (100,))}, (), "saved", taken)
+    placed = memory.place({"y": contiguous("float32", (100,))}, {"y": "exact"}, taken)
     stored = placed["y"].data
     hold = Hold(taken, placed.values())
     assert not hold.is_free()
@@ -126,7 +152,7 @@ def test_who_has_a_tensor_when_a_recording_is_made_holds_it():
 def test_a_view_keeps_what_it_is_of():
     """torch keeps the base of a view: one more tensor of the recording's."""
     block = Block("exact", torch.zeros(400, dtype=torch.uint8))
-    kept = [block.tensor(contiguous("float32", (100,))).view(10, 10)]
+    kept = [block.storage(400).tensor(contiguous("float32", (100,))).view(10, 10)]
     hold = Hold([block], kept)
     assert hold.is_free()
     held = kept[0].data
@@ -154,13 +180,13 @@ def test_memory_of_its_own_is_watched_too():
 
 @pytest.mark.parametrize("resize", [lambda y: y.resize_(1000), lambda y: y.untyped_storage().resize_(0)])
 def test_memory_is_not_resized(resize):
-    one = Recording(ResultMemory(), [10], set(), [])
+    one = Recording(ResultMemory(), [(10, "result")])
     with pytest.raises(RuntimeError, match="not resizable"):
         resize(one.replay(1.0)[0])
 
 
 def test_results_without_elements_hold_nothing():
-    one = Recording(ResultMemory(), [0, 3], set(), [])
+    one = Recording(ResultMemory(), [(0, "result"), (3, "result")])
     held = one.replay(1.0)
     del held[1]
     assert one.hold.is_free()

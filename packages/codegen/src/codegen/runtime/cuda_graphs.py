@@ -189,15 +189,15 @@ class Replayed:
     def _copies(self, inputs: tuple[Any, ...], moving: list[int], taken: list[Block]) -> tuple[torch.Tensor, ...]:
         """Memory for copies of the inputs that move."""
         types = {str(k): type_of(inputs[k]) for k in moving}
-        found = self._device.memory.place(types, types, "inputs", taken)
+        found = self._device.memory.place(types, dict.fromkeys(types, "inputs"), taken)
         return tuple([found[name] for name in types])
 
     def _captured(self, given: list[Any], taken: list[Block]) -> Captured:
         """The launches of one run on these inputs, which does not run, and the tensors that it returns."""
         plan, run, shares = self._recordable.target(self._symbols)
         types = {**plan.given, **(plan.library if shares else {})}
-        alone = {root for root in types if plan.outputs[root] <= self._recordable.alone}
-        placed = self._device.memory.place(types, alone, "saved", taken)
+        kinds = {root: self._recordable.kind(plan.outputs[root]) for root in types}
+        placed = self._device.memory.place(types, kinds, taken)
 
         def launch(inputs: list[Any], memory: list[torch.Tensor]) -> list[Any]:
             made = list(run(*inputs, *memory[: len(plan.given)]))

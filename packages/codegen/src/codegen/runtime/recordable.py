@@ -16,6 +16,7 @@ from codegen.runtime.destinations import Destinations, with_destinations
 from codegen.runtime.memory_kinds import plan_memory, stated
 from codegen.runtime.native import single_device
 from codegen.runtime.recording import Target
+from codegen.runtime.result_memory import Kind
 from codegen.runtime.symbols import Symbols, inputs_of, with_values
 from codegen.runtime.wanted import useful
 from stagewire.expr import evaluate
@@ -71,13 +72,13 @@ class Output(NamedTuple):
 
 
 class Recordable:
-    """A unit that is recorded. run: launches it. alone: as in `Replay`. symbols: of its sizes, by name.
+    """A unit that is recorded. run: launches it. symbols: of its sizes, by name.
 
     load: binds another unit of the same source.
     """
 
     def __init__(self, unit: Unit, bound: Bound, replay: Replay, load: Loader) -> None:
-        self.unit, self.run, self.alone = unit, bound.run, replay.alone
+        self.unit, self.run = unit, bound.run
         self.symbols = tuple(symbol_places(inputs_of(unit)))
         self._current, self._load, self._replay = bound.unit, load, replay
         self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
@@ -118,6 +119,12 @@ class Recordable:
             else:
                 found.append(Output(is_result=True, may_copy=place in self._replay.handed and roots[root] == 1))
         return tuple(found)
+
+    def kind(self, outputs: frozenset[int]) -> Kind:
+        """What memory these outputs, which share it, are to lie in."""
+        if outputs <= self._replay.alone:
+            return "saved"
+        return "result" if outputs <= self._replay.handed else "exact"
 
     @cached_property
     def _homes(self) -> Any:

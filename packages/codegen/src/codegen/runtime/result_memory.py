@@ -1,16 +1,18 @@
 """Memory of results, which recordings of one device take over from one another while nobody holds what lies in it.
 
-block ::= exact | slab | own   one storage of torch
-exact ::= result               of just its size: users see these (results of calls, gradients)
-slab  ::= window*              values saved for a backward, or copies of inputs: no user sees them
-own   ::= result*              a storage that a recording made itself; no other recording is given it
+block   ::= kind storage+          memory; each storage of torch begins where it begins, and has another size
+kind    ::= result | exact | slab | own
+result  :   results of calls: several sizes share the block of the largest, each in a storage of just its size
+exact   :   of just one size (gradients: held from one call to the next, and of the same sizes at each)
+slab    ::= saved | inputs         windows: values saved for a backward, or copies of inputs: no user sees them
+own     :   a storage that a recording made itself; no other recording is given it
 
 A recording may be replayed while nobody holds a tensor in any block of it: not one of its own last replay, and not one
-of another recording that shares the block. Whether anybody does is read off the storage: how many tensors torch has on
-it (views, and what autograd or another library holds, are such), beside those that recordings are known to keep; and
+of another recording that shares the block. Whether anybody does is read off its storages: how many tensors torch has on
+each (views, and what autograd or another library holds, are such), beside those that recordings are known to keep; and
 how many hold the Python object of the storage, which torch counts once, however many there are.
 
-The storage is foreign memory to torch. So its size cannot be changed (`y.resize_`, `y.untyped_storage().resize_(0)`
+A storage is foreign memory to torch. So its size cannot be changed (`y.resize_`, `y.untyped_storage().resize_(0)`
 are refused): a recording has its address burnt in.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Literal
 
@@ -29,8 +31,11 @@ from codegen.runtime.encode import reading_of
 from codegen.runtime.memory_kinds import span
 from stagewire.types import TensorType
 
-Kind = Literal["exact", "saved", "inputs", "own"]
+Kind = Literal["result", "exact", "saved", "inputs", "own"]
+SLABS: tuple[Kind, ...] = ("saved", "inputs")
 ALIGNMENT = 512
+SPARE = 16
+"""How many times as large as a result a block may be: who holds a small one keeps all of it from others."""
 
 
 def type_of(tensor: torch.Tensor) -> TensorType:
@@ -40,23 +45,18 @@ def type_of(tensor: torch.Tensor) -> TensorType:
     )
 
 
-class Block:
+class Storage:
     """One storage, on `memory` (bytes). shown: an entry for every tensor on it that a recording keeps."""
 
-    def __init__(self, kind: Kind, memory: torch.Tensor) -> None:
-        self.kind, self.size = kind, memory.numel()
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.size = memory.numel()
         self.storage = from_dlpack(to_dlpack(memory)).untyped_storage()  # type: ignore[attr-defined]
         self.address = self.storage._cdata
         self.shown: list[None] = []
         self._references = getrefcount(self.storage)
 
-    @classmethod
-    def around(cls, storage: torch.UntypedStorage) -> Block:
-        """A block of its own on memory that is there."""
-        return cls("own", _bytes(storage))
-
     def is_held(self, count: Callable[[int], int] = torch._C._storage_Use_Count) -> bool:
-        """Whether anybody but recordings has a tensor on it, or its storage.
+        """Whether anybody but recordings has a tensor on it, or the storage itself.
 
         torch counts the Python object of a storage as one user, which it holds itself while there are others. `shown`
         is read after the users: a recording that goes takes its entries out before its tensors are gone.
@@ -69,6 +69,37 @@ class Block:
     def tensor(self, type_: TensorType, distance: int = 0) -> torch.Tensor:
         """A tensor on it, so many bytes from its start."""
         return reading_of(_bytes(self.storage), type_.dtype, (*type_.shape, *type_.stride, distance))  # type: ignore[arg-type]
+
+
+class Block:
+    """`memory` (bytes), and the storages on it by their sizes: they are kept, since a user may hold one for longer than
+    the recording that handed it out."""
+
+    def __init__(self, kind: Kind, memory: torch.Tensor) -> None:
+        self.kind, self.size = kind, memory.numel()
+        self.storages: dict[int, Storage] = {}
+        self._memory = memory
+
+    @classmethod
+    def around(cls, storage: torch.UntypedStorage) -> Block:
+        """A block of its own on memory that is there."""
+        return cls("own", _bytes(storage))
+
+    def storage(self, size: int) -> Storage:
+        """The storage of the first bytes."""
+        if size not in self.storages:
+            self.storages[size] = Storage(self._memory[:size])
+        return self.storages[size]
+
+    def is_held(self) -> bool:
+        """Whether anybody but recordings has something in it."""
+        return any(one.is_held() for one in self.storages.values())
+
+    def fits(self, kind: Kind, size: int) -> bool:
+        """Whether it is for so many bytes of such a kind."""
+        if kind == "exact":
+            return self.kind == kind and self.size == size
+        return self.kind == kind and size <= self.size <= (size * SPARE if kind == "result" else self.size)
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
@@ -84,36 +115,34 @@ class ResultMemory:
         self._blocks: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
 
     def place(
-        self, types: Mapping[str, TensorType], together: Collection[str], kind: Kind, taken: list[Block]
+        self, types: Mapping[str, TensorType], kinds: Mapping[str, Kind], taken: list[Block]
     ) -> dict[str, torch.Tensor]:
-        """A tensor for each type: those of `together` in one slab of `kind`, each other one in a block of its size.
+        """A tensor for each type, in memory of its kind; slabs hold all that are of one kind.
 
         taken: blocks that are not to be used again; those used now are appended.
         """
+        sizes = {name: int(span(type_)) for name, type_ in types.items()}  # type: ignore[arg-type]
         found = {}
-        places: dict[str, int] = {}
-        total = 0
-        for name, type_ in types.items():
-            size = int(span(type_))  # type: ignore[arg-type]
-            if name in together:
+        for kind in SLABS:
+            total, places = 0, {}
+            for name in (name for name in types if kinds[name] == kind):
                 places[name] = total
-                total += -(-size // ALIGNMENT) * ALIGNMENT
-            else:
-                found[name] = self._block("exact", size, type_.device, taken).tensor(type_)
-        if places:
-            slab = self._block(kind, total, types[next(iter(places))].device, taken)
-            found |= {name: slab.tensor(types[name], place) for name, place in places.items()}
+                total += -(-sizes[name] // ALIGNMENT) * ALIGNMENT
+            if places:
+                slab = self._block(kind, total, types[next(iter(places))].device, taken)
+                storage = slab.storage(slab.size)
+                found |= {name: storage.tensor(types[name], place) for name, place in places.items()}
+        for name in sorted(types.keys() - found.keys(), key=lambda name: (-sizes[name], name)):
+            block = self._block(kinds[name], sizes[name], types[name].device, taken)
+            found[name] = block.storage(sizes[name]).tensor(types[name])
         return found
 
     def _block(self, kind: Kind, size: int, device: str, taken: list[Block]) -> Block:
-        """A block that nobody holds, of the size or (a slab) the smallest that is large enough; a new one if needed."""
+        """The smallest block that fits and that nobody holds; a new one if there is none."""
         fitting = [
             block
             for block in self._blocks.values()
-            if block.kind == kind
-            and (block.size == size if kind == "exact" else block.size >= size)
-            and not any(block is other for other in taken)
-            and not block.is_held()
+            if block.fits(kind, size) and not any(block is other for other in taken) and not block.is_held()
         ]
         if fitting:
             block = min(fitting, key=lambda one: one.size)
@@ -137,9 +166,9 @@ class Hold:
         counts = Counter(one.untyped_storage()._cdata for one in kept.values())
         self.blocks = list(blocks)
         self._marks: list[tuple[list[None], int]] = []
-        for block in self.blocks:
-            block.shown.extend([None] * counts[block.address])
-            self._marks.append((block.shown, counts[block.address]))
+        for storage in (one for block in self.blocks for one in block.storages.values()):
+            storage.shown.extend([None] * counts[storage.address])
+            self._marks.append((storage.shown, counts[storage.address]))
 
     def is_free(self) -> bool:
         """Whether nobody holds anything in them."""
@@ -153,13 +182,14 @@ class Hold:
 
 def on_blocks(tensors: Sequence[torch.Tensor | None], blocks: list[Block]) -> list[torch.Tensor | None]:
     """The tensors, each on a block; for storages that none is on, `blocks` grows by some of their own."""
-    known = {block.address for block in blocks}
+    known = {one.address for block in blocks for one in block.storages.values()}
     own: dict[int, Block] = {}
     found = []
     for tensor in tensors:
         if tensor is not None and (storage := tensor.untyped_storage())._cdata not in known:
             block = own.setdefault(storage._cdata, own.get(storage._cdata) or Block.around(storage))
-            tensor = block.tensor(type_of(tensor), tensor.storage_offset() * tensor.element_size())
+            distance = tensor.storage_offset() * tensor.element_size()
+            tensor = block.storage(block.size).tensor(type_of(tensor), distance)
         found.append(tensor)
     blocks.extend(own.values())
     return found
