@@ -20,7 +20,6 @@ from torch import nn
 import stagefold
 from codegen.errors import NotRecorded
 from codegen.runtime import cuda_graphs
-from stagefold.backends import resolve_backend
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("recordings")]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -182,24 +181,22 @@ def test_sizes_that_come_no_more_give_their_place(recorded: list[dict[str, int]]
     assert not addresses
 
 
-def test_what_data_decides_is_launched_and_the_report_says_why(recorded: list[dict[str, int]]) -> None:
+def test_what_data_decides_is_launched_and_the_explanation_says_why(recorded: list[dict[str, int]]) -> None:
     """Parts whose sizes data decides are launched, with a reason; the other parts are recorded."""
-    backend, _ = resolve_backend("stagefold", "reduce-overhead", None, None)
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.tanh(x * 2 + 1) * x
         chosen = y[y > 0]
         return y, (chosen * 2 + 1).cos() * chosen
 
-    import bytecap
-
-    fast = bytecap.optimize(program, backend, fullgraph=True, dynamic=True)
+    fast = compiled(program)
     with pytest.warns(NotRecorded, match="data decides sizes"):
         fast(torch.randn(30, device=DEVICE))
     for seed in range(8):
         x = torch.randn(30, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(seed))
         torch.testing.assert_close(fast(x), program(x))
-    reasons = [report.not_recorded for report in backend.reports]
-    assert sum(any("data decides sizes" in reason for reason in row) for row in reasons) == 1
+    explanation = stagefold.explain(fast, x)
+    (reason,) = [one for one in explanation.not_recorded if "data decides sizes" in one]
+    assert f"no CUDA graph: {reason}" in str(explanation)
     assert recorded
     assert all(30 in sizes.values() for sizes in recorded)

@@ -73,6 +73,7 @@ def compile(
     )
     if isinstance(model, torch.nn.Module):
         return CompiledModule(model, call, capture_backend, functools.partial(compile, **settings))
+    call._backend = capture_backend  # type: ignore[attr-defined]  # `explain` reads its reports
     if not hasattr(call, "__wrapped__"):
         functools.update_wrapper(call, model)
     return call

@@ -9,6 +9,7 @@ from typing import Any
 import bytecap
 from bytecap.errors import NoTensorWork
 from bytecap.guards import print_guard
+from stagefold.backend import StagefoldBackend
 from stagefold.compiled_module import CompiledModule
 from stagewire.capture import Capture, GlobalState
 from stagewire.errors import StageError
@@ -38,7 +39,8 @@ class Explanation:
 
     graphs: the documents, in the order in which they were made. breaks: each place once. plain: what ran without any
     graph, each reason once. recompiled: one sentence for each capture that was made because an earlier one of the same
-    code did not fit. result: of the call.
+    code did not fit. not_recorded: of a compiled model that is to be recorded as CUDA graphs, a sentence for each of
+    its programs so far that is launched each time. result: of the call.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Explanation:
     breaks: tuple[Break, ...]
     plain: tuple[StageError, ...]
     recompiled: tuple[str, ...]
+    not_recorded: tuple[str, ...]
     result: Any
 
     @property
@@ -65,6 +68,8 @@ class Explanation:
             yield f"runs plain: {error}"
         for sentence in self.recompiled:
             yield f"compiled again: {sentence}"
+        for sentence in self.not_recorded:
+            yield f"no CUDA graph: {sentence}"
         for number, graph in enumerate(self.graphs, 1):
             yield from _graph_lines(number, graph)
 
@@ -85,14 +90,20 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     (2, ['BC004'])
     """
     events: list[bytecap.Event] = []
+    not_recorded = _not_recorded(getattr(model, "_backend", None))
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     name = getattr(model, "__qualname__", type(model).__qualname__)
     call = bytecap.optimize(model, lambda capture, inputs: bytecap.executor(capture), on_event=events.append)
-    return _explanation(name, events, call(*args, **kwargs))
+    return _explanation(name, events, not_recorded, call(*args, **kwargs))
 
 
-def _explanation(name: str, events: list[bytecap.Event], result: Any) -> Explanation:
+def _not_recorded(backend: Any) -> tuple[str, ...]:
+    reports = backend.reports if isinstance(backend, StagefoldBackend) else ()
+    return tuple(dict.fromkeys(f"{report.name}: {reason}" for report in reports for reason in report.not_recorded))
+
+
+def _explanation(name: str, events: list[bytecap.Event], not_recorded: tuple[str, ...], result: Any) -> Explanation:
     captured = [event for event in events if isinstance(event, bytecap.Captured)]
     broken = [event.error for event in events if isinstance(event, bytecap.Broke)]
     plain = {str(event.error): event.error for event in events if isinstance(event, bytecap.Refused)}
@@ -102,6 +113,7 @@ def _explanation(name: str, events: list[bytecap.Event], result: Any) -> Explana
         tuple(_each_once(broken)),
         tuple(error for error in plain.values() if error.code != NoTensorWork.code),
         tuple(dict.fromkeys(event.reason for event in captured if event.reason is not None)),
+        not_recorded,
         result,
     )
 
