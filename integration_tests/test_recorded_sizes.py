@@ -10,6 +10,7 @@ import gc
 import random
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -179,6 +180,26 @@ def test_sizes_that_come_no_more_give_their_place(recorded: list[dict[str, int]]
     stagefold.reset()
     gc.collect()
     assert not addresses
+
+
+def test_threads_that_hold_results_of_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "COPIED", -1)
+    fast = compiled(lambda x: (torch.sin(x) * 2, x.cos().sum(0)))
+    fast(torch.randn(3, 8, device=DEVICE))
+
+    def work(number: int) -> int:
+        draw, held, wrong = random.Random(number), [], 0
+        generator = torch.Generator(DEVICE).manual_seed(number)
+        for _ in range(120):
+            x = torch.randn(draw.choice((3, 5, 9)), 8, device=DEVICE, generator=generator)
+            held.append((fast(x)[0], torch.sin(x) * 2))
+            wrong += sum(not torch.allclose(found, expected, atol=1e-5) for found, expected in held)
+            if len(held) > 2:
+                del held[draw.randrange(3)]
+        return wrong
+
+    with ThreadPoolExecutor(4) as pool:
+        assert not sum(pool.map(work, range(4)))
 
 
 def test_what_data_decides_is_launched_and_the_explanation_says_why(recorded: list[dict[str, int]]) -> None:
