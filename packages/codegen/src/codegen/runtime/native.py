@@ -22,9 +22,8 @@ from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.python_wrapper import PythonWrapper, repeats_once, settled
 from codegen.runtime.symbols import symbol_reader, with_values
 from codegen.triton.cubin import ALIGNMENT
-from stagewire.expr import Expr
 from stagewire.graph import Ref, references
-from stagewire.program import CallExtern, Launch, Unit
+from stagewire.program import Unit
 from stagewire.types import ScalarType
 
 FUNCTIONS = (
@@ -197,17 +196,6 @@ class Again:
         return inputs
 
 
-def static_device(unit: Unit) -> str | None:
-    """The device of a unit without symbolic sizes, whose outputs are buffers or literals; None for other units."""
-    for one in unit.instructions:
-        match one:
-            case Launch(sizes=sizes) if sizes:
-                return None
-            case CallExtern(args=args, kwargs=kwargs) if any(_has_symbol(arg) for arg in (*args, *kwargs.values())):
-                return None
-    return single_device(unit) if all(type_.is_static for type_ in stated(unit)) else None
-
-
 def single_device(unit: Unit) -> str | None:
     """The device of a unit whose outputs are buffers, literals or sizes; None for other units.
 
@@ -216,10 +204,6 @@ def single_device(unit: Unit) -> str | None:
     if any(not isinstance(output, Ref) and any(True for _ in references(output)) for output in unit.outputs):
         return None
     return device_of(unit) if len({type_.device for type_ in stated(unit)} - {"cpu"}) <= 1 else None
-
-
-def _has_symbol(arg: Any) -> bool:
-    return isinstance(arg, Expr) or any(_has_symbol(item) for item in getattr(arg, "items", ()))
 
 
 def no_kernel(name: str) -> tuple[str, ...]:
