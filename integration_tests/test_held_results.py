@@ -246,6 +246,36 @@ def test_programs_in_any_order_and_results_held_in_any_way(seed: int) -> None:
             torch.testing.assert_close(weight.grad, other.grad, rtol=2e-3, atol=2e-3)
 
 
+def test_results_that_are_held_for_good_are_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two results are kept; later calls at this size and at another one are replayed all the same, after a while."""
+    replays = []
+    handed = cuda_graphs.Replayed._handed
+
+    def counted(unit: cuda_graphs.Replayed, *rest: Any) -> Any:
+        replays.append(1)
+        return handed(unit, *rest)
+
+    monkeypatch.setattr(cuda_graphs.Replayed, "_handed", counted)
+    fast = compiled(lambda x: (torch.tanh(x) * 3).relu(), dynamic=True)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for rows in (6, 5):
+        for _ in range(6):
+            x = torch.randn(rows, 7, device=DEVICE)
+            kept.append((fast(x), (torch.tanh(x) * 3).relu()))
+        del kept[-4:]
+    for step in range(80):
+        x = torch.randn((6, 5)[step % 2], 7, device=DEVICE)
+        y = fast(x)
+        torch.testing.assert_close(y, (torch.tanh(x) * 3).relu())
+        for found, expected in kept:
+            torch.testing.assert_close(found, expected)
+    replays.clear()
+    for step in range(10):
+        y = fast(torch.randn((6, 5)[step % 2], 7, device=DEVICE))
+    assert len(replays) == 10
+    assert y.shape == (5, 7)
+
+
 def test_memory_of_results_is_not_resized() -> None:
     """A recording writes where it was made to: another size of that memory would be another place."""
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Conv1d(8, 8, 1)).to(DEVICE)

@@ -34,6 +34,8 @@ from stagewire.program import Unit
 
 TURNS = 2
 """Recordings for one set of addresses: results of the last call are often still held when the next one begins."""
+MISSES = 8
+"""So often all of them are held until the oldest is made again elsewhere: somebody may hold its memory for good."""
 LIMIT = 16
 """Recordings of one unit, after which it is launched each time."""
 PLACES = 4
@@ -83,7 +85,7 @@ class Replayed:
         self._others = tuple(k for k in recordable.tensors if k not in in_place)
         self._recordings: OrderedDict[Key, list[Recording]] = OrderedDict()
         self._is_warm = is_warm
-        self._made = 0
+        self._made = self._missed = 0
 
     def __call__(self, *inputs: Any) -> Any:
         given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else None
@@ -157,7 +159,10 @@ class Replayed:
     def _record(self, key: Key, inputs: tuple[Any, ...], moving: list[int]) -> Recording | None:
         found = self._recordings.setdefault(key, [])
         if len(found) >= TURNS:
-            return None
+            self._missed += 1
+            if self._missed % MISSES or self._made >= LIMIT // 2:
+                return None
+            del found[0]
         self._made += 1
         if self._made > LIMIT:
             _warn(f"{LIMIT} recordings were made of it, for inputs in ever other places")
