@@ -94,3 +94,32 @@ def test_inference_tensors() -> None:
         for _ in range(3):
             compiled(x)
         assert torch.equal(x, torch.full((5,), 3.0))
+
+
+def write_rows(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    count.add_(1)
+    cache.index_copy_(1, at, new)
+    return cache.sum(1) * count
+
+
+def test_rows_of_a_cache() -> None:
+    caches = [torch.zeros(2, 300, 8) for _ in range(2)]
+    counts = [torch.tensor(0), torch.tensor(0)]
+    program = stagefold.compile(write_rows, fullgraph=True)
+    for number in (0, 7, -1, 299):
+        given = torch.tensor([number]), torch.randn(2, 1, 8)
+        expected = write_rows(caches[0], given[0] % 300, given[1], counts[0])
+        torch.testing.assert_close(program(caches[1], given[0] % 300, given[1], counts[1]), expected)
+        assert torch.equal(*caches)
+        assert torch.equal(*counts)
+
+
+def test_a_row_out_of_range_changes_nothing() -> None:
+    cache, count = torch.zeros(2, 300, 8), torch.tensor(0)
+    program = stagefold.compile(write_rows, fullgraph=True)
+    program(cache, torch.tensor([3]), torch.ones(2, 1, 8), count)
+    before = cache.clone()
+    with pytest.raises(IndexError):
+        program(cache, torch.tensor([300]), torch.ones(2, 1, 8), count)
+    assert torch.equal(cache, before)
+    assert count == 1

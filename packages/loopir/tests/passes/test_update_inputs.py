@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import numpy
 import pytest
 
+from loopir.interpret import interpret
 from loopir.stage import LoopIR
+from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document
 from stagewire.grad import BoundOutput, Fresh, Mutation
-from stagewire.loop import Loop
+from stagewire.loop import Kernel, Loop
 from stagewire.verify import verify
 
 STEP = """\
@@ -95,6 +98,41 @@ return %y, %m
 """
 
 
-@pytest.mark.parametrize(("device", "expected"), [("@cuda:0", True), ("", False)], ids=["cuda", "cpu"])
-def test_rows_are_written_in_place_where_an_index_cannot_raise(device: str, expected: bool) -> None:
-    assert in_place(updated(ROWS.replace("{device}", device), Fresh(1))) == expected
+def kernels(loop: Loop) -> list[str]:
+    return [step.name for step in loop.forward.steps if isinstance(step, Kernel)]
+
+
+def test_rows_are_written_in_place_on_a_gpu_whose_kernels_cannot_raise() -> None:
+    loop = updated(ROWS.replace("{device}", "@cuda:0"), Fresh(1))
+    assert in_place(loop)
+    assert not any(name.startswith("checked") for name in kernels(loop))
+
+
+def test_on_a_cpu_their_indices_are_checked_first() -> None:
+    loop = updated(ROWS.replace("{device}", ""), Fresh(1))
+    assert in_place(loop)
+    assert kernels(loop)[0] == "checked0"
+    x, w, new = numpy.zeros((8, 4), "f"), numpy.ones((4, 8), "f"), numpy.ones((2, 4), "f")
+    interpret(loop.forward, [x, w, numpy.array([1, -1]), new], EXTERNS)
+    with pytest.raises(IndexError):
+        interpret(loop.forward, [x, w, numpy.array([1, 8]), new], EXTERNS)
+
+
+def test_indices_that_are_checked_alike_are_checked_once() -> None:
+    text = (
+        ROWS.replace("{device}", "")
+        .replace("return", "%z: f32[8, 4] = prims.index_put(%m, (%at,), %new, false)\nreturn")
+        .replace("f32[8, 8]", "f32[8, 4]")
+    )
+    text = text.replace("f32[4, 8]", "f32[4, 4]").replace("%y, %m\n", "%y, %m, %z\n")
+    assert [name for name in kernels(updated(text, Fresh(1), Fresh(2))) if name.startswith("checked")] == ["checked0"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["%i: i64[2] = aten.mish.default(%at)", "%i: i64[2] = prims.div(%at, %other)", "%i: i64[2] = prims.cumsum(%at, 0)"],
+    ids=["of a call", "of a division that may raise", "of a sum"],
+)
+def test_an_index_that_depends_on_more_is_not(index: str) -> None:
+    text = ROWS.replace("{device}", "").replace("%y:", f"{index}\n%y:").replace("(%at,)", "(%i,)")
+    assert not in_place(updated(text.replace("input %new", "input %other: i64[2]\ninput %new"), Fresh(1)))

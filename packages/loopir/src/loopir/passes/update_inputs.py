@@ -10,9 +10,10 @@ import msgspec
 from loopir.effects import may_alias
 from loopir.layout import is_dense
 from loopir.nest import reads_of
+from loopir.passes.check_first import may_raise, with_checks_first
 from loopir.passes.plan_memory import may_share
 from stagewire.graph import Ref, references
-from stagewire.loop import Buffer, Compute, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
+from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
 from stagewire.types import ITEM_SIZE, numel
 
 NEVER_FAILS = frozenset(
@@ -36,7 +37,8 @@ NEVER_FAILS = frozenset(
 class UpdateInputs:
     """Before: the caller copies the output of each update into its input. After: where nothing else reads that output,
     where nothing reads the input afterwards, and where nothing can fail from then on, the output takes the input's
-    memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory.
+    memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory,
+    nor does a row of a cache. Indices that would stand in the way are checked first (`check_first.py`).
     """
 
     name = "update_inputs"
@@ -46,6 +48,11 @@ class UpdateInputs:
             return graph
         updates = _Updates(graph)
         found = dict(updates.found())
+        if updates.failing:
+            kernels = [step for step in updates.failing if isinstance(step, Kernel)]
+            checked = _Updates(*with_checks_first(graph, kernels))
+            if len(more := dict(checked.found())) > len(found):
+                graph, updates, found = checked.graph, checked, more
         if not found:
             return graph
         buffers = tuple(
@@ -60,10 +67,11 @@ class UpdateInputs:
 
 
 class _Updates:
-    """Who uses what when, by roots of buffers."""
+    """Who uses what when, by roots of buffers. checked: kernels that cannot raise."""
 
-    def __init__(self, graph: LoopGraph) -> None:
+    def __init__(self, graph: LoopGraph, checked: frozenset[str] = frozenset()) -> None:
         self.graph = graph
+        self.checked = checked
         self.buffers = {buffer.name: buffer for buffer in graph.buffers}
         self.outputs = [self.root(name) for arg in graph.outputs for name in references(arg)]
         self.first: dict[str, int] = {}
@@ -75,20 +83,17 @@ class _Updates:
                 self.last[self.root(name)] = number
             if isinstance(step, Extern) and may_alias(step.target):
                 self.shared.update(self.root(name) for name in _buffers_of(step))
-        failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
-        self.safe_from = failing[-1] + 1 if failing else 0
+        self.failing = [step for step in graph.steps if self.may_fail(step)]
+        self.safe_from = graph.steps.index(self.failing[-1]) + 1 if self.failing else 0
 
     def may_fail(self, step: Step) -> bool:
         """Whether a step may raise: half of an update would then be done. (Kernels on a GPU cannot.)"""
         if isinstance(step, Extern):
             return step.target not in NEVER_FAILS
-        if not isinstance(step, Kernel) or any(self.buffers[n].type.device != "cpu" for n in _buffers_of(step)):
+        if not isinstance(step, Kernel) or step.name in self.checked:
             return False
-        return any(
-            isinstance(s, Compute) and (s.op == "wrap_index" or (s.op in DIVISIONS and "float" not in s.dtype))
-            for section in step.sections
-            for s in section.statements
-        )
+        on_cpu = all(self.buffers[name].type.device == "cpu" for name in _buffers_of(step))
+        return on_cpu and any(may_raise(s) for section in step.sections for s in section.statements)
 
     def root(self, name: str) -> str:
         return self.buffers[name].base or name
@@ -135,7 +140,3 @@ def _buffers_of(step: Step) -> list[str]:
         case Extern(results=results):
             return [*reads_of(step), *(name for name in results if name)]
     return []
-
-
-DIVISIONS = frozenset(("div", "floor_div", "trunc_div", "remainder", "fmod"))
-"""On integers these raise where the divisor is 0."""

@@ -1,0 +1,138 @@
+"""Indices that the caller gives are looked at before anything else is done.
+
+    kernel k { %i = load %at[0]; %w = wrap_index(%i, 8); ... }     kernel checked0 { ...; store checked0[0] = %w } ... k
+
+`wrap_index` raises where an index is out of range. If it depends on inputs alone, a kernel of its own computes it
+first, and the kernel that it comes from cannot raise any more: what is done before that one may be seen by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from loopir import index as ix
+from stagewire.graph import Ref
+from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
+from stagewire.types import contiguous
+
+Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
+"""The axes that an index depends on, and the statements that compute it; values and axes are numbered."""
+
+WRAP = "wrap_index"
+
+
+def may_raise(statement: Statement) -> bool:
+    """Whether a kernel on a CPU may raise there: an index out of range, or a division of integers by 0."""
+    if not isinstance(statement, Compute):
+        return False
+    if statement.op in DIVISIONS and "float" not in statement.dtype:
+        return not isinstance(statement.operands[1], int) or statement.operands[1] == 0
+    return statement.op == WRAP
+
+
+DIVISIONS = ("div", "floor_div", "trunc_div", "remainder", "fmod")
+
+
+def with_checks_first(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[LoopGraph, frozenset[str]]:
+    """The graph with kernels on the CPU before all others that check indices, and the names of those among `kernels`
+    that cannot raise then."""
+    found: dict[Check, None] = {}
+    done: list[str] = []
+    for kernel in kernels:
+        checks = _checks(kernel, frozenset(graph.inputs))
+        if checks is not None:
+            found.update(dict.fromkeys(checks))
+            done.append(kernel.name)
+    taken = {buffer.name for buffer in graph.buffers} | {step.name for step in graph.steps if isinstance(step, Kernel)}
+    names = (name for number in range(len(taken) + len(found)) if (name := f"checked{number}") not in taken)
+    buffers: list[Buffer] = []
+    added: list[Step] = []
+    for (axes, statements), name in zip(found, names, strict=False):
+        type_ = contiguous("int64", tuple([axis.size for axis in axes]))
+        place = ix.linear([ix.axis(axis.name) for axis in axes], type_.stride)
+        last = statements[-1]
+        assert isinstance(last, Compute)
+        kept = Store(name, place, Ref(last.result))
+        buffers.append(Buffer(name, type_, "kernel"))
+        added.append(Kernel(name, axes, (Section((), (*statements, kept)),), (name,)))
+    graph = replace(graph, buffers=(*graph.buffers, *buffers), steps=(*added, *graph.steps))
+    return graph, frozenset(done)
+
+
+def _checks(kernel: Kernel, inputs: frozenset[str]) -> list[Check] | None:
+    """The checks that stand for all that may raise; None where something else may."""
+    found: list[Check] = []
+    known: dict[str, Statement] = {}
+    for section in kernel.sections:
+        mine = dict(known)
+        for statement in section.statements:
+            if isinstance(statement, Load | Compute | IndexValue):
+                mine[statement.result] = statement
+            if may_raise(statement):
+                assert isinstance(statement, Compute)
+                needed = _needed(statement, mine, inputs)
+                if statement.op != WRAP or needed is None:
+                    return None
+                found.append(_numbered(needed, {axis.name: axis for axis in (*kernel.axes, *section.axes)}))
+        if not section.axes:
+            known = mine
+    return found
+
+
+def _needed(last: Statement, known: Mapping[str, Statement], inputs: frozenset[str]) -> list[Statement] | None:
+    """The statements that a value depends on, in order, itself the last; None if that is more than inputs."""
+    found: dict[str, Statement] = {}
+    open_ = [last]
+    while open_:
+        one = open_.pop()
+        if isinstance(one, Load) and one.buffer not in inputs:
+            return None
+        if one is not last and may_raise(one):
+            return None
+        for name in _uses(one):
+            if name not in known:
+                return None
+            if name not in found:
+                found[name] = known[name]
+                open_.append(known[name])
+    return [*[one for name, one in known.items() if name in found], last]
+
+
+def _uses(statement: Statement) -> Iterator[str]:
+    operands: tuple[object, ...] = ()
+    match statement:
+        case Compute(operands=given):
+            operands = given
+        case Load(index=index, mask=mask, other=other):
+            operands = (mask, other)
+            yield from ix.values_of(index)
+        case IndexValue(index=index):
+            yield from ix.values_of(index)
+    yield from (operand.name for operand in operands if isinstance(operand, Ref))
+
+
+def _numbered(statements: list[Statement], axes: Mapping[str, Axis]) -> Check:
+    """With names that equal checks have in common."""
+    indices = [one.index for one in statements if isinstance(one, Load | IndexValue)]
+    used = [name for name in axes if any(name in ix.axes_of(index) for index in indices)]
+    names = {name: f"i{number}" for number, name in enumerate(used)}
+    values = {one.result: f"v{number}" for number, one in enumerate(statements)}  # type: ignore[union-attr]
+    renamed = tuple([_renamed(one, {**names, **values}) for one in statements])
+    return tuple([Axis(names[name], axes[name].size) for name in used]), renamed
+
+
+def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    def operand(value: object) -> object:
+        return Ref(names[value.name]) if isinstance(value, Ref) else value
+
+    match statement:
+        case Compute(result=result, operands=operands):
+            return replace(statement, result=names[result], operands=tuple([operand(one) for one in operands]))
+        case Load(result=result, index=index, mask=mask, other=other):
+            index = ix.rename(index, names)
+            return replace(statement, result=names[result], index=index, mask=operand(mask), other=operand(other))
+        case IndexValue(result=result, index=index):
+            return replace(statement, result=names[result], index=ix.rename(index, names))
+    raise AssertionError(statement)
