@@ -101,6 +101,25 @@ def test_a_result_takes_over_memory_in_place() -> None:
     assert not any(isinstance(step, Free) for step in graph.steps)
 
 
+def test_memory_of_a_gpu_does_not_wait_for_a_later_buffer() -> None:
+    text = """\
+input %x: f32[8, 8]@cuda:0
+input %w: f32[8, 4]@cuda:0
+input %v: f32[4, 8]@cuda:0
+%a: f32[8, 8]@cuda:0 = prims.tanh(%x)
+%m: f32[8, 4]@cuda:0 = aten.mm.default(%a, %w)
+%n: f32[8, 8]@cuda:0 = aten.mm.default(%m, %v)
+%t: f32[8, 8]{1, 8}@cuda:0 = prims.permute(%n, [1, 0])
+%y: f32[8, 8]@cuda:0 = prims.add(%n, %t)
+%o: f32[8, 8]@cuda:0 = aten.mm.default(%y, %x)
+return %o
+"""
+    assert buffers(run(text.replace("@cuda:0", "")))["y"].reuse == "a"
+    assert buffers(run(text))["y"].reuse is None
+    at_once = text.replace("mm.default(%m, %v)", "mm.default(%a, %x)")
+    assert buffers(run(at_once))["y"].reuse == "a"
+
+
 def test_a_transposed_read_is_not_in_place() -> None:
     text = """\
 input %x: f32[8, 8]

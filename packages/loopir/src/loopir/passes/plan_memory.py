@@ -20,7 +20,8 @@ class PlanMemory:
     """Before: kernels and externs only. After: a `Free` follows the last use of every buffer that is neither input nor
     output, unless a later buffer of the same size takes over its memory (`reuse`), possibly in place: written by the
     kernel that reads it last, each element at the point that reads it last. Memory that a view made by ATen may share
-    is not taken over."""
+    is not taken over. Memory of a GPU is taken over by the next step, or not at all: where it waits, other steps and
+    what libraries hold beside their operands cannot have it. (That of a CPU is in its cache, and all of it stays.)"""
 
     name = "plan_memory"
     reuse: bool = True
@@ -99,7 +100,8 @@ class _Plan:
             return
         old, where = self._in_place(name, kernel, number, taken), "in place"
         if old is None:
-            pool = [d for d in self.dead.get(size, ()) if d not in taken]
+            oldest = 0 if size[1] == "cpu" else number - 1
+            pool = [d for d in self.dead.get(size, ()) if d not in taken and self.last[d] >= oldest]
             old, where = (pool[-1], "dead before") if pool else (None, "")
         if old is None:
             return
