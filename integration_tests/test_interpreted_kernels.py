@@ -64,7 +64,9 @@ def check(function: Callable[..., torch.Tensor], *args: torch.Tensor, directory:
     given = [named[one.name] for one in loop.binding.inputs]
     results = codegen.load(emit(loop.forward, Options(target="triton")), directory)(*[one.detach() for one in given])
     wanted = function(*args)
-    torch.testing.assert_close(results[loop.binding.outputs[0].result], wanted.detach(), rtol=2e-4, atol=2e-4)
+    exact = wanted.dtype == torch.float32
+    forward, backward = (2e-4, 2e-3) if exact else (2e-2, 4e-2)
+    torch.testing.assert_close(results[loop.binding.outputs[0].result], wanted.detach(), rtol=forward, atol=forward)
     if loop.backward is None:
         return
     saved = saved_values(loop.binding, [one.detach() for one in given], results)
@@ -73,11 +75,15 @@ def check(function: Callable[..., torch.Tensor], *args: torch.Tensor, directory:
     gradients = iter(torch.autograd.grad(wanted, leaves, torch.ones_like(wanted)))
     for number, one in zip(loop.binding.input_gradients, given, strict=True):
         if one.requires_grad:
-            torch.testing.assert_close(found[number], next(gradients), rtol=2e-3, atol=2e-3)
+            torch.testing.assert_close(found[number], next(gradients), rtol=backward, atol=backward)
 
 
-def drawn(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape).requires_grad_()
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype).requires_grad_()
+
+
+def half(*shape: int) -> torch.Tensor:
+    return drawn(*shape, dtype=torch.bfloat16)
 
 
 def perceptron(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -93,10 +99,15 @@ def normalised(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor, b: torch.Tenso
     return F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, g, b, True))
 
 
+def patches(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(F.conv2d(x, w, b, stride=4).flatten(2).transpose(1, 2), (24,))
+
+
 PROGRAMS = {
     "kernels of one text": lambda: (perceptron, drawn(64, 32), drawn(32, 128), drawn(128, 64), drawn(64, 16)),
     "attention": lambda: (attention, drawn(2, 16, 64), drawn(64, 192), drawn(64)),
     "batch norm": lambda: (normalised, drawn(4, 3, 16, 16), drawn(8, 3, 3, 3), drawn(8), drawn(8)),
+    "patches": lambda: (patches, half(2, 3, 18, 13), half(24, 3, 4, 4), half(24)),
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),

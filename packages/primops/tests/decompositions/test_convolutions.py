@@ -6,11 +6,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from primops import interpret
 from primops.decompositions import TABLE
 from primops.exactness import bound
 from primops.stage import lower_graph
 from primops.testing.opinfo import Compare
+from primops.verify import verify_graph
+from stagewire.graph import Graph
 from stagewire.parser import parse_graph
+from stagewire.printer import print_graph
+
+Sizes = tuple[int, ...]
 
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
 # channels, features, kernel, stride, padding, dilation, images, size
@@ -85,3 +91,73 @@ def test_what_stays_with_aten(change: dict, stays: bool) -> None:
     assert (FORWARD in [node.target for node in lower_graph(graph, TABLE).nodes]) is stays
     exact = [node.target for node in lower_graph(graph, TABLE, exact=True).nodes]
     assert FORWARD in exact
+
+
+STEP = """\
+input %x: {dtype}{x}@cuda:0
+input %w: {dtype}{w}@cuda:0
+input %b: {dtype}[24]@cuda:0
+input %g: {dtype}{y}@cuda:0
+%y: {dtype}{y}@cuda:0 = aten.convolution.default(%x, %w, %b, {step}, {none}, {ones}, False, {none}, 1)
+%dx: {dtype}{x}@cuda:0, %dw: {dtype}{w}@cuda:0, %db: {dtype}[24]@cuda:0 = \
+aten.convolution_backward.default(%g, %x, %w, [24], {step}, {none}, {ones}, False, {none}, 1, [True, True, True])
+return %y, %dx, %dw, %db
+"""
+# sizes of an image and of a kernel, step
+ON_A_GPU = {
+    "patches": ((2, 3, 16, 12), (4, 4), 4),
+    "patches and a rest": ((2, 3, 18, 13), (4, 4), 4),
+    "in a row": ((2, 3, 17), (5,), 5),
+    "in space": ((1, 3, 4, 9, 8), (2, 4, 4), (2, 4, 4)),
+}
+
+
+def training_step(image: Sizes, kernel: tuple[int, ...], step: int | tuple[int, ...], **change: str) -> Graph:
+    """Forward and gradients of a convolution, on a GPU."""
+    steps = (step,) * len(kernel) if isinstance(step, int) else step
+    out = [(n - k) // each + 1 for n, k, each in zip(image[2:], kernel, steps, strict=True)]
+    geometry = dict(step=list(steps), none=[0] * len(kernel), ones=[1] * len(kernel))
+    sizes = dict(x=[*image], w=[24, image[1], *kernel], y=[image[0], 24, *out])
+    return parse_graph(STEP.format(**{"dtype": "bf16", **sizes, **change}, **geometry))
+
+
+def check_step(graph: Graph, image: Sizes, kernel: tuple[int, ...], step: int | tuple[int, ...]) -> None:
+    """What a lowered step means, computed on the CPU, beside eager in float64."""
+    torch.manual_seed(0)
+    x, w, b = (torch.randn(*each).bfloat16() for each in (image, (24, image[1], *kernel), (24,)))
+    exact = [one.double().requires_grad_() for one in (x, w, b)]
+    wanted = [F.conv1d, F.conv2d, F.conv3d][len(kernel) - 1](*exact, stride=step)  # type: ignore[operator]
+    tangent = torch.randn_like(wanted).bfloat16()
+    found = interpret(parse_graph(print_graph(graph).replace("@cuda:0", "")), (x, w, b, tangent))
+    for one, other in zip(found, (wanted, *torch.autograd.grad(wanted, exact, tangent.double())), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-2, atol=2e-2 * float(other.detach().abs().max()))
+
+
+@pytest.mark.parametrize(("image", "kernel", "step"), ON_A_GPU.values(), ids=ON_A_GPU)
+def test_a_training_step_on_a_gpu(image: Sizes, kernel: tuple[int, ...], step: int | tuple[int, ...]) -> None:
+    graph = lower_graph(training_step(image, kernel, step))
+    verify_graph(graph)
+    assert not [node.target for node in graph.nodes if "convolution" in node.target]
+    check_step(graph, image, kernel, step)
+
+
+def test_patches_of_images_of_any_size_on_a_gpu() -> None:
+    text = dict(x="[n, 3, h, w]", y="[n, 24, h // 4, w // 4]")
+    graph = lower_graph(training_step((2, 3, 8, 8), (4, 4), 4, **text))
+    assert not [node.target for node in graph.nodes if "convolution" in node.target]
+    for image in ((2, 3, 16, 12), (5, 3, 11, 22)):
+        check_step(graph, image, (4, 4), 4)
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "step", "change"),
+    [
+        ((2, 16, 8, 8), (1, 1), 1, {}),
+        ((2, 3, 9, 9), (3, 3), 2, {}),
+        ((2, 3, 16, 12), (4, 4), 4, dict(dtype="f32")),
+    ],
+    ids=["an even image", "windows that overlap", "float32"],
+)
+def test_what_stays_with_cudnn(image: Sizes, kernel: tuple[int, ...], step: int, change: dict[str, str]) -> None:
+    graph = lower_graph(training_step(image, kernel, step, **change))
+    assert {FORWARD, BACKWARD} <= {node.target for node in graph.nodes}

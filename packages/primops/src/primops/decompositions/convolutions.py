@@ -1,120 +1,28 @@
-"""Convolutions on a CPU as products of matrices, where that is faster.
+"""Convolutions as products of matrices, where `convolution_rules` say so.
 
     rows of patches (windows, channels * kernel)  @  weight (channels * kernel, features)  ->  (windows, features)
 
-ATen has kernels of oneDNN for convolutions. Before each call these bring weights into an order of their own, which
-takes longer than the convolution itself where there are few windows; and images of few pixels fill their tiles badly.
-A product reads the weights as they are. Measured on one core with AVX-512, in microseconds, forward + backward:
-
-    512 -> 2048 features, 1x1, 8 images of 2x2      9808 + 23987      794 + 1792
-    512 ->  512 features, 3x3, 1 image of 2x2       2883 +  4685      510 + 1184
-    512 ->  512 features, 3x3, 8 images of 2x2      2464 + 16387     1981 + 4562
-      3 ->  128 features, 8x8, step 8, 8 of 64x64    276 +  2510      255 +  507
-    256 ->  256 features, 3x3, 8 images of 4x4      1145 +  3647     1780 + 3330      (left to ATen)
-   2048 ->  512 features, 1x1, 8 of 2x2, bfloat16   1030 +  5472      381 +  787
-
-Where a weight is infinite, the zeros of the padding make it nan. ATen does this too for one image (a kernel that copies
-patches), and gives inf for several images or bfloat16 (a kernel that leaves the padding out).
+The gradients of both are products with rows of the result's gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
-from typing import NamedTuple
 
 from primops.builder import Builder, Value
+from primops.decompositions.convolution_rules import Window, refuse, window_of
 from primops.decompositions.operands import Table, along, convert, opmath, permute, reshape
-from primops.errors import Decline
 from primops.prims.layouts import row_major
+from stagewire.expr import Dim
 from stagewire.types import TensorType
-
-FEW_PIXELS = 64
-"""Up to so many places of an image, a 1x1 convolution is a product..."""
-LARGE_WEIGHT = 1 << 17
-"""...if it has so many weights, or if the image lies as its rows: else bringing it into rows takes what is gained."""
-SOME_WEIGHT = 1 << 14
-"""From so many weights on, bringing them into oneDNN's order takes longer than a call of ATen."""
-FEW_WINDOWS, FEW_WINDOWS_BACKWARD = 32, 64
-"""Up to so many windows in all images, any convolution is a product: forward, and backward."""
-SMALL_PATCHES = 1 << 18
-"""Up to so many elements, patches side by side are copied for a product; backward any number is."""
-MOST_TAPS = 9
-"""Windows of more elements stay with ATen, if they overlap: the sum over them is written out."""
-
-
-class Window(NamedTuple):
-    """A convolution without groups: sizes of the image and of the result, and for each dimension of these the kernel's
-    size, step, padding and dilation."""
-
-    batch: int
-    channels: int
-    features: int
-    image: tuple[int, ...]
-    out: tuple[int, ...]
-    kernel: tuple[int, ...]
-    step: tuple[int, ...]
-    pad: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """How many windows there are."""
-        return self.batch * prod(self.out)
-
-    @property
-    def width(self) -> int:
-        """How many elements a window has."""
-        return self.channels * prod(self.kernel)
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether a window is one place of the image."""
-        return not any(self.pad) and set(self.kernel) == {1}
-
-    @property
-    def is_patches(self) -> bool:
-        """Whether windows of more than one place lie side by side."""
-        return not any(self.pad) and self.kernel == self.step and set(self.dilation) == {1} != set(self.kernel)
-
-
-def _window(
-    x: Value, weight: Value, out: tuple[int, ...], stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, groups: int,
-) -> Window:  # fmt: skip
-    """The sizes, where a product may compute the convolution at all."""
-    if {x.device, weight.device} != {"cpu"} or x.dtype != weight.dtype or x.dtype not in ("float32", "bfloat16"):
-        raise Decline("not on a CPU, or in a dtype that nobody measured")
-    sizes = (*x.shape, *weight.shape, *out)
-    if transposed or groups != 1 or x.rank not in (3, 4) or not all(isinstance(n, int) and n for n in sizes):
-        raise Decline("groups, transposed, empty or of unknown sizes")
-    rank = x.rank - 2
-    each = [tuple(items) * rank if len(items) == 1 else tuple(items) for items in (stride, padding, dilation)]
-    return Window(x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], out[2:], weight.shape[2:], *each)  # type: ignore[arg-type]
-
-
-def _refuse(window: Window, few: int, patches: int, in_rows: bool) -> None:
-    """Decline where ATen is the faster one."""
-    weights = window.width * window.features
-    if window.is_pointwise and prod(window.out) <= FEW_PIXELS and (in_rows or weights >= LARGE_WEIGHT):
-        return
-    if window.is_patches and window.count * window.width <= patches:
-        return
-    if window.count > few or weights < SOME_WEIGHT or (prod(window.kernel) > MOST_TAPS and not window.is_patches):
-        raise Decline("many windows, or large ones")
-
-
-def _in_rows(x: Value) -> bool:
-    """Whether the channels of an image are fastest, or it is of one place."""
-    return x.type.stride[1] == 1 or prod(x.shape[2:]) == 1  # type: ignore[arg-type]
 
 
 def convolution(
     p: Builder, x: Value, weight: Value, bias: Value | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
-    window = _window(x, weight, p.out.shape, stride, padding, dilation, transposed, groups)  # type: ignore[arg-type]
-    _refuse(window, FEW_WINDOWS, SMALL_PATCHES, _in_rows(x))
+    window = window_of(x, weight, p.out.shape, stride, padding, dilation, transposed, groups)
+    refuse(window, x, backward=False)
     rows, matrix = _patches(p, x, window), _transposed(p, _matrix(p, weight, window))
     if bias is not None and x.dtype != "float32":  # the sum with the bias is rounded once
         return _images(p, _product(p, rows, matrix, bias), window.features, window)
@@ -127,8 +35,8 @@ def convolution_backward(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    window = _window(x, weight, grad.shape, stride, padding, dilation, transposed, groups)  # type: ignore[arg-type]
-    _refuse(window, FEW_WINDOWS_BACKWARD, window.count * window.width, _in_rows(x))
+    window = window_of(x, weight, grad.shape, stride, padding, dilation, transposed, groups)
+    refuse(window, x, backward=True)
     last = (0, *range(2, grad.rank), 1)
     rows = reshape(p, permute(p, grad, last), (window.count, window.features))
     image = kernel = bias = None
@@ -159,17 +67,30 @@ def _transposed(p: Builder, x: Value) -> Value:
 def _patches(p: Builder, x: Value, window: Window) -> Value:
     """(windows, channels * kernel)."""
     rank = len(window.out)
+    if window.is_pointwise:
+        stop = (window.batch, window.channels, *window.image)
+        taken = p.slice(x, (0,) * (rank + 2), stop, (1, 1, *window.step)) if set(window.step) != {1} else x
+        return reshape(p, permute(p, taken, (0, *range(2, rank + 2), 1)), (window.count, window.width))
+    if window.is_patches:
+        stop = (window.batch, window.channels, *_covered(window))
+        taken = p.slice(x, (0,) * (rank + 2), stop, (1,) * (rank + 2)) if stop != x.shape else x
+        pairs = [n for pair in zip(window.out, window.kernel, strict=True) for n in pair]
+        cells = reshape(p, taken, (window.batch, window.channels, *pairs))
+        order = (0, *range(2, 2 * rank + 2, 2), 1, *range(3, 2 * rank + 2, 2))
+        return reshape(p, permute(p, cells, order), (window.count, window.width))
     if any(window.pad):
         x = p.pad(x, (0, 0, *window.pad), (0, 0, *window.pad), 0.0)
     rows = row_major(x.shape)
     steps = [a * b for a, b in zip(window.step, rows[2:], strict=True)]
     inner = [a * b for a, b in zip(window.dilation, rows[2:], strict=True)]
     size = (window.batch, *window.out, window.channels, *window.kernel)
-    if window.is_pointwise and set(window.step) == {1}:
-        taken = permute(p, x, (0, *range(2, rank + 2), 1))
-    else:
-        taken = p.as_strided(x, size, (rows[0], *steps, rows[1], *inner), 0)
+    taken = p.as_strided(x, size, (rows[0], *steps, rows[1], *inner), 0)
     return reshape(p, taken, (window.count, window.width))
+
+
+def _covered(window: Window) -> tuple[Dim, ...]:
+    """The part of the image that patches side by side cover."""
+    return tuple(n * k for n, k in zip(window.out, window.kernel, strict=True))
 
 
 def _images(p: Builder, rows: Value, channels: int, window: Window) -> Value:
@@ -186,8 +107,7 @@ def _unpatched(p: Builder, rows: Value, window: Window) -> Value:
     cells = reshape(p, rows, (window.batch, *window.out, window.channels, *window.kernel))
     if window.is_patches:
         pairs = [d for n in range(rank) for d in (1 + n, 2 + rank + n)]
-        covered = tuple(n * k for n, k in zip(window.out, window.kernel, strict=True))
-        whole = reshape(p, permute(p, cells, (0, rank + 1, *pairs)), (window.batch, window.channels, *covered))
+        whole = reshape(p, permute(p, cells, (0, rank + 1, *pairs)), (window.batch, window.channels, *_covered(window)))
         return _widened(p, whole, (0,) * rank, window.image)
     cells = permute(p, cells, (0, rank + 1, *range(rank + 2, 2 * rank + 2), *range(1, rank + 1)))
     dtype, cells = cells.dtype, convert(p, cells, opmath(cells.dtype))
@@ -230,7 +150,7 @@ def _spaced(p: Builder, x: Value, window: Window) -> Value:
     return p.slice(x, (0,) * (rank + 2), (batch, channels, *stop), (1,) * (rank + 2))
 
 
-def _widened(p: Builder, x: Value, low: tuple[int, ...], sizes: tuple[int, ...]) -> Value:
+def _widened(p: Builder, x: Value, low: tuple[int, ...], sizes: tuple[Dim, ...]) -> Value:
     """x at `low` of zeros of `sizes`."""
     high = tuple(size - n - start for size, n, start in zip(sizes, x.shape[2:], low, strict=True))  # type: ignore[operator]
     return p.pad(x, (0, 0, *low), (0, 0, *high), 0.0) if any((*low, *high)) else x

@@ -1,0 +1,129 @@
+"""Where a product of matrices computes a convolution better than ATen's kernels of convolutions.
+
+CPU. ATen has kernels of oneDNN for convolutions. Before each call these bring weights into an order of their own, which
+takes longer than the convolution itself where there are few windows; and images of few pixels fill their tiles badly.
+A product reads the weights as they are. Measured on one core with AVX-512, in microseconds, forward + backward:
+
+    512 -> 2048 features, 1x1, 8 images of 2x2      9808 + 23987      794 + 1792
+    512 ->  512 features, 3x3, 1 image of 2x2       2883 +  4685      510 + 1184
+    512 ->  512 features, 3x3, 8 images of 2x2      2464 + 16387     1981 + 4562
+      3 ->  128 features, 8x8, step 8, 8 of 64x64    276 +  2510      255 +  507
+    256 ->  256 features, 3x3, 8 images of 4x4      1145 +  3647     1780 + 3330      (left to ATen)
+   2048 ->  512 features, 1x1, 8 of 2x2, bfloat16   1030 +  5472      381 +  787
+
+Where a weight is infinite, the zeros of the padding make it nan. ATen does this too for one image (a kernel that copies
+patches), and gives inf for several images or bfloat16 (a kernel that leaves the padding out).
+
+GPU. cuDNN brings images of patches side by side into another order, and fills up channels to a multiple of 8, in memory
+that it holds while it runs (26 MiB for DeiT-small). For a product, the kernel before it writes patches as rows. Whole
+models on an H200 in bfloat16, 32 images, inference, in microseconds, by cuDNN and by a product: DeiT-small 2089, 1982;
+ViT-base 3092, 2790; Mixer-B/16 3529, 3234; ConvNeXt-tiny 2694, 2552; Swin-tiny 3453, 3335.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from primops.builder import Value
+from primops.errors import Decline
+from stagewire.expr import Dim
+from stagewire.types import numel
+
+DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("bfloat16", "float16")}
+"""Those in which it was measured; on a GPU, flags of torch let convolutions round float32 and products not."""
+
+RANKS = {"cpu": (3, 4), "cuda": (3, 4, 5)}
+
+FEW_PIXELS = 64
+"""Up to so many places of an image, a 1x1 convolution is a product..."""
+LARGE_WEIGHT = 1 << 17
+"""...if it has so many weights, or if the image lies as its rows: else bringing it into rows takes what is gained."""
+SOME_WEIGHT = 1 << 14
+"""From so many weights on, bringing them into oneDNN's order takes longer than a call of ATen."""
+FEW_WINDOWS, FEW_WINDOWS_BACKWARD = 32, 64
+"""Up to so many windows in all images, any convolution is a product: forward, and backward."""
+SMALL_PATCHES = 1 << 18
+"""Up to so many elements, patches side by side are copied for a product; backward any number is."""
+MOST_TAPS = 9
+"""Windows of more elements stay with ATen, if they overlap: the sum over them is written out."""
+
+
+class Window(NamedTuple):
+    """A convolution without groups: sizes of the image and of the result, and for each dimension of these the kernel's
+    size, step, padding and dilation."""
+
+    batch: Dim
+    channels: int
+    features: int
+    image: tuple[Dim, ...]
+    out: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    step: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def count(self) -> Dim:
+        """How many windows there are."""
+        return self.batch * numel(self.out)
+
+    @property
+    def width(self) -> int:
+        """How many elements a window has."""
+        return self.channels * prod(self.kernel)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether a window is one place of the image."""
+        return not any(self.pad) and set(self.kernel) == {1}
+
+    @property
+    def is_patches(self) -> bool:
+        """Whether windows of more than one place lie side by side."""
+        return not any(self.pad) and self.kernel == self.step and set(self.dilation) == {1} != set(self.kernel)
+
+
+def window_of(
+    x: Value, weight: Value, out: tuple[Dim, ...], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, groups: int,
+) -> Window:  # fmt: skip
+    """The sizes, where a product may compute the convolution at all."""
+    kind = x.device.partition(":")[0]
+    if x.device != weight.device or x.dtype != weight.dtype or x.dtype not in DTYPES.get(kind, ()):
+        raise Decline("on a device or in a dtype where nobody measured it")
+    sizes = (*x.shape, *out) if kind == "cpu" else x.shape[1:2]
+    if not all(isinstance(n, int) and n for n in (*sizes, *weight.shape)):
+        raise Decline("empty or of unknown sizes")
+    if transposed or groups != 1 or x.rank not in RANKS[kind]:
+        raise Decline("groups, transposed, or of another rank")
+    rank = x.rank - 2
+    each = [tuple(items) * rank if len(items) == 1 else tuple(items) for items in (stride, padding, dilation)]
+    return Window(x.shape[0], x.shape[1], weight.shape[0], x.shape[2:], out[2:], weight.shape[2:], *each)  # type: ignore[arg-type]
+
+
+def refuse(window: Window, x: Value, *, backward: bool) -> None:
+    """Decline where ATen's forward, or its backward, is the better one."""
+    if x.device != "cpu":
+        if not window.is_patches:
+            raise Decline("windows that do not lie side by side")
+    elif backward:
+        _refuse_on_cpu(window, FEW_WINDOWS_BACKWARD, window.count * window.width, _in_rows(x))  # type: ignore[arg-type]
+    else:
+        _refuse_on_cpu(window, FEW_WINDOWS, SMALL_PATCHES, _in_rows(x))
+
+
+def _refuse_on_cpu(window: Window, few: int, patches: int, in_rows: bool) -> None:
+    weights = window.width * window.features
+    if window.is_pointwise and prod(window.out) <= FEW_PIXELS and (in_rows or weights >= LARGE_WEIGHT):  # type: ignore[arg-type]
+        return
+    if window.is_patches and window.count * window.width <= patches:
+        return
+    if window.count > few or weights < SOME_WEIGHT or (prod(window.kernel) > MOST_TAPS and not window.is_patches):
+        raise Decline("many windows, or large ones")
+
+
+def _in_rows(x: Value) -> bool:
+    """Whether the channels of an image are fastest, or it is of one place."""
+    return x.type.stride[1] == 1 or prod(x.shape[2:]) == 1  # type: ignore[arg-type]
