@@ -20,6 +20,7 @@ import torch
 
 from codegen.runtime.arguments import operator_of, resolve
 from codegen.runtime.externs import NATIVE, WRITES_ITS_RESULT
+from codegen.runtime.few_windows import FewWindows, few_windows
 from codegen.runtime.memory_kinds import Homes, is_native, mentioned, plan_memory
 from codegen.runtime.size_program import SizeProgram
 from codegen.runtime.symbols import inputs_of
@@ -31,7 +32,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
-    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE",
+    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -256,10 +257,27 @@ class _Encoder:
                 for name, type_ in zip(call.results, call.result_types, strict=False):
                     if name and call.target in WRITES_ITS_RESULT:
                         self.make(name, type_)
-                self.emit(encoded[0], *encoded[1])
+                few = few_windows(call, self.homes.types)
+                if few is not None:
+                    self.either(call, few, encoded)
+                else:
+                    self.emit(encoded[0], *encoded[1])
                 return
-        function, names, numbers = closure(call)
+        function, names, numbers = closure(call, operator_of(call))
         self.python(function, names, self.results(call, len(call.results)), numbers)
+
+    def either(self, call: CallExtern, few: FewWindows, encoded: tuple[str, tuple[Dim, ...]]) -> None:
+        """A call in one way in runs where it has few windows, in the other else."""
+        start = len(self.code)
+        self.emit("SKIP_IF_MORE", few.count, few.most, 0)
+        if few.function is None:
+            self.emit("FEW_WINDOWS", *encoded[1])
+        else:
+            function, names, numbers = closure(call, few.function)
+            self.python(function, names, self.results(call, len(call.results)), numbers)
+        self.emit("SKIP_IF_MORE", 1, 0, 2 + len(encoded[1]))
+        self.code[start + 4] = len(self.code) - start - 5
+        self.emit(encoded[0], *encoded[1])
 
     def python(
         self, function: Callable[..., Any], names: list[str], results: tuple[int, ...], numbers: tuple[Dim, ...]
@@ -299,10 +317,11 @@ class _Encoder:
         return -len(self.literals)
 
 
-def closure(call: CallExtern) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
-    """The operator as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these sizes."""
+def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
+    """The operator of a call as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these
+    sizes."""
     names = list(dict.fromkeys(name for arg in (*call.args, *call.kwargs.values()) for name in references(arg)))
-    constants: dict[str, Any] = {"operator": operator_of(call)}
+    constants: dict[str, Any] = {"operator": operator}
     sizes: dict[Expr, str] = {}
 
     def text(arg: Arg) -> str:

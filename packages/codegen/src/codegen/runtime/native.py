@@ -48,7 +48,7 @@ FIELD = 16
 def executor_source() -> str:
     """The source of the native executor, compiled and cached like a unit."""
     directory = files("codegen.runtime")
-    return "".join(directory.joinpath(name).read_text() for name in ("sizes.h", "vm.cpp"))
+    return "".join(directory.joinpath(name).read_text() for name in ("sizes.h", "windows.h", "vm.cpp"))
 
 
 class Machine(NamedTuple):

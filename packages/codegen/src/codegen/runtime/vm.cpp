@@ -84,7 +84,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -415,6 +415,40 @@ static bool convolution(Run *run, const i64 *w) {  // input weight bias d stride
   return results(run, extra + d + 1, made, 1);
 }
 
+// The same in two dimensions in float32, neither transposed nor in groups, as a product of matrices.
+static bool few_windows(Run *run, const i64 *w) {
+  const Unit *unit = run->unit;
+  const Torch *t = unit->torch;
+  Handle *h = run->frame->handle, part[3] = {nullptr, nullptr, nullptr}, made[1] = {nullptr};
+  const i64 *to = w + 14, *type = run->frame->types + to[1], *out = sizes_of(type);
+  i64 *sizes, *steps, *kernel, *turned, *along = nullptr;
+  if (t->sizes(h[w[0]], &sizes) || t->strides(h[w[0]], &steps)) return false;
+  if (t->sizes(h[w[1]], &kernel) || t->strides(h[w[1]], &turned)) return false;
+  if (w[2] >= 0 && t->strides(h[w[2]], &along)) return false;
+  const i64 taps = kernel[2] * kernel[3], width = kernel[1] * taps, rows = out[0] * out[2] * out[3];
+  const bool in_order = turned[0] == width && turned[1] == taps && (taps == 1 || (turned[2] == kernel[3] && turned[3] == 1));
+  if (!in_order || (along && *along != 1) || !rows) return convolution(run, w);
+  void *x, *weight, *bias = nullptr, *space, *memory;
+  if (t->data_ptr(h[w[0]], &x) || t->data_ptr(h[w[1]], &weight) || (w[2] >= 0 && t->data_ptr(h[w[2]], &bias))) return false;
+  if (posix_memalign(&space, 64, (unsigned long)(rows * (width + kernel[0])) * sizeof(float))) return false;
+  float *patches = (float *)space, *product = patches + rows * width;
+  Windows g = {steps, sizes, kernel, out, w + 4, w + 6, w + 8};
+  copy_patches((float *)x, &g, patches);
+  struct { void *memory; i64 sizes[2], steps[2]; } matrix[3] = {
+      {patches, {rows, width}, {width, 1}}, {weight, {width, kernel[0]}, {1, width}}, {product, {rows, kernel[0]}, {kernel[0], 1}}};
+  bool good = true;
+  for (i64 k = 0; good && k < 3; k++)
+    good = !t->from_blob(matrix[k].memory, 2, matrix[k].sizes, matrix[k].steps, 0, dtype_of(type), 0, unit->index, &part[k]);
+  good = good && !t->mm(part[2], part[0], part[1]);
+  good = good && !t->empty_strided(type[1], out, strides_of(type), dtype_of(type), 0, unit->index, made);
+  good = good && !t->data_ptr(made[0], &memory);
+  if (good) copy_images(product, &g, (float *)bias, strides_of(type), (float *)memory);
+  for (i64 k = 0; k < 3; k++)
+    if (part[k]) t->destroy(part[k]);
+  free(space);
+  return results(run, to, made, 1) && good;
+}
+
 static bool convolution_backward(Run *run, const i64 *w) {
   // gradient input weight bias_size d stride* padding* dilation* transposed extra* groups mask3 (slot type)3
   Handle *h = run->frame->handle, made[3] = {nullptr, nullptr, nullptr};
@@ -517,6 +551,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case BADDBMM: return !t->baddbmm(h[w[0]], h[w[1]], h[w[2]], h[w[3]], as_double(w[4]), as_double(w[5]));
     case CONVOLUTION: return convolution(run, w);
     case CONVOLUTION_BACKWARD: return convolution_backward(run, w);
+    case FEW_WINDOWS: return few_windows(run, w);
     case ATTENTION: return attention(run, w);
     case ATTENTION_BACKWARD: return attention_backward(run, w);
     case LAUNCH_GRID: return launch_grid(run, w);
@@ -529,6 +564,10 @@ static bool execute(Run *run) {
   const i64 *w = run->frame->words + run->unit->code_start, *end = run->frame->words + run->unit->code_end;
   unlock(run);
   while (w < end) {
+    if (w[0] == SKIP_IF_MORE) {  // number, most, words that are skipped where it is more than that
+      w += 5 + (w[2] > w[3] ? w[4] : 0);
+      continue;
+    }
     if (!step(run, w[0], w + 2)) { lock(run); return false; }
     w += 2 + w[1];
   }

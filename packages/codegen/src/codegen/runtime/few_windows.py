@@ -1,0 +1,95 @@
+"""Convolutions of symbolic sizes on a CPU: as products of matrices in the calls that have few windows.
+
+A program of one size has such convolutions as products beside its kernels, which write the rows of patches. A program
+of many sizes calls ATen, whose kernels of oneDNN bring the weights into an order of their own before each call: that
+takes longer than the convolution where there are few windows. So each run asks its sizes:
+
+    count of windows > most ? call of ATen : product
+
+The product of the forward is the executor's own (windows.h), that of the backward is here.
+
+Measured on one core with AVX-512 (Zen 5), in microseconds, forward + backward, ATen and then product:
+
+    256 -> 512 features, 3x3, step 2, 4 images of 4x4 (16 windows)     599 +  4453      559 + 1162
+    512 -> 512 features, 3x3, 4 images of 2x2 (16 windows)            1150 +  8925     1204 + 2900
+    256 -> 512 features, 1x1, step 2, 4 images of 4x4 (16 windows)      75 +   231       67 +  141
+    512 -> 512 features, 3x3, 2 images of 4x4 (32 windows)            1544 +  9308     2141 + 4831
+    256 -> 256 features, 3x3, 4 images of 4x4 (64 windows)             509 +  1163     1102 + 2140
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import fold, unfold
+
+from stagewire.expr import Dim, Expr
+from stagewire.graph import List, Ref
+from stagewire.program import CallExtern
+from stagewire.types import TensorType
+
+MOST_WINDOWS, MOST_WINDOWS_BACKWARD = 16, 32
+"""Up to so many windows in all images it is a product."""
+SOME_WEIGHT = 1 << 14
+"""From so many weights on: fewer are soon in another order."""
+MOST_TAPS = 9
+"""Windows of more elements are left to ATen."""
+
+
+class FewWindows(NamedTuple):
+    """`function` (None: what the executor has) in place of the call where `count` is at most `most`."""
+
+    count: Dim
+    most: int
+    function: Callable[..., Any] | None
+
+
+def few_windows(call: CallExtern, types: Mapping[str, TensorType | None]) -> FewWindows | None:
+    """What to do in place of a call of ATen's convolution that has few windows; None where that is never better.
+
+    types: of the unit's buffers.
+    """
+    match call.target, call.args:
+        case "aten.convolution.default", (_, Ref(weight), *_, List((_, _)), False, _, 1):
+            windows, most, function = call.result_types[:1], MOST_WINDOWS, None
+        case "aten.convolution_backward.default", (Ref(grad), _, Ref(weight), *_, List((_, _)), False, _, 1, _):
+            windows, most, function = (types[grad],), MOST_WINDOWS_BACKWARD, convolution_backward  # type: ignore[assignment]
+        case _:
+            return None
+    kernels = types[weight]
+    if not windows or windows[0] is None or kernels is None or not all(isinstance(n, int) for n in kernels.shape):
+        return None
+    (made,) = windows
+    if made.device != "cpu" or made.dtype != "float32" or len(made.shape) != 4:
+        return None
+    if prod(kernels.shape) < SOME_WEIGHT or prod(kernels.shape[2:]) > MOST_TAPS:  # type: ignore[arg-type]
+        return None
+    count = made.shape[0] * made.shape[2] * made.shape[3]
+    return FewWindows(count, most, function) if isinstance(count, Expr) else None
+
+
+def convolution_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: list[int] | None, stride: list[int],
+    padding: list[int], dilation: list[int], transposed: bool, output_padding: list[int], groups: int,
+    output_mask: list[bool],
+) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
+    """`aten.convolution_backward` in two dimensions, neither transposed nor in groups."""
+    if grad.numel() == 0:
+        return torch.ops.aten.convolution_backward.default(  # type: ignore[no-any-return]
+            grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
+        )
+    images, features, *out = grad.shape
+    rows = grad.permute(0, 2, 3, 1).reshape(-1, features)
+    image = kernel = bias = None
+    if output_mask[0]:
+        patches = rows.mm(weight.reshape(features, -1)).view(images, prod(out), -1).transpose(1, 2)
+        image = fold(patches, x.shape[2:], weight.shape[2:], dilation, padding, stride)  # type: ignore[arg-type]
+    if output_mask[1]:
+        patches = unfold(x, weight.shape[2:], dilation, padding, stride)  # type: ignore[arg-type]
+        kernel = rows.t().mm(patches.transpose(1, 2).reshape(rows.shape[0], -1)).view(weight.shape)
+    if output_mask[2]:
+        bias = rows.sum(0)
+    return image, kernel, bias
