@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from absint.symbolic.polynomial import ONE, ZERO, Atom, Monomial, Polynomial, constant
+from absint.symbolic.polynomial import ONE, ZERO, Atom, Monomial, Polynomial, constant, kept
 
-__all__ = ["Bounds", "bounds_of", "implied"]
+__all__ = ["Bounds", "Ranges", "bounds_of", "implied"]
 
 Bounds = tuple[int | None, int | None]
+Ranges = tuple[tuple[str, Bounds], ...]
+"""Of symbols."""
 _UNKNOWN: Bounds = (None, None)
 
 
-def bounds_of(value: Polynomial, range_of: Callable[[str], Bounds], inner: Callable[[Polynomial], Bounds]) -> Bounds:
-    """(least, greatest) of `value`; `range_of` gives those of a symbol, `inner` those of parts of atoms."""
-    ranges = {atom: _atom_bounds(atom, range_of, inner) for atom in value.atoms()}
+@kept
+def bounds_of(value: Polynomial, known: Ranges) -> Bounds:
+    """(least, greatest) of `value`, of whose symbols the ranges are known."""
+    ranges = {atom: _atom_bounds(atom, known) for atom in value.atoms()}
     if value.is_linear:
         return _linear_bounds(value, ranges)
     shifted, open_ended = ZERO, False
@@ -79,10 +82,10 @@ def _reach(key: Monomial, spans: dict[Atom, int | None]) -> int | None:
     return reach
 
 
-def _atom_bounds(atom: Atom, range_of: Callable[[str], Bounds], inner: Callable[[Polynomial], Bounds]) -> Bounds:
+def _atom_bounds(atom: Atom, known: Ranges) -> Bounds:
     if not atom.operands:
-        return range_of(str(atom))
-    first, second = (inner(part) for part in atom.operands)
+        return next(ends for name, ends in known if name == atom)
+    first, second = (bounds_of(part, known) for part in atom.operands)
     return _COMBINED[atom.operator](first, second)
 
 

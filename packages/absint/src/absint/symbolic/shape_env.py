@@ -79,7 +79,6 @@ class ShapeEnv:
         self._nonzero: set[Polynomial] = set()
         self._zero: set[Polynomial] = set()
         self._answers: dict[tuple[str, Polynomial], bool] = {}
-        self._bounds: dict[Polynomial, Bounds] = {}
         self._reduced: dict[Polynomial, Polynomial] = {}
 
     # -- symbols
@@ -273,14 +272,9 @@ class ShapeEnv:
 
     def bounds(self, value: Polynomial) -> Bounds:
         """(least, greatest) value, None where there is no bound."""
-        known = self._bounds.get(value)
-        if known is None:
-            known = self._bounds[value] = bounds_of(value, self._range, self.bounds)
-        return known
-
-    def _range(self, name: str) -> Bounds:
-        record = self.symbols[name]
-        return record.lower, _MOST_ELEMENTS if record.upper is None else record.upper
+        records = [self.symbols[name] for name in value.symbols]
+        ends = [(one.name, (one.lower, _MOST_ELEMENTS if one.upper is None else one.upper)) for one in records]
+        return bounds_of(value, tuple(ends))
 
     # -- assumptions
 
@@ -357,9 +351,6 @@ class ShapeEnv:
             record.lower = -value.offset if record.lower is None else max(record.lower, -value.offset)
         elif slope == -symbol(name):
             record.upper = value.offset if record.upper is None else min(record.upper, value.offset)
-        else:
-            return
-        self._bounds.clear()
 
     def _learn_nonzero(self, value: Polynomial) -> None:
         self._nonzero.add(value)
@@ -382,7 +373,6 @@ class ShapeEnv:
         self._facts = [fact.substitute(self._meanings) for fact in self._facts]
         self._nonzero = {gap.substitute(self._meanings) for gap in self._nonzero}
         self._zero = {gap.substitute(self._meanings) for gap in self._zero}
-        self._bounds.clear()
         self._reduced.clear()
 
     def _learn_range(self, name: str, meaning: Polynomial) -> None:

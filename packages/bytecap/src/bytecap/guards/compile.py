@@ -64,8 +64,7 @@ def compile_guards(
     (True, False, False)
     """
     builder = _Builder(scope, dict(objects or {}), {} if numbers is None else numbers)
-    for guard in guards:
-        builder.add(guard)
+    builder.add(guards)
     for symbol in symbols:
         builder.add_symbol(symbol)
     program = builder.build(tuple(inputs))
@@ -113,15 +112,18 @@ class _Builder:
 
     # ---- sources ----------------------------------------------------------------------------
 
-    def add(self, guard: Guard) -> None:
-        self.guards.append(guard)
-        if isinstance(guard, capture.SameObject):
-            self.node(guard.first)
-            self.node(guard.second)
-        elif isinstance(guard, capture.GlobalState):
-            self.node(None)
-        elif not isinstance(guard, capture.Relation):
-            self.node(guard.source)
+    def add(self, guards: Iterable[Guard]) -> None:
+        for guard in guards:
+            self.guards.append(guard)
+            source = getattr(guard, "source", None)
+            if source is not None:
+                if source not in self.index:
+                    self.node(source)
+            elif isinstance(guard, capture.SameObject):
+                self.node(guard.first)
+                self.node(guard.second)
+            elif isinstance(guard, capture.GlobalState):
+                self.node(None)
 
     def node(self, source: Source | None) -> int:
         """The node of a source (None: of the frame itself), made with its parents when new."""
@@ -199,8 +201,7 @@ class _Builder:
         for number, guard in enumerate(self.guards):
             make = _CHECKS.get(type(guard))
             if make is not None:
-                check, argument = make(guard)
-                checks[self.index[guard.source]].append((check, argument, number))  # type: ignore[union-attr]
+                checks[self.index[guard.source]].append(make(guard, number))  # type: ignore[union-attr]
             elif not isinstance(guard, capture.Relation):
                 node, check, argument = self.check(number, guard, live)
                 checks[node].append((check, argument, number))
@@ -293,13 +294,13 @@ _FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
     capture.Reading: _Builder.reading,
     capture.HandleSource: _Builder.handle,
 }
-_CHECKS: dict[type[Guard], Callable[[Any], tuple[str, object]]] = {
-    capture.Equals: lambda guard: ("equals", to_python(guard.value)),
-    capture.LengthIs: lambda guard: ("length", guard.length),
-    capture.KeysAre: lambda guard: ("keys", tuple([to_python(key) for key in guard.keys])),
-    capture.HasKey: lambda guard: ("has_key" if guard.present else "lacks_key", guard.key),
-    capture.HasAttribute: lambda guard: (
-        "has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name)
+_CHECKS: dict[type[Guard], Callable[[Any, int], Check]] = {
+    capture.Equals: lambda guard, number: ("equals", to_python(guard.value), number),
+    capture.LengthIs: lambda guard, number: ("length", guard.length, number),
+    capture.KeysAre: lambda guard, number: ("keys", tuple([to_python(key) for key in guard.keys]), number),
+    capture.HasKey: lambda guard, number: ("has_key" if guard.present else "lacks_key", guard.key, number),
+    capture.HasAttribute: lambda guard, number: (
+        "has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name), number
     ),
 }  # fmt: skip
 """The checks of guards that need nothing but themselves."""

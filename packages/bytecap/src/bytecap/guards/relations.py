@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from functools import lru_cache
 
 from bytecap.guards.errors import GuardError
 from stagewire.capture import Relation
@@ -25,7 +26,12 @@ def postfix(dim: Dim, symbols: Mapping[str, int]) -> tuple[Op, ...]:
     """
     if isinstance(dim, int):
         return (("const", dim),)
-    return tuple(_walk(ast.parse(dim.text, mode="eval").body, symbols, dim.text))
+    return tuple(_walk(_parsed(dim.text), symbols, dim.text))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _walk(node: ast.expr, symbols: Mapping[str, int], text: str) -> list[Op]:
