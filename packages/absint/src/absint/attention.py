@@ -1,4 +1,4 @@
-"""`scaled_dot_product_attention` on abstract tensors of a CUDA device.
+"""`scaled_dot_product_attention` on abstract tensors; what follows is of those of a CUDA device.
 
 Which kernel C++ takes depends on the device and its library. Here the CPU's fused op stands for all of them: its
 gradient saves what theirs save. A tracer puts a kernel of the device in its place.
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from absint.forms.attention import attention as on_cpu
 from absint.tensor import AbstractTensor
 
 __all__ = ["attention"]
@@ -40,9 +41,7 @@ def attention(
     """
     tensors = [tensor for tensor in (query, key, value, attn_mask) if tensor is not None]
     if not all(isinstance(tensor, AbstractTensor) and tensor.is_cuda for tensor in tensors):
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return on_cpu(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     query, key, value, mask = (_autocast(tensor) for tensor in (query, key, value, attn_mask))
     if mask is not None and mask.dtype == torch.bool:
         shown, mask = mask, torch.zeros_like(mask, dtype=query.dtype)

@@ -7,6 +7,7 @@
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
 | `products.py` | matmul, linear, before torch 2.13 |
+| `attention.py` | attention with dropout, multi-head attention, before torch 2.13 |
 | `recurrent.py` | lstm, gru, rnn and their cells |
 | `spectra.py` | stft |
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from absint.forms.attention import ATTENTION_FORMS
 from absint.forms.floats import FLOAT_FORMS
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
 from absint.forms.numbers import NUMBER_FORMS
@@ -29,7 +31,7 @@ __all__ = ["SYMBOLIC_FORMS", "get_item", "set_item", "symbolic_form"]
 
 SYMBOLIC_FORMS: dict[str, Callable[..., Any]] = {
     **FLOAT_FORMS, **INDEXING_FORMS, **NUMBER_FORMS, **PRODUCT_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
-    **SPECTRAL_FORMS,
+    **SPECTRAL_FORMS, **ATTENTION_FORMS,
 }  # fmt: skip
 """By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
 

@@ -11,7 +11,6 @@ Bits and strides are those of ATen's own `matmul`, which folds in the same cases
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from absint.rules.pointwise import broadcast
 from absint.symbolic import is_symbolic
 
-__all__ = ["PRODUCT_FORMS", "linear", "matmul", "product"]
+__all__ = ["NEEDS_FORMS", "PRODUCT_FORMS", "linear", "matmul", "product"]
 
 
 def matmul(left: Any, right: Any) -> Any:
@@ -91,22 +90,13 @@ def _batched(left: Any, right: Any) -> Any:
     return made.squeeze(-1) if right.dim() == 1 else made
 
 
-def _multi_head_attention() -> Callable[..., Any]:
-    """`multi_head_attention_forward` and what it calls, with `linear` as it is here."""
-    namespace = {**vars(torch.nn.functional), "linear": linear}
-    for name in ("_in_projection_packed", "_in_projection", "multi_head_attention_forward"):
-        known = getattr(torch.nn.functional, name)
-        namespace[name] = types.FunctionType(known.__code__, namespace, name, known.__defaults__)
-    return namespace["multi_head_attention_forward"]
-
-
-_NEEDS_FORMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+NEEDS_FORMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
+"""Whether products take sizes as numbers alone."""
 PRODUCT_FORMS: dict[str, Callable[..., Any]] = (
     {
         **dict.fromkeys(("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul),
         "torch.nn.functional.linear": linear,
-        "torch.nn.functional.multi_head_attention_forward": _multi_head_attention(),
     }
-    if _NEEDS_FORMS
+    if NEEDS_FORMS
     else {}
 )
