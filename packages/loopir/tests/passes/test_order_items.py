@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from loopir.nest import Schedule, reads_of, writes_of
 from loopir.passes.order_items import OrderItems
@@ -16,12 +17,12 @@ from stagewire.loop import Buffer, Extern
 from stagewire.types import contiguous
 
 
-def schedule(calls: list[Extern], sizes: dict[str, int], inputs: tuple[str, ...], **more: object) -> Schedule:
+def schedule(
+    calls: list[Extern], sizes: dict[str, int], inputs: tuple[str, ...], device: str = "cpu", **more: object
+) -> Schedule:
     """Calls on float32 vectors of so many kilobytes."""
-    buffers = {
-        name: Buffer(name, contiguous("float32", (256 * size,)), "input" if name in inputs else "extern")
-        for name, size in sizes.items()
-    }
+    types = {name: replace(contiguous("float32", (256 * size,)), device=device) for name, size in sizes.items()}
+    buffers = {name: Buffer(name, type_, "input" if name in inputs else "extern") for name, type_ in types.items()}
     return Schedule(buffers=buffers, inputs=inputs, items=tuple(calls), **{"outputs": (), **more})  # type: ignore[arg-type]
 
 
@@ -63,7 +64,8 @@ def schedules(draw: st.DrawFn) -> Schedule:
         sizes |= {name: draw(SIZES) for name in results}
     outputs = tuple(Ref(name) for name in draw(st.lists(st.sampled_from(list(sizes)), max_size=3, unique=True)))
     ending = frozenset(draw(st.lists(st.sampled_from(inputs), unique=True)))
-    return schedule(calls, sizes, inputs, outputs=outputs, ending=ending)
+    device = draw(st.sampled_from(("cpu", "cuda:0")))
+    return schedule(calls, sizes, inputs, device, outputs=outputs, ending=ending)
 
 
 @settings(max_examples=300, deadline=None)
@@ -103,6 +105,41 @@ def test_what_is_needed_late_is_made_late() -> None:
     sizes = {"x": 1, "late": 10, "a": 10, "b": 1, "y": 1}
     after = OrderItems().run(schedule(calls, sizes, ("x",), outputs=(Ref("y"),)))
     assert [item.results for item in after.items] == [("a",), ("b",), ("late",), ("y",)]
+
+
+@pytest.mark.parametrize(("device", "alive"), [("cpu", 54), ("cuda:0", 31)])
+def test_pieces_of_a_whole_are_made_when_they_are_put_there(device: str, alive: int) -> None:
+    """Bags of embeddings, say: all of them, then copies into one tensor. Copies stay in order."""
+    names = [f"bag{n}" for n in range(30)]
+    whole = [call("mm", f"{name} {f'part{n - 1}' if n else ''}", f"part{n}") for n, name in enumerate(names)]
+    calls = [*(call("mm", "x", name) for name in names), *whole]
+    sizes = dict.fromkeys(("x", *(f"part{n}" for n in range(30))), 0) | dict.fromkeys(names, 1) | {"part0": 30}
+    before = schedule(calls, sizes, ("x",), device, outputs=(Ref("part29"), Ref("part0")))
+    assert (peak(before), peak(OrderItems().run(before))) == (60, alive)
+
+
+def test_work_space_of_a_convolution_counts() -> None:
+    """Of two branches, the one whose operand waits for nothing runs before the convolution that takes work space."""
+    image = contiguous("bfloat16", (2, 16, 8, 8))
+    types = {"x": image, "a": image, "b": contiguous("bfloat16", (2, 4, 8, 8)), "c": image, "y": image}
+    weights = {"v": contiguous("bfloat16", (16, 4, 3, 3)), "w": contiguous("bfloat16", (4, 16, 1, 1))}
+    buffers = {
+        name: Buffer(name, replace(type_, device="cuda:0"), "input" if name in weights else "extern")
+        for name, type_ in {**types, **weights}.items()
+    }
+
+    def convolution(x: str, weight: str, groups: int, result: str) -> Extern:
+        return Extern("aten.convolution.default", (Ref(x), Ref(weight), None, *(None,) * 5, groups), {}, (result,))
+
+    items = (
+        call("mm", "v", "x"),
+        call("mm", "x", "a"),
+        convolution("a", "v", 4, "c"),
+        convolution("x", "w", 1, "b"),
+        call("mm", "b c", "y"),
+    )
+    given = Schedule(buffers=buffers, inputs=("v", "w"), items=items, outputs=(Ref("y"),))  # type: ignore[arg-type]
+    assert [item.results for item in OrderItems().run(given).items] == [("x",), ("a",), ("b",), ("c",), ("y",)]
 
 
 @pytest.mark.parametrize("more", [{"updated": frozenset(("dh", "da", "dw"))}, {}])
