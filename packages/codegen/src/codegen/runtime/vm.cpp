@@ -84,7 +84,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, GIVE_BACK };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -179,7 +179,7 @@ static bool lay_out(const Unit *unit, Frame *frame) {
   return true;
 }
 
-// On a CUDA device the arena belongs to the stream: it is given back after each run, and is mostly where it was before.
+// On a CUDA device the arena belongs to the stream: it is given back after its last use, and is mostly where it was before.
 static bool take_block(const Unit *unit, Frame *frame) {
   if (!unit->device || !frame->arena_bytes) return true;
   i64 size = frame->arena_bytes, one = 1;
@@ -556,6 +556,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case ATTENTION_BACKWARD: return attention_backward(run, w);
     case LAUNCH_GRID: return launch_grid(run, w);
     case PHILOX_STATE: return philox_state(run, w);
+    case GIVE_BACK: return give_block_back(run->unit, run->frame), true;
   }
   return false;
 }
@@ -694,7 +695,7 @@ static Object *run_on(Unit *unit, Object *const *args, long count, Object *list)
   bool good = read_inputs(&run, args) && enter_device(&run);
   if (good && list) take_inputs(&run, list);
   Object *result = good && execute(&run) ? outputs(&run) : nullptr;
-  give_block_back(unit, frame);
+  give_block_back(unit, frame);  // where the run failed
   leave_device(&run);
   finish(unit, frame);
   if (result || PyErr_Occurred()) return result;

@@ -1,0 +1,42 @@
+"""A unit as words: when the arena of a GPU is given back."""
+
+from __future__ import annotations
+
+from codegen.runtime.encode import OPS, encode
+from stagewire.graph import Ref
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, Release, Unit
+from stagewire.types import TensorType
+
+
+def operations(device: str) -> list[str]:
+    """What is done with a small buffer, then with the result of a product, which is large."""
+    small, large = (TensorType("float32", (n, n), (n, 1), device=device) for n in (16, 2048))
+    steps: tuple[Instruction, ...] = (
+        Allocate("a", small),
+        Launch("make", ("x", "a")),
+        Launch("spread", ("a", "w")),
+        Release("a"),
+        CallExtern("aten.mm.default", (Ref("w"), Ref("w")), {}, ("y",), (large,)),
+        CallExtern("aten.mm.default", (Ref("y"), Ref("w")), {}, ("z",), (large,)),
+    )
+    unit = Unit(
+        target="triton", source="", kernels=(), inputs=("x", "w"), input_types=(small, large), outputs=(Ref("z"),),
+        instructions=steps,
+    )  # fmt: skip
+    found = encode(unit, lambda kernel: ("LAUNCH", (0,)))
+    start, end = found.head[6:8]
+    names = {number: name for name, number in OPS.items()}
+    made = []
+    while start < end:
+        made.append(names[found.words[start]])
+        start += 2 + found.words[start + 1]
+    return made
+
+
+def test_the_arena_of_a_gpu_is_given_back_after_its_last_use() -> None:
+    given_back = ["LAUNCH", "LAUNCH", "GIVE_BACK", "FRESH", "MM", "FRESH", "MM"]
+    assert [name for name in operations("cuda:0") if name != "DROP"] == given_back
+
+
+def test_the_arena_of_a_cpu_stays() -> None:
+    assert "GIVE_BACK" not in operations("cpu")
