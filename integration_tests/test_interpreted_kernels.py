@@ -118,17 +118,26 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
-def test_rows_of_a_cache_are_written_in_place(tmp_path: Path) -> None:
-    def step(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-        cache.index_copy_(1, at, new)
-        return q @ cache.transpose(1, 2)
+def rows_by_index(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    cache.index_copy_(1, at, new)
+    return q @ cache.transpose(1, 2)
 
+
+def rows_by_slice(cache: torch.Tensor, at: torch.Tensor, new: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    cache[:, 5:6] = new + at
+    return q @ cache.transpose(1, 2)
+
+
+@pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
+@pytest.mark.parametrize("step", [rows_by_index, rows_by_slice])
+def test_rows_of_a_cache_are_written_in_place(step: Callable[..., torch.Tensor], tmp_path: Path) -> None:
     args = torch.randn(2, 16, 8), torch.tensor([5]), torch.randn(2, 1, 8), torch.randn(2, 3, 8)
     loop = lowered(step, *[one.clone() for one in args])
     assert [mutation.in_place for mutation in loop.binding.mutations] == [True]
     unit = emit(loop.forward, Options(target="triton"))
-    assert sum(isinstance(one, Launch) for one in unit.instructions) == 1  # the rows; what stays is not copied
+    (kernel,) = [one for one in unit.instructions if isinstance(one, Launch)]  # the rows; what stays is not copied
+    (info,) = [one for one in unit.kernels if one.name == kernel.kernel]
+    assert info.grid[0] == 1
     named = dict(zip(inspect.signature(step).parameters, args, strict=True))
     given = [named[one.name] for one in loop.binding.inputs]
     kept = args[0].clone()

@@ -123,3 +123,40 @@ def test_a_row_out_of_range_changes_nothing() -> None:
         program(cache, torch.tensor([300]), torch.ones(2, 1, 8), count)
     assert torch.equal(cache, before)
     assert count == 1
+
+
+WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor, int], object]] = {
+    "a slice": lambda x, y, n: x[:, n : n + 2].copy_(y[:, :2]),
+    "from the end": lambda x, y, n: x[:, -n:].mul_(y[:, :1]),
+    "a row": lambda x, y, n: x[n // 2].add_(y[0]),
+    "a box": lambda x, y, n: x[1:3, n:].copy_(x[:2, n:] * 2),
+    "two slices": lambda x, y, n: (x[:, :n].add_(1), x[:, 1:].mul_(2)),
+    "two apart": lambda x, y, n: (x[:, 0].copy_(y[:, 0]), x[:, -1].copy_(y[:, 1])),
+    "every other": lambda x, y, n: x[:, ::2].neg_(),
+    "below a bound": lambda x, y, n: x.copy_(torch.where(torch.arange(x.shape[1]) < n * 3, y[:, :1], x)),
+    "from a bound on": lambda x, y, n: x.copy_(torch.where(torch.arange(x.shape[1]) >= n - 3, y[:, :1], x)),
+    "between bounds": lambda x, y, n: x.copy_(
+        torch.where((torch.arange(x.shape[1]) > n) & (torch.arange(x.shape[1]) <= n + 2), x * 2, x)
+    ),
+    "empty": lambda x, y, n: x[:, n:n].add_(1),
+    "diagonal": lambda x, y, n: x.diagonal().fill_(n),
+    "to the transposed": lambda x, y, n: x.t()[n:].copy_(y.t()[n:]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed", "open"])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_parts(name: str, dynamic: bool) -> None:
+    def update(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+        WRITES[name](x, y, n)
+        return y * 2
+
+    program = stagefold.compile(update, fullgraph=True, dynamic=dynamic)
+    torch.manual_seed(0)
+    for rows, columns, n in ((4, 5, 2), (6, 9, 3), (3, 4, 4), (5, 7, 1)):
+        if name == "a slice" and n + 2 > columns:
+            continue
+        memory = torch.randn(rows + 2, columns)
+        y, ours, eagers = torch.randn(rows, columns), memory.clone()[1:-1], memory.clone()
+        torch.testing.assert_close(program(ours, y, n), update(eagers[1:-1], y, n))
+        torch.testing.assert_close(ours._base, eagers)  # nothing beside it is touched

@@ -1,20 +1,21 @@
 """What writes a buffer onto itself is not run.
 
     kernel i { store y[i] = load x[i] }, with `reuse` x of y: nothing; y begins as x
+    kernel i in 100 { store y[i] = a[i - 5] if 5 <= i < 7 else load x[i] }: kernel i in 2 { store y[i + 5] = a[i] }
 
-`index_copy_` on an input is such a copy and a kernel that stores the rows: where the result lies in the input's memory,
-only the rows are written.
+`index_copy_` on an input is such a copy and a kernel that stores the rows, writing to a slice is such a choice: where
+the result lies in the input's memory, only what changes is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from codegen.cpp.uses import used_values
+from codegen.cpp.pieces import MOST_PIECES, is_pointwise, narrowed, parts_along, without_unused
 from stagewire.graph import Ref
-from stagewire.loop import Kernel, Load, LoopGraph, Section, Statement, Step, Store
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Statement, Step, Store
 
 
 def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
@@ -22,35 +23,53 @@ def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
     taken = {b.name: b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs}
     if not taken:
         return graph
-    steps = [step for one in graph.steps if (step := _without(one, taken)) is not None]
-    return replace(graph, steps=tuple(steps))
+    return replace(graph, steps=tuple([step for one in graph.steps for step in _needed(one, taken)]))
 
 
-def _without(step: Step, taken: Mapping[str, str]) -> Step | None:
-    if not isinstance(step, Kernel) or not any(_copies(section, taken) for section in step.sections):
-        return step
-    kept = [_others(section, _copies(section, taken)) for section in step.sections]
-    used = {name for statements in kept for one in statements for name in used_values(one)}
-    sections = [
-        replace(section, statements=tuple([s for s in statements if not isinstance(s, Load) or s.result in used]))
-        for section, statements in zip(step.sections, kept, strict=True)
-    ]
-    sections = [section for section in sections if section.statements]
-    return replace(step, sections=tuple(sections)) if sections else None
+def _needed(step: Step, taken: Mapping[str, str]) -> Iterator[Step]:
+    if not isinstance(step, Kernel) or not is_pointwise(step) or not any(one.buffer in taken for one in _stores(step)):
+        yield step
+        return
+    parts = (_window(step, taken) or step,)
+    for axis in step.axes:
+        parts = tuple(part for one in parts for part in parts_along(one, axis, 1))
+    kept = [part for one in parts if _stores(part := _changing(one, taken))]
+    if len(kept) > 1 and (len(kept) == len(parts) or len(kept) > MOST_PIECES):
+        kept = [step]
+    for number, part in enumerate(kept):
+        yield replace(part, name=f"{step.name}_part{number}") if number else part
 
 
-def _copies(section: Section, taken: Mapping[str, str]) -> list[Store]:
-    """Stores of what was loaded from the same place of the same memory."""
+def _window(kernel: Kernel, taken: Mapping[str, str]) -> Kernel | None:
+    """The kernel over the points at which its only store changes what lies there; None if it may everywhere."""
+    (section,), stores = kernel.sections, _stores(kernel)
     loads = {one.result: one for one in section.statements if isinstance(one, Load) and one.mask is None}
-    found = []
+    made = {one.result: one for one in section.statements if isinstance(one, Compute)}
+    match stores:
+        case [Store(buffer, index, Ref(name), "set", None)] if name in made:
+            match made[name]:
+                case Compute(_, "where", (Ref(condition), _, Ref(kept))) if kept in loads:
+                    if (taken.get(buffer), index) == (loads[kept].buffer, loads[kept].index):
+                        return narrowed(kernel, condition)
+    return None
+
+
+def _stores(kernel: Kernel) -> list[Store]:
+    return [one for section in kernel.sections for one in section.statements if isinstance(one, Store)]
+
+
+def _changing(kernel: Kernel, taken: Mapping[str, str]) -> Kernel:
+    """The kernel without stores of what was loaded from the same place of the same memory."""
+    (section,) = kernel.sections
+    loads = {one.result: one for one in section.statements if isinstance(one, Load) and one.mask is None}
+    kept: list[Statement] = []
     for one in section.statements:
-        if not isinstance(one, Store) or one.mode != "set" or not isinstance(one.value, Ref):
-            continue
-        load = loads.get(one.value.name)
-        if load is not None and taken.get(one.buffer) == load.buffer and load.index == one.index:
-            found.append(one)
-    return found
-
-
-def _others(section: Section, dropped: list[Store]) -> list[Statement]:
-    return [one for one in section.statements if one not in dropped]
+        match one:
+            case Compute(result, "convert", (Ref(name),), dtype) if name in loads and loads[name].dtype == dtype:
+                loads[result] = loads[name]
+            case Store(buffer, index, Ref(name), "set") if name in loads:
+                load = loads[name]
+                if (taken.get(buffer), index) == (load.buffer, load.index):
+                    continue
+        kept.append(one)
+    return replace(kernel, sections=(replace(section, statements=tuple(without_unused(kept))),))

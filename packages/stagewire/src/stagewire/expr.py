@@ -89,6 +89,29 @@ def parse_expr(text: str) -> Dim:
     return dim_of(quotients.read_tree(quotients.tree(text), text))
 
 
+def least(first: Dim, *others: Dim) -> Dim:
+    """The least of sizes.
+
+    >>> least(symbol("n"), 8, 3)
+    Expr(text='Min(3, n)')
+    """
+    return _extremum("Min", min, first, others)
+
+
+def greatest(first: Dim, *others: Dim) -> Dim:
+    """The greatest of sizes."""
+    return _extremum("Max", max, first, others)
+
+
+def _extremum(name: str, choose: Callable[[int, int], int], best: Dim, others: tuple[Dim, ...]) -> Dim:
+    for other in others:
+        if isinstance(best, int) and isinstance(other, int):
+            best = choose(best, other)
+        elif best != other:
+            best = parse_expr(f"{name}({best}, {other})")
+    return best
+
+
 @lru_cache(maxsize=4096)
 def symbols_of(dim: Dim) -> frozenset[str]:
     """The names of the symbols that occur in `dim`."""

@@ -8,6 +8,7 @@ under a mask, and chooses; without, it is the loop that each source alone would 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import msgspec
 from codegen.cpp.indexing import coefficient
 from codegen.cpp.operations import DIVISIONS
 from codegen.cpp.uses import used_values
+from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -72,12 +74,12 @@ def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
     Along the axis that memory is contiguous along, the parts are sections of one kernel: a row is written from its
     start to its end, as it lies in memory.
     """
-    if not _is_pointwise(kernel):
+    if not is_pointwise(kernel):
         return (kernel,)
     done = (kernel,)
     for axis in kernel.axes:
         if not _is_contiguous(kernel, axis):
-            found = tuple(part for one in done for part in _parts(one, axis, 1))
+            found = tuple(part for one in done for part in parts_along(one, axis, 1))
             done = found if len(found) <= MOST_PIECES else done
     for axis in kernel.axes:
         if _is_contiguous(kernel, axis):
@@ -85,7 +87,8 @@ def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
     return done
 
 
-def _is_pointwise(kernel: Kernel) -> bool:
+def is_pointwise(kernel: Kernel) -> bool:
+    """Whether nothing is combined, and no point stores where another may."""
     if len(kernel.sections) != 1 or kernel.sections[0].axes:
         return False
     return all(not isinstance(s, Store) or s.mode == "set" for s in kernel.sections[0].statements)
@@ -97,7 +100,7 @@ def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
 
 def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The parts along a contiguous axis: sections of one kernel, unless something is read across."""
-    parts = _parts(kernel, axis, SHORTEST)
+    parts = parts_along(kernel, axis, SHORTEST)
     statements = [s for part in parts for s in part.sections[0].statements]
     if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
         return parts
@@ -115,7 +118,7 @@ def _section(kernel: Kernel, name: str, number: int) -> Section:
     return Section((own,), statements)
 
 
-def _parts(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
+def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
     """The kernel cut along one axis, into parts of no fewer points than `shortest`."""
     axis = next(axis for axis in kernel.axes if axis.name == given.name)
     conditions = [one for one in _conditions(kernel.sections[0]) if one.axis == axis.name]
@@ -128,6 +131,66 @@ def _parts(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
     if len(cuts) == 1:
         return (kernel,)
     return tuple(_piece(kernel, axis, conditions, start, end) for start, end in pairwise((*cuts, axis.size)))
+
+
+def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
+    """The pointwise kernel over those points alone at which a condition holds; sizes may be symbols. None where the
+    condition is more than bounds of axes."""
+    section = kernel.sections[0]
+    found: dict[str, Statement] = {s.result: s for s in section.statements if isinstance(s, Compute | IndexValue)}
+    known: dict[str, bool] = {}
+    bounds: dict[str, tuple[Dim, Dim]] = {axis.name: (0, axis.size) for axis in kernel.axes}
+    open_ = [condition]
+    while open_:
+        name = open_.pop()
+        known[name] = True
+        match found.get(name):
+            case Compute(_, "logical_and", (Ref(left), Ref(right))):
+                open_ += [left, right]
+            case Compute(_, op, (left, right)) if op in TRUTH:
+                bound = _bound(op, _linear(left, found), _linear(right, found))
+                if bound is None:
+                    return None
+                axis, low, high = bound
+                first, last = bounds[axis]
+                bounds[axis] = (
+                    first if low is None else greatest(first, low),
+                    last if high is None else least(last, high),
+                )
+            case _:
+                return None
+    statements = section.statements
+    for axis, (first, _) in bounds.items():
+        statements = tuple(_moved(s, axis, first, axis) for s in statements)
+    settled = without_unused([one for s in statements if (one := _settled(s, known)) is not None])
+    axes = tuple(Axis(name, greatest(last - first, 0)) for name, (first, last) in bounds.items())
+    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
+
+
+def _linear(operand: Operand, found: Mapping[str, Statement]) -> Index | None:
+    """A number as an index: of no axis, or of one in steps of one."""
+    if isinstance(operand, int):
+        return Index(operand)
+    given = found.get(operand.name) if isinstance(operand, Ref) else None
+    match given.index if isinstance(given, IndexValue) else None:
+        case Index(_, () | (Term(1, AxisAtom()),)) as index:
+            return index
+    return None
+
+
+def _bound(op: str, left: Index | None, right: Index | None) -> tuple[str, Dim | None, Dim | None] | None:
+    """(axis, its first point or None, the point behind its last or None) where a comparison says that."""
+    match left, right:
+        case (Index(_, ()), Index(_, (_,))):
+            op, left, right = TURNED[op], right, left
+        case (Index(_, (_,)), Index(_, ())):
+            pass
+        case _:
+            return None
+    axis, distance = left.terms[0].atom.name, right.constant - left.constant  # type: ignore[union-attr]
+    if op in ("ge", "gt"):
+        return axis, distance + (op == "gt"), None
+    return axis, None, distance + (op == "le")
 
 
 def _conditions(section: Section) -> list[Condition]:
@@ -152,18 +215,18 @@ def _piece(kernel: Kernel, axis: Axis, conditions: list[Condition], start: int, 
     """The points from `start` to `end` of the axis, which then begins at 0."""
     known = {one.result: one.at(start) for one in conditions if one.at(start) == one.at(end - 1)}
     statements = [_moved(s, axis.name, start, axis.name) for s in kernel.sections[0].statements]
-    settled = _without_unused([one for s in statements if (one := _settled(s, known)) is not None])
+    settled = without_unused([one for s in statements if (one := _settled(s, known)) is not None])
     axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
     return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
 
 
-def _moved(statement: Statement, axis: str, start: int, name: str) -> Statement:
+def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
     if not isinstance(statement, Load | Store | IndexValue):
         return statement
     return msgspec.structs.replace(statement, index=_shifted(statement.index, axis, start, name))
 
 
-def _shifted(index: Index, axis: str, start: int, name: str) -> Index:
+def _shifted(index: Index, axis: str, start: Dim, name: str) -> Index:
     """The index with `name` + start for `axis`."""
     constant, terms = index.constant, []
     for term in index.terms:
@@ -204,7 +267,7 @@ def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
     return known.get(operand.name) if isinstance(operand, Ref) else operand if isinstance(operand, bool) else None
 
 
-def _without_unused(statements: list[Statement]) -> list[Statement]:
+def without_unused(statements: list[Statement]) -> list[Statement]:
     """Without values that nothing reads; what may report an error stays."""
     needed: set[str] = set()
     kept = []

@@ -146,7 +146,7 @@ def may_share(kernel: Kernel, old: str, new: str) -> bool:
     if store is None:
         return False
     for s, n, access, section in accesses:
-        if (s, n) > store[:2] or access.index != store[2].index or section.axes != store[3].axes or access.mask:
+        if (s, n) > store[:2] or access.index != store[2].index or section.axes != store[3].axes:
             return False
         if isinstance(access, Store):
             return False
