@@ -125,6 +125,13 @@ def test_symbolic_sizes_simplify_where_no_value_of_them_matters() -> None:
     whole = ix.linear((ix.axis("i"), ix.axis("j")), (n, 1))
     assert ix.str_index(ix.floor_div(whole, n, {"i": 4, "j": n})) == "i"
     assert ix.str_index(ix.floor_div(whole, n, {"i": 4, "j": symbol("m")})) == "i + j//n"
+    edge = (n + 1) // 2
+    pixel = ix.linear((ix.axis("i"), ix.axis("j"), ix.axis("k")), (edge * edge, edge, 1))
+    sizes = {"i": symbol("m"), "j": edge, "k": edge}
+    assert ix.str_index(ix.floor_div(pixel, edge * edge, sizes)) == "i"
+    assert ix.str_index(ix.mod(ix.floor_div(pixel, edge, sizes), edge, sizes)) == "j"
+    other = {"i": symbol("m"), "j": (n - 3) // 2, "k": 1}  # an edge of which nobody knows that it is not -1
+    assert not ix.lies_within(ix.scale(ix.axis("i"), (n - 3) // 2), 0, symbol("m") * n * n, other)
 
 
 def test_equal_sums_are_equal_data() -> None:
@@ -135,17 +142,21 @@ def test_equal_sums_are_equal_data() -> None:
 
 
 N, M = symbol("n"), symbol("m")
-AXES: dict[str, Dim] = {"i": N, "j": M, "k": 3, "l": N * 2, "o": M + 1}
+Q, R = (N + 1) // 2, (N - 3) // 2
+AXES: dict[str, Dim] = {"i": N, "j": M, "k": 3, "l": N * 2, "o": M + 1, "p": Q, "q": Q * M}
 VALUES = [{"n": n, "m": m} for n, m in ((1, 1), (2, 3), (3, 2), (4, 1))]
 symbolic = st.builds(
     lambda c, ts: ix.total([ix.constant(c), *(ix.scale(ix.axis(name), k) for name, k in ts)]),
     st.sampled_from((0, 0, 1, -2, N, N * M, N - 1, M * 6)),
     st.lists(
-        st.tuples(st.sampled_from(list(AXES)), st.sampled_from((1, 1, 2, 3, -1, N, M, N * 2, N * M, N * 3, M + 1))),
+        st.tuples(
+            st.sampled_from(list(AXES)),
+            st.sampled_from((1, 1, 2, 3, -1, N, M, N * 2, N * M, N * 3, M + 1, Q, Q * Q, Q * M, R)),
+        ),
         max_size=4,
     ),
 )
-symbolic_divisors = st.sampled_from((2, 3, N, M, N * 2, N * 3, N * M, N * M * 2, M + 1))
+symbolic_divisors = st.sampled_from((2, 3, N, M, N * 2, N * 3, N * M, N * M * 2, M + 1, Q, Q * Q, Q * M, Q * 2))
 
 
 @settings(max_examples=300, deadline=None)

@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stagewire.errors import ExprError
-from stagewire.expr import Expr, evaluate, parse_expr
+from stagewire.expr import Expr, evaluate, parse_expr, polynomial_of
+from stagewire.quotients import is_never_negative
 
 NAMES = ("n", "m", "s0")
 LEAVES = st.sampled_from(NAMES) | st.integers(-6, 9).map(str)
@@ -36,6 +37,17 @@ def test_canonical_text_is_worth_the_same_and_a_fixed_point(text: str, values: d
         assume(False)
     assert worth == expected
     assert parse_expr(str(found)) == found
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.fixed_dictionaries({name: st.integers(0, 12) for name in NAMES}))
+def test_what_is_never_negative(text: str, sizes: dict[str, int]) -> None:
+    try:
+        names = {name for monomial in polynomial_of(parse_expr(text)) for name, _ in monomial}
+        worth = {name: evaluate(Expr(name), sizes) for name in names}
+    except (ExprError, ZeroDivisionError):
+        assume(False)
+    assert all(number >= 0 for name, number in worth.items() if is_never_negative(name))
 
 
 @pytest.mark.parametrize(

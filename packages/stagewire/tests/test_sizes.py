@@ -9,7 +9,9 @@ from stagewire.expr import Dim, evaluate, symbol
 from stagewire.sizes import TYPICAL, divide, divides, estimate
 
 N, M = symbol("n"), symbol("m")
-SIZES = st.sampled_from((1, 2, 6, 12, -4, N, M, N * 2, N * M * 4, N + 1, (N + 1) * M, N // 2, (N // 2) * 3))
+HALF = (N + 1) // 2
+SIZES = st.sampled_from((1, 2, 6, 12, -4, N, M, N * 2, N * M * 4, N + 1, (N + 1) * M, N // 2, (N // 2) * 3, HALF,
+                         HALF * HALF * M, (N - 3) // 2, (N - 3) // 2 * HALF))  # fmt: skip
 VALUES = st.fixed_dictionaries({"n": st.integers(1, 9), "m": st.integers(1, 9)})
 
 
@@ -31,6 +33,8 @@ def test_what_is_seen() -> None:
     assert divides(4, N * M * 12)
     assert divides(N + 1, (N + 1) * M)
     assert divides(N // 2, N // 2)
+    assert divides(N // 2 * M, (N // 2) * (N // 2) * M * 3)
+    assert not divides(N // 2, N)
     assert not divides(4, N)
     assert not divides(N, N + 1)
     assert not divides(0, 4)

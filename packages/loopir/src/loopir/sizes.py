@@ -10,20 +10,26 @@ from types import MappingProxyType
 
 from stagewire import polynomial
 from stagewire.expr import Dim, Expr, polynomial_of
+from stagewire.quotients import is_never_negative
 
 Lower = Mapping[str, int]
 NOTHING: Lower = MappingProxyType({})
 
 
 def lower_bounds(sizes: Iterable[Dim]) -> Lower:
-    """What the symbols are at least where loops of these sizes run at all: a product that is not 0 has no factor 0."""
+    """What symbols, and atoms that are never negative, are at least where loops of these sizes run at all: a product
+    that is not 0 has no factor 0.
+
+    >>> from stagewire.expr import parse_expr
+    >>> lower_bounds([parse_expr("(n + 1)//(2) * m")])
+    {'(n + 1)//(2)': 1, 'm': 1}
+    """
     found: dict[str, int] = {}
     for size in sizes:
         if isinstance(size, Expr):
             poly = polynomial_of(size)
-            if poly is not None and len(poly) == 1:
-                for name, _ in next(iter(poly)):
-                    found[name] = 1
+            if len(poly) == 1:
+                found |= {name: 1 for name, _ in next(iter(poly)) if is_never_negative(name)}
     return found or NOTHING
 
 
@@ -36,8 +42,5 @@ def at_least(dim: Dim, number: int, lower: Lower = NOTHING) -> bool:
     """
     if isinstance(dim, int):
         return dim >= number
-    poly = polynomial_of(dim)
-    if poly is None:
-        return False
-    least = polynomial.least(poly, lower)
+    least = polynomial.least(polynomial_of(dim), lower)
     return least is not None and least >= number

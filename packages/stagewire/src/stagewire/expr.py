@@ -185,11 +185,7 @@ _INTEGER_MEANING: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @lru_cache(maxsize=65536)
 def _binary(operation: str, left: Dim, right: Dim) -> Dim:
-    return dim_of(_MEANING[operation](_read(left), _read(right)))
-
-
-def _read(dim: Dim) -> polynomial.Polynomial:
-    return polynomial.of_integer(dim) if isinstance(dim, int) else quotients.read(dim.text)
+    return dim_of(_MEANING[operation](polynomial_of(left), polynomial_of(right)))
 
 
 _MEANING: dict[str, Callable[[polynomial.Polynomial, polynomial.Polynomial], polynomial.Polynomial]] = {
@@ -201,9 +197,9 @@ _MEANING: dict[str, Callable[[polynomial.Polynomial, polynomial.Polynomial], pol
 }
 
 
-def polynomial_of(dim: Dim) -> polynomial.Polynomial | None:
-    """The polynomial in symbols that `dim` is; None where other operations than sums and products take part."""
-    return polynomial.of_integer(dim) if isinstance(dim, int) else polynomial.parse(dim.text)
+def polynomial_of(dim: Dim) -> polynomial.Polynomial:
+    """The polynomial that `dim` is, over symbols and atoms."""
+    return polynomial.of_integer(dim) if isinstance(dim, int) else quotients.read(dim.text)
 
 
 def dim_of(value: polynomial.Polynomial) -> Dim:

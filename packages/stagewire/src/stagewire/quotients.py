@@ -171,6 +171,32 @@ def _atom(text: str) -> Polynomial:
     return {((text, 1),): 1}
 
 
+@lru_cache(maxsize=4096)
+def is_never_negative(name: str) -> bool:
+    """Whether a symbol (a size) or an atom of such is at least 0, as far as that is seen.
+
+    >>> is_never_negative("(n + 1)//(2)"), is_never_negative("(n - 1)//(2)"), is_never_negative("Max(0, n - 1)")
+    (True, False, True)
+    """
+    match tree(name):
+        case ast.Name():
+            return True
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+            return all(_has_no_minus(read_tree(side, name)) for side in (left, right))
+        case ast.BinOp(op=ast.Mod(), right=right):
+            return _has_no_minus(read_tree(right, name))
+        case ast.Call(func=ast.Name(id=function), args=args):
+            return (any if function == "Max" else all)(_has_no_minus(read_tree(arg, name)) for arg in args)
+    return False
+
+
+def _has_no_minus(value: Polynomial) -> bool:
+    return all(
+        coefficient > 0 and all(is_never_negative(name) for name, _ in monomial)
+        for monomial, coefficient in value.items()
+    )
+
+
 def text_of(value: Polynomial) -> str:
     """Canonical text: terms of the highest degree first."""
     if not any("(" in name for monomial in value for name, _ in monomial):

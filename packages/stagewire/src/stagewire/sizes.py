@@ -55,24 +55,16 @@ def divides(divisor: Dim, dividend: Dim) -> bool:
     >>> from stagewire.expr import symbol
     >>> divides(symbol("n"), symbol("n") * 6), divides(4, symbol("n") * 6), divides(0, 6)
     (True, False, False)
+    >>> divides(symbol("n") // 4, symbol("n") // 4 * symbol("m"))
+    True
     """
     if isinstance(divisor, int) and isinstance(dividend, int):
         return divisor != 0 and dividend % divisor == 0
-    found = _division(dividend, divisor)
+    found = polynomial.divide(polynomial_of(dividend), polynomial_of(divisor))
     return found is not None and not found[1]
 
 
 def divide(dividend: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     """(quotient, rest), the rest being what no multiple of the divisor takes away: it may have any size."""
-    found = _division(dividend, divisor)
-    if found is None:
-        return 0, dividend
-    return dim_of(found[0]), dim_of(found[1])
-
-
-def _division(dividend: Dim, divisor: Dim) -> tuple[polynomial.Polynomial, polynomial.Polynomial] | None:
-    a, b = polynomial_of(dividend), polynomial_of(divisor)
-    if a is None or b is None:
-        same = dividend == divisor
-        return (polynomial.of_integer(1), polynomial.of_integer(0)) if same else None
-    return polynomial.divide(a, b)
+    found = polynomial.divide(polynomial_of(dividend), polynomial_of(divisor))
+    return (0, dividend) if found is None else (dim_of(found[0]), dim_of(found[1]))
