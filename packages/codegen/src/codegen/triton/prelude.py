@@ -72,12 +72,10 @@ def welford(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
 
 
 @triton.jit
-def log_add_exp(a, b):
-    top = maximum(a, b)
-    e = tl.exp(minimum(a, b) - top)
-    u = 1.0 + e
-    rest = tl.where(u == 1.0, e, tl.log(u) * (e / (u - 1.0)))
-    return tl.where(a == b, top + 0.6931471805599453, top + rest)  # both may be infinite
+def add_exponentials(top_a, sum_a, top_b, sum_b):
+    e = tl.where(top_a == top_b, 1.0, tl.exp(-tl.abs(top_a - top_b)))  # both may be infinite
+    first = top_a > top_b
+    return maximum(top_a, top_b), tl.where(first, sum_a, sum_b) + tl.where(first, sum_b, sum_a) * e
 
 
 @triton.jit

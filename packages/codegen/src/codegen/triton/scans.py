@@ -1,5 +1,8 @@
 """Scans in a loop kernel: along the inner direction of a tile, and from each tile of a loop on to the next.
 
+Logarithms of sums of exponentials are computed at the end of a scan of two values, the greatest exponent so far and the
+sum of exp(x - greatest): one exponential each time two are combined.
+
 In steps, each thread goes along columns of its own, point by point: nothing passes between threads. What a few points
 load comes before what they store, behind which nothing would be loaded early.
 """
@@ -27,45 +30,49 @@ from stagewire.loop import (
 
 COMBINE: dict[ScanKind, str] = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})",
-    "logaddexp": "log_add_exp({0}, {1})",
+    "logaddexp": "add_exponentials({0}, {1}, {2}, {3})",
 }  # fmt: skip
 ALONG: dict[ScanKind, str] = {
     "sum": "tl.cumsum({0}, 1)", "prod": "tl.cumprod({0}, 1)", "max": "tl.associative_scan({0}, 1, maximum)",
-    "min": "tl.associative_scan({0}, 1, minimum)", "logaddexp": "tl.associative_scan({0}, 1, log_add_exp)",
+    "min": "tl.associative_scan({0}, 1, minimum)", "logaddexp": "tl.associative_scan(({0}), 1, add_exponentials)",
 }  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class ScanEmitter(StatementEmitter):
-    """carries: in a loop of tiles, by scan, the name of what the tiles before came to. in_steps: whether a tile is one
+    """carries: in a loop of tiles, by scan, the names of what the tiles before came to. in_steps: whether a tile is one
     point of each column."""
 
-    carries: dict[str, str] = field(default_factory=dict)
+    carries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     in_steps: bool = False
 
     def begin_scans(self, statements: tuple[Statement, ...]) -> None:
         """What a loop of tiles starts from. Points outside of the loop come last: no point inside sees them."""
         for scan in (s for s in statements if isinstance(s, Scan)):
-            carry = self.carries[scan.result] = f"c{len(self.names)}_{len(self.carries)}"
-            self.put(f"{carry} = tl.full([XBLOCK, 1], {_neutral(scan)}, {TYPES[_working(scan)]})")
+            starts = [_neutral(scan), "0"] if scan.scan == "logaddexp" else [_neutral(scan)]
+            names = tuple(f"c{len(self.names)}_{len(self.carries)}_{i}" for i in range(len(starts)))
+            self.carries[scan.result] = names
+            for name, start in zip(names, starts, strict=True):
+                self.put(f"{name} = tl.full([XBLOCK, 1], {start}, {TYPES[_working(scan)]})")
 
     def scan(self, statement: Scan) -> None:
         dtype = TYPES[_working(statement)]
         operand = self.operand(statement.operand, statement.dtype)
-        tile = f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"
-        scanned = ALONG[statement.scan].format(tile)
-        carry = self.carries.get(statement.result)
-        if self.in_steps:
-            scanned = f"{carry}_whole{self.suffix}"
-            self.put(f"{scanned} = {COMBINE[statement.scan].format(carry, tile)}")
-            self.put(f"{carry} = {scanned}")
-        elif carry is not None:
-            whole = f"{carry}_whole"
-            self.put(f"{whole} = {COMBINE[statement.scan].format(carry, scanned)}")
-            last = "tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1"
-            self.put(f"{carry} = tl.sum(tl.where({last}, {whole}, 0), 1)[:, None].to({dtype})")
-            scanned = whole
-        self.define(statement.result, f"({scanned}).to({TYPES[statement.dtype]})", frozenset("xr"))
+        values = [f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"]
+        if statement.scan == "logaddexp":
+            values.append(f"tl.full([XBLOCK, RBLOCK], 1, {dtype})")
+        names = [f"s{len(self.names)}_{i}{self.suffix}" for i in range(len(values))]
+        if not self.in_steps:
+            self.put(f"{', '.join(names)} = {ALONG[statement.scan].format(', '.join(values))}")
+            values = names
+        if statement.result in self.carries:
+            carries = self.carries[statement.result]
+            self.put(f"{', '.join(names)} = {COMBINE[statement.scan].format(*carries, *values)}")
+            for carry, name in zip(carries, names, strict=True):
+                last = f"tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {name}, 0)"
+                self.put(f"{carry} = {name if self.in_steps else f'tl.sum({last}, 1)[:, None].to({dtype})'}")
+        found = f"{names[0]} + tl.log({names[1]})" if statement.scan == "logaddexp" else names[0]
+        self.define(statement.result, f"({found}).to({TYPES[statement.dtype]})", frozenset("xr"))
 
 
 def parted(statements: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], tuple[Statement, ...]] | None:
