@@ -118,6 +118,17 @@ PROGRAMS = {
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),
+    "layer norm of many rows": lambda: (
+        lambda x, w, b: F.layer_norm(x, (200,), w, b),
+        drawn(2, 800, 200),
+        drawn(200),
+        drawn(200),
+    ),
+    "norm of many rows": lambda: (
+        lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w,
+        drawn(1600, 128),
+        drawn(128),
+    ),
     "softmax over columns": lambda: (lambda x: x.softmax(0), drawn(300, 24)),
     "sum of rows in parts": lambda: (lambda x: x.sum(1), drawn(3, 6000)),
     "scan of columns in parts": lambda: (lambda x: x.cumsum(0), torch.randn(2048, 40)),

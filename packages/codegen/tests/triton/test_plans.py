@@ -73,6 +73,27 @@ def gated(rows: int, size: int) -> LoopGraph:
     return LoopGraph(buffers=buffers, inputs=("w", "x"), outputs=(Ref("s"), Ref("y")), steps=kernels)
 
 
+def summed(parts: int, rows: int, size: int, dtype: str = "float32") -> LoopGraph:
+    """y = x / (sum of |x| along its row), and the sums of x over the rows of each part."""
+    whole = at(("p", rows * size), ("i", size), ("j", 1))
+    load = Load("x", "x", whole, dtype)
+    sums = (
+        load,
+        Compute("w", "convert", (Ref("x"),), "float32"),
+        Store("s", at(("p", size), ("j", 1)), Ref("w"), "sum"),
+    )
+    again = replace(load, result="a"), Compute("b", "abs", (Ref("a"),), dtype)
+    last = replace(load, result="c"), Compute("y", "div", (Ref("c"), Ref("t")), dtype), Store("y", whole, Ref("y"))
+    bodies = (sums, (*again, Reduce(("t",), "sum", Ref("b"), dtype)), last)
+    kernel = Kernel(
+        "k", (Axis("p", parts), Axis("i", rows)), tuple(Section((Axis("j", size),), body) for body in bodies)
+    )
+    kind = contiguous(dtype, (parts, rows, size))
+    results = Buffer("y", kind, "kernel"), Buffer("s", contiguous("float32", (parts, size)), "kernel")
+    outputs = (Ref("y"), Ref("s"))
+    return LoopGraph(buffers=(Buffer("x", kind, "input"), *results), inputs=("x",), outputs=outputs, steps=(kernel,))
+
+
 def run(graph: LoopGraph, directory, device: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
     buffers = tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers)
     unit = emit(replace(graph, buffers=buffers), Options(target="triton"))
@@ -87,6 +108,18 @@ def test_rows_with_a_factor_of_their_own(rows, size, dtype, directory, device):
     x, w = (torch.randn(*shape, dtype=getattr(torch, dtype)).abs() for shape in ((rows, size), (rows,)))
     (found,) = run(graph, directory, device, x, w)
     torch.testing.assert_close(found, x * w.sqrt()[:, None])
+
+
+@pytest.mark.parametrize(("rows", "size"), [(4, 100), (24, 300), (5, 2000), (1, 64), (3, 4097)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_over_the_rows_of_a_part(rows, size, dtype, directory, device):
+    graph = summed(3, rows, size, dtype)
+    tiles = plan(graph.steps[0])
+    assert (tiles.grid, tiles.turns * tiles.outer) == ((3,), rows)
+    x = torch.randn(3, rows, size).to(getattr(torch, dtype))
+    y, sums = run(graph, directory, device, x)
+    torch.testing.assert_close(sums, x.float().sum(1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(y, (x.float() / x.float().abs().sum(-1, keepdim=True)).to(x.dtype), rtol=2e-2, atol=2e-3)
 
 
 @pytest.mark.parametrize("size", [511, 64, 521])

@@ -241,6 +241,8 @@ class _KernelRun:
             mask = np.broadcast_to(self._value(store.mask.name)[0], self.grid)
             index, value = index[mask], value[mask]
         self._check(index, flat, store.buffer)
+        if store.mode == "sum":
+            flat[index] = 0
         if store.mode == "set":
             flat[index] = encode(value, dtype)
         elif dtype == "bfloat16":

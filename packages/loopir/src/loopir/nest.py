@@ -14,14 +14,13 @@ concatenation; a copy, then a scatter); every read of it comes after all of them
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
 
 import msgspec
 
 from loopir.index import add_values, axes_of
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref, SourceLine, references
-from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce, Scan
+from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce, Scan, StoreMode
 from stagewire.types import DType
 
 
@@ -37,12 +36,12 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """buffer[coordinates] = value, or += where points may collide."""
+    """buffer[coordinates] = value, or += where points may collide, or the sum of what all points with them have."""
 
     buffer: str
     coordinates: tuple[Index, ...]
     value: Operand
-    mode: Literal["set", "atomic_add"] = "set"
+    mode: StoreMode = "set"
     mask: Ref | None = None
 
 

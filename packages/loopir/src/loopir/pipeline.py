@@ -34,6 +34,7 @@ from loopir.passes.split_axes import SplitAxes
 from loopir.passes.split_reductions import SplitReductions
 from loopir.passes.split_scans import SplitScans
 from loopir.passes.sum_one_hot import SumOneHot
+from loopir.passes.sum_over_rows import SumOverRows
 from loopir.passes.update_inputs import UpdateInputs
 from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
@@ -71,6 +72,7 @@ PASSES: tuple[SchedulePass, ...] = (
     FuseNests(),
     RecomputeLocals(),
     RemoveDead(),
+    SumOverRows(),
     OrderItems(),
 )
 KERNEL_PASSES: tuple[KernelPass, ...] = (

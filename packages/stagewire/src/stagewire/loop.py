@@ -83,13 +83,17 @@ class Load(msgspec.Struct, frozen=True, tag="load", tag_field="kind"):
     other: Operand = 0
 
 
+StoreMode = Literal["set", "atomic_add", "sum"]
+
+
 class Store(msgspec.Struct, frozen=True, tag="store", tag_field="kind"):
-    """buffer[index] = value (mode "set"), or += atomically where points may collide (mode "atomic_add")."""
+    """buffer[index] = value (mode "set"), or += atomically where points may collide (mode "atomic_add"), or the sum of
+    the values of all points of the kernel at this index (mode "sum"; without a mask)."""
 
     buffer: str
     index: Index
     value: Operand
-    mode: Literal["set", "atomic_add"] = "set"
+    mode: StoreMode = "set"
     mask: Ref | None = None
 
 

@@ -24,6 +24,7 @@ SHORT_DTYPE: dict[str, str] = {
     "complex64": "c64", "complex128": "c128", "complex32": "c32", "float8_e4m3fn": "f8e4m3fn",
     "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz",
 }  # fmt: skip
+STORE_SIGN: dict[str, str] = {"set": "=", "atomic_add": "+=", "sum": "sum="}
 LONG_DTYPE: dict[str, str] = {short: long for long, short in SHORT_DTYPE.items()}
 
 BLOCKS: tuple[type[msgspec.Struct], ...] = (Binding, Graph, LoopGraph, Unit, CustomFunction)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from stagewire import capture, graph, loop, program
 from stagewire.graph import Arg, Ref, Value
-from stagewire.notation import BARE, IDENTIFIER
+from stagewire.notation import BARE, IDENTIFIER, STORE_SIGN
 from stagewire.parse_values import (
     parse_arg,
     parse_dim,
@@ -205,8 +205,8 @@ def _load(scanner: Scanner) -> dict[str, Any]:
 
 def _store(scanner: Scanner) -> Fields:
     values = _access(scanner)
-    values["mode"] = "atomic_add" if scanner.accept("+=") else "set"
-    if values["mode"] == "set":
+    values["mode"] = next((mode for mode, sign in STORE_SIGN.items() if scanner.accept(sign)), None)
+    if values["mode"] is None:
         scanner.expect("=")
     values["value"] = parse_field(scanner, loop.Operand)
     return loop.Store, {**values, "mask": _mask(scanner)}

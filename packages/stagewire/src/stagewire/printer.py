@@ -20,7 +20,7 @@ import msgspec
 
 from stagewire import capture, graph, loop, program, types
 from stagewire.codec import VERSIONS, Document, kind_of
-from stagewire.notation import BLOCKS, SHORT_DTYPE, bare, fields_of, is_default
+from stagewire.notation import BLOCKS, SHORT_DTYPE, STORE_SIGN, bare, fields_of, is_default
 from stagewire.print_values import (
     print_dim,
     print_dims,
@@ -206,9 +206,8 @@ def _statement(item: loop.Statement) -> tuple[str, tuple[str, ...]]:
                 "result", "buffer", "index", "dtype", "mask", "other",
             )  # fmt: skip
         case loop.Store():
-            sign = "=" if item.mode == "set" else "+="
             where = f"{print_ref(item.buffer)}[{print_index(item.index)}]"
-            text = f"store {where} {sign} {print_value(item.value)}{_mask(item.mask)}"
+            text = f"store {where} {STORE_SIGN[item.mode]} {print_value(item.value)}{_mask(item.mask)}"
             return text, ("buffer", "index", "value", "mode", "mask")
         case loop.Compute():
             operands = ", ".join(print_value(operand) for operand in item.operands)

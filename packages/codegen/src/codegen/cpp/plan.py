@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from codegen.cpp.indexing import coefficient, has_value, mentions
+from codegen.errors import UnsupportedKernel
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.sizes import divides, estimate
@@ -60,7 +61,10 @@ def make_plan(kernel: Kernel, threshold: int) -> Plan:
 
 
 def _plan(kernel: Kernel, threshold: int) -> Plan:
-    if any(isinstance(s, Store) and s.mode == "atomic_add" for section in kernel.sections for s in section.statements):
+    modes = {s.mode for section in kernel.sections for s in section.statements if isinstance(s, Store)}
+    if "sum" in modes:
+        raise UnsupportedKernel(f"{kernel.name} stores sums over its outer points: a form of kernels for a GPU")
+    if "atomic_add" in modes:
         return _scatter_plan(kernel, threshold)
     candidates = sorted((_column_cost(kernel, axis), -number) for number, axis in enumerate(kernel.axes))
     lane = kernel.axes[-candidates[0][1]] if candidates else None

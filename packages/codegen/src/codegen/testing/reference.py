@@ -162,7 +162,9 @@ def _store(store: Store, points: Points, values: dict[str, torch.Tensor], memory
     if store.mask is not None:
         mask = values[store.mask.name].expand(points.shape)
         place, value = place[mask], value[mask]
-    target.index_put_((place.reshape(-1),), value.reshape(-1), accumulate=store.mode == "atomic_add")
+    if store.mode == "sum":
+        target[place.reshape(-1)] = 0
+    target.index_put_((place.reshape(-1),), value.reshape(-1), accumulate=store.mode != "set")
 
 
 def _compute(statement: Compute, points: Points, values: dict[str, torch.Tensor]) -> torch.Tensor:

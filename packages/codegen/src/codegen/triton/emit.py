@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from codegen.errors import UnsupportedKernel
+from codegen.triton.expressions import TYPES
 from codegen.triton.online import maximum_for, paired_sections, sum_of
-from codegen.triton.plan import Plan, points
+from codegen.triton.plan import Plan, points, summed
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of
@@ -46,6 +48,7 @@ class _KernelEmitter(ReductionEmitter):
 
     shared_places: where, in a kernel of tiles, sections without inner axes load from.
     pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
+    sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
     """
 
     kernel: Kernel
@@ -53,6 +56,7 @@ class _KernelEmitter(ReductionEmitter):
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
     shared_places: list[Index] = field(default_factory=list)
     pairs: dict[int, int] = field(default_factory=dict)
+    sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
 
     def emit(self) -> str:
         if any(section.axes for section in self.kernel.sections):
@@ -62,6 +66,8 @@ class _KernelEmitter(ReductionEmitter):
         self.dtypes, self.compared = dtypes_of(statements), compared_of(statements)
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
+        if summed(self.kernel):
+            start = self.begin_turns()
         self.tiles["x"] = self.kernel.axes, start
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
         self.fit("x", self.kernel.axes, self.plan.outer)
@@ -75,10 +81,39 @@ class _KernelEmitter(ReductionEmitter):
                 self.put("tl.debug_barrier()")
             self.section(number, section)
             stored.update(s.buffer for s in section.statements if isinstance(s, Store))
+        self.indent = "    "
+        self.end_turns()
         arguments = [*(f"p{i}" for i in range(len(self.parameters))), *self.sizes.values()]
         constants = [*(["WIDE"] if self.sizes else []), "XBLOCK", "RBLOCK"]
         signature = ", ".join(arguments + [f"{name}: tl.constexpr" for name in constants])
         return "\n".join(["@triton.jit", f"def {self.kernel.name}({signature}):", *self.lines]) + "\n"
+
+    def begin_turns(self) -> str:
+        """The loop over the tiles that a program computes in turn; the first outer point of a tile."""
+        self.sums = [
+            (s, section.axes)
+            for section in self.kernel.sections
+            for s in section.statements
+            if isinstance(s, Store) and s.mode == "sum"
+        ]
+        for number, (store, axes) in enumerate(self.sums):
+            if not axes or any(term.atom == AxisAtom(self.kernel.axes[-1].name) for term in store.index.terms):
+                raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} at {store.index}")
+            self.put(f"t{number} = tl.zeros([XBLOCK, RBLOCK], {TYPES[self.types[store.buffer].dtype]})")
+        self.put(f"for turn in tl.range(0, {self.plan.turns}, num_stages={self.plan.turn_stages}):")
+        self.indent = "        "
+        return f"({self.widened('tl.program_id(0)')} * {self.plan.turns} + turn) * XBLOCK"
+
+    def end_turns(self) -> None:
+        """Store the sums behind the loop."""
+        if self.sums:
+            first = f"{self.widened('tl.program_id(0)')} * {self.plan.turns * self.plan.outer}"
+            self.put(f"x = {first} + tl.zeros([1, 1], tl.int32)")
+            self.split("x", self.kernel.axes, frozenset())
+        for number, (store, axes) in enumerate(self.sums):
+            self.inner("", axes)
+            pointer, mask = f"{self.pointer[store.buffer]} + ({self.index(store.index)})", self.bounds(frozenset("r"))
+            self.put(f"tl.store({pointer}, tl.sum(t{number}, 0)[None, :]{', ' + mask if mask else ''})")
 
     def pair(self) -> None:
         """Find the sums that need no loop of their own; in rows that are at hand as a whole none does."""
@@ -160,6 +195,12 @@ class _KernelEmitter(ReductionEmitter):
         self.carries.clear()
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
+        if statement.mode == "sum":
+            number = next(n for n, (store, _) in enumerate(self.sums) if store is statement)
+            dtype = self.types[statement.buffer].dtype
+            value = f"({self.operand(statement.value, dtype)}).to({TYPES[dtype]})"
+            self.put(f"t{number} += tl.broadcast_to({value}, [XBLOCK, RBLOCK])")
+            return
         if scope == X and statement.index in self.shared_places:
             self.put("tl.debug_barrier()")
         super().store(statement, scope)

@@ -79,7 +79,7 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
 def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement, ...]) -> bool:
     """Whether a statement has a place in an epilogue: no reduction, no memory that other points write."""
     match statement:
-        case Reduce() | Store(mode="atomic_add"):
+        case Reduce() | Store(mode="atomic_add" | "sum"):
             return False
         case Load(index=index) | Store(index=index) | IndexValue(index=index) if not is_known(index):
             return False  # templates take no sizes

@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from codegen.errors import UnsupportedKernel
 from codegen.triton.scans import parted
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store
@@ -44,6 +45,9 @@ STEPS, STEP_BYTES = 16, 128 * 1024
 ON_THEIR_WAY = 48 * 1024
 """Bytes that a program may have on their way through shared memory; twice that would leave room for few programs."""
 
+TURNS_ON_THEIR_WAY = 160 * 1024
+"""The same where a program is to be the only one of a multiprocessor."""
+
 LONG_ROW, ROW_TILE = 512, 2048
 """Pointwise rows from this many elements have tiles of their own, of up to that many."""
 
@@ -55,7 +59,8 @@ MANY = 264
 class Plan:
     """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two.
 
-    steps: of scans of columns whose tiles are one point of each: how many of them come together.
+    steps: of scans of columns whose tiles are one point of each: how many of them come together. turns: of kernels that
+    store sums over their last outer axis: how many tiles of it a program computes, one after the other.
     """
 
     kernel: Kernel
@@ -63,11 +68,12 @@ class Plan:
     outer: int
     inner: int
     steps: int = 1
+    turns: int = 1
 
     @property
     def grid(self) -> tuple[Dim, ...]:
         """The numbers of programs."""
-        columns = (points(self.kernel.axes) + self.outer - 1) // self.outer
+        columns = (points(self.kernel.axes) + self.outer - 1) // self.outer // self.turns
         if self.kind != "tiled":
             return (columns,)
         return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
@@ -102,6 +108,18 @@ class Plan:
                 moved += ITEM_SIZE[load.dtype] * self.inner * (self.outer if wide else 1)
         return ahead + 1 if 0 < ahead * moved <= ON_THEIR_WAY else 1
 
+    @property
+    def turn_stages(self) -> int:
+        """How many tiles of those that a program computes in turn are in work at once, for which shared memory is."""
+        moved = {
+            s.buffer: ITEM_SIZE[s.dtype]
+            for section in self.kernel.sections
+            for s in section.statements
+            if isinstance(s, Load) and any(_varies(s.index, axis) for axis in section.axes)
+        }
+        tile = sum(moved.values()) * self.outer * self.inner
+        return max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1), self.turns))
+
     def neighbours(self, section: Section) -> int:
         """How many elements of a row a thread loads at once."""
         narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, Load)), default=LOADED)
@@ -125,6 +143,8 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if not any(section.axes for section in kernel.sections):
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
+    if summed(kernel):
+        return _in_turns(kernel, power_of_two(inner))
     if _runs_along_columns(kernel):
         if _goes_in_steps(kernel, outer):
             width = WARP * LOADED // _narrowest(kernel)
@@ -143,6 +163,22 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if 0 < _held(kernel) * power_of_two(inner) <= WHOLE_LIMIT and all(_is_fixed(s) for s in kernel.sections):
         return Plan(kernel, "row", 1, power_of_two(inner))
     return Plan(kernel, "row", 1, _fitting(kernel, LOOP_TILE, LEAST_TILE))
+
+
+def summed(kernel: Kernel) -> bool:
+    """Whether a kernel stores sums over outer points."""
+    return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
+
+
+def _in_turns(kernel: Kernel, row: int) -> Plan:
+    """Whole rows, some at a time, by programs that go through all of the last outer axis: each has sums of its own."""
+    length = kernel.axes[-1].size
+    if not isinstance(length, int) or not all(_is_fixed(section) for section in kernel.sections):
+        raise UnsupportedKernel(f"sums over the outer points of {kernel.name}, which has symbolic sizes")
+    outer = 1
+    while length % (2 * outer) == 0 and 2 * outer * row <= POINTWISE_TILE:
+        outer *= 2
+    return Plan(kernel, "row", outer, row, turns=length // outer)
 
 
 def _goes_in_steps(kernel: Kernel, outer: int) -> bool:

@@ -23,7 +23,7 @@ def reads_and_writes(step: Step) -> Traffic:
     """Names of the buffers that a step reads and writes."""
     match step:
         case Kernel():
-            reads = {s.buffer for _, _, s in accesses(step) if isinstance(s, Load) or s.mode != "set"}
+            reads = {s.buffer for _, _, s in accesses(step) if isinstance(s, Load) or s.mode == "atomic_add"}
             return reads, {s.buffer for _, _, s in accesses(step) if isinstance(s, Store)}
         case Extern():
             names = {name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)}
