@@ -92,6 +92,51 @@ def test_tiles_follow_the_hints():
     assert plan(kernel, {"n": 1024}).grid == (N,)
 
 
+def shares(statistics: str) -> str:
+    """A kernel that reads rows of n elements again, for what it found in a first loop over them."""
+    text = f"""
+      loop 1 {{
+        binding {{ inputs = () outputs = () symbols {{ Symbol(name="n", source=None, hint=8, lower=0, upper=None) }} }}
+        forward {{
+          buffers {{
+            %x: f32[3, n] = input
+            %y: f32[3, n] = kernel
+          }}
+          inputs = ("x",)
+          outputs = (%y,)
+          steps {{
+            kernel shares for i in 3 {{
+              section for j in n {{
+                %v: f32 = load %x[{{n}}*i + j]
+                {statistics}
+              }}
+              section for k in n {{
+                %w: f32 = load %x[{{n}}*i + k]
+                %d: f32 = sub(%w, %s)
+                store %y[{{n}}*i + k] = %d
+              }}
+            }}
+          }}
+        }}
+      }}"""
+    return stagewire.parser.parse_document(text).forward
+
+
+@pytest.mark.usefixtures("counting_interpreter")
+@pytest.mark.parametrize("statistics", ["%s: f32 = reduce sum %v", "%s, %q, %c: f32 = reduce welford %v"])
+def test_rows_that_fit_their_tile_are_taken_as_a_whole(statistics, directory, device):
+    graph = placed(shares(statistics), device)
+    unit = emit(graph, Options(target="triton"), {"n": 16})
+    assert "def shares_whole(" in unit.source
+    assert "for base" in unit.source.split("def shares_tiles(")[1]
+    assert "for base" not in unit.source.split("def shares_whole(")[1].split("def shares_tiles(")[0]
+    run = load(unit, directory)
+    for n in (1, 5, 16, 17, 40, 0):
+        x = torch.randn(3, n, device=device)
+        found = x.sum(1, keepdim=True) if "sum" in statistics else x.mean(1, keepdim=True)
+        torch.testing.assert_close(run(x)[0], x - found)
+
+
 def test_sizes_are_limited_to_what_32_bits_index():
     limits = dict(narrow(emit(rows("2*n"), Options(target="triton"))))
     assert {str(size) for size in limits} >= {"n", "2*n", "2*n**2"}

@@ -38,8 +38,37 @@ def emit_kernel(
 
     values: those of which it takes the only element, an int64, instead of the address.
     """
-    emitter = _KernelEmitter(parameters, types, values=values, kernel=plan.kernel, plan=plan)
-    return emitter.emit(), tuple(emitter.sizes)
+    name, sizes = plan.kernel.name, dict[Expr, str]()
+
+    def body(whole: bool) -> list[str]:
+        emitter = _KernelEmitter(
+            parameters, types, values=values, kernel=plan.kernel, plan=plan, sizes=sizes, is_whole=whole
+        )
+        emitter.emit()
+        return emitter.lines
+
+    if not plan.may_fit:
+        return _function(name, body(False), parameters, sizes), tuple(sizes)
+    bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
+    lengths = dict.fromkeys(sizes[count] for count in map(points, plan.loops) if not isinstance(count, int))
+    calls = [f"        {part}({', '.join(_arguments(parameters, sizes))})" for part in bodies]
+    choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
+    return "\n\n".join(_function(*one, parameters, sizes) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
+
+
+def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str]) -> list[str]:
+    return [
+        *(f"p{i}" for i in range(len(parameters))),
+        *sizes.values(),
+        *(["WIDE"] if sizes else []),
+        "XBLOCK",
+        "RBLOCK",
+    ]
+
+
+def _function(name: str, lines: list[str], parameters: tuple[str, ...], sizes: dict[Expr, str]) -> str:
+    arguments = [f"{a}: tl.constexpr" if a.isupper() else a for a in _arguments(parameters, sizes)]
+    return "\n".join(["@triton.jit", f"def {name}({', '.join(arguments)}):", *lines]) + "\n"
 
 
 @dataclass(kw_only=True)
@@ -49,6 +78,7 @@ class _KernelEmitter(ReductionEmitter):
     shared_places: where, in a kernel of tiles, sections without inner axes load from.
     pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
     sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
+    is_whole: whether a tile is as long as the loops of symbolic length.
     """
 
     kernel: Kernel
@@ -57,8 +87,9 @@ class _KernelEmitter(ReductionEmitter):
     shared_places: list[Index] = field(default_factory=list)
     pairs: dict[int, int] = field(default_factory=dict)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
+    is_whole: bool = False
 
-    def emit(self) -> str:
+    def emit(self) -> None:
         if any(section.axes for section in self.kernel.sections):
             statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
             self.shared_places = [s.index for s in statements if isinstance(s, Load)]
@@ -83,10 +114,6 @@ class _KernelEmitter(ReductionEmitter):
             stored.update(s.buffer for s in section.statements if isinstance(s, Store))
         self.indent = "    "
         self.end_turns()
-        arguments = [*(f"p{i}" for i in range(len(self.parameters))), *self.sizes.values()]
-        constants = [*(["WIDE"] if self.sizes else []), "XBLOCK", "RBLOCK"]
-        signature = ", ".join(arguments + [f"{name}: tl.constexpr" for name in constants])
-        return "\n".join(["@triton.jit", f"def {self.kernel.name}({signature}):", *self.lines]) + "\n"
 
     def begin_turns(self) -> str:
         """The loop over the tiles that a program computes in turn; the first outer point of a tile."""
@@ -127,7 +154,7 @@ class _KernelEmitter(ReductionEmitter):
                 self.paired[top.results[0]] = sum_of(sections[later])
 
     def fits_tile(self, count: Dim) -> bool:
-        return isinstance(count, int) and count <= self.plan.inner
+        return count <= self.plan.inner if isinstance(count, int) else self.is_whole
 
     def needs_64_bits(self) -> bool | None:
         """True when some buffer or loop is too large for 32-bit indices; None where that depends on symbolic sizes."""
@@ -153,7 +180,7 @@ class _KernelEmitter(ReductionEmitter):
             self.statements(section.statements, XR)
             for reduction in reductions:
                 if reduction.reduction == "welford":
-                    self.moments(reduction, count)  # type: ignore[arg-type]
+                    self.moments(reduction, self.dim(count))
                 else:
                     self.fold(reduction, self.masked(reduction))
             return
@@ -209,14 +236,14 @@ class _KernelEmitter(ReductionEmitter):
         """The inner points of one tile, and the axes that they stand for."""
         lanes = "tl.arange(0, RBLOCK)[None, :]"
         self.tiles["r"] = axes, start
-        self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {lanes}")
+        self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {self.widened(lanes)}")
         self.fit("r", axes, self.plan.inner * self.plan.steps)
         self.split("r", axes)
 
     def fit(self, way: str, axes: tuple[Axis, ...], tile: int) -> None:
         """The mask of the points of a tile that are inside of the loops, unless all of them always are."""
         count = points(axes)
-        if isinstance(count, int) and count % tile == 0:
+        if tile == 1 or (isinstance(count, int) and count % tile == 0):
             self.full |= {way}
         else:
             self.full -= {way}

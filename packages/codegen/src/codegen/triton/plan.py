@@ -79,6 +79,27 @@ class Plan:
         return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
 
     @property
+    def loops(self) -> list[tuple[Axis, ...]]:
+        """The axes of the inner loops."""
+        return [section.axes for section in self.kernel.sections if section.axes]
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether rows of symbolic length are worth to be taken as a whole where they are no longer than a tile: they
+        are read again otherwise, or their means are combined."""
+        counts = [points(axes) for axes in self.loops]
+        reads_again = len(counts) > 1 or any(
+            isinstance(s, Reduce) and s.reduction == "welford"
+            for section in self.kernel.sections
+            for s in section.statements
+        )
+        known = [count for count in counts if isinstance(count, int)]
+        return (
+            self.kind == "row" and 1 < self.inner <= PERSISTENT_LIMIT and reads_again
+            and len(known) < len(counts) and all(count <= self.inner for count in known)
+        )  # fmt: skip
+
+    @property
     def warps(self) -> int:
         """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp

@@ -141,7 +141,7 @@ class ReductionEmitter(ScanEmitter):
                 self.put(f"{mean} += step * (1.0 / {count})")
                 self.put(f"{squares} += step * ({value} - {mean})")
 
-    def moments(self, reduction: Reduce, count: int) -> None:
+    def moments(self, reduction: Reduce, count: str) -> None:
         """Mean, squared deviations and count of rows that are at hand as a whole: two passes, and a correction by what
         the deviations sum up to (Chan, Golub, LeVeque 1983), so that a constant row has no variance."""
         dtype = TYPES[self.working(reduction)]

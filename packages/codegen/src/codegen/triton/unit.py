@@ -112,7 +112,7 @@ class _Functions:
         """
         function = infos[0].function or infos[0].name
         alike = [msgspec.structs.replace(info, name="", parameters=(), function="") for info in infos]
-        key = body.replace(f"def {function}(", "def (", 1) + repr((alike, described))
+        key = body.replace(function, "") + repr((alike, described))
         if key not in self.known:
             self.known[key] = infos
             self.kernels += infos
