@@ -79,6 +79,7 @@ class _KernelEmitter(ReductionEmitter):
     pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
     sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
     is_whole: whether a tile is as long as the loops of symbolic length.
+    shared: values that are loaded before the first turn.
     """
 
     kernel: Kernel
@@ -88,6 +89,7 @@ class _KernelEmitter(ReductionEmitter):
     pairs: dict[int, int] = field(default_factory=dict)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
     is_whole: bool = False
+    shared: set[str] = field(default_factory=set)
 
     def emit(self) -> None:
         if any(section.axes for section in self.kernel.sections):
@@ -127,9 +129,25 @@ class _KernelEmitter(ReductionEmitter):
             if not axes or any(term.atom == AxisAtom(self.kernel.axes[-1].name) for term in store.index.terms):
                 raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} at {store.index}")
             self.put(f"t{number} = tl.zeros([XBLOCK, RBLOCK], {TYPES[self.types[store.buffer].dtype]})")
+        self.load_shared()
         self.put(f"for turn in tl.range(0, {self.plan.turns}, num_stages={self.plan.turn_stages}):")
         self.indent = "        "
         return f"({self.widened('tl.program_id(0)')} * {self.plan.turns} + turn) * XBLOCK"
+
+    def load_shared(self) -> None:
+        """Load what all rows share, once."""
+        stored = {s.buffer for section in self.kernel.sections for s in section.statements if isinstance(s, Store)}
+        for section in (section for section in self.kernel.sections if section.axes):
+            inside = {AxisAtom(axis.name) for axis in section.axes}
+            loads = [s for s in section.statements if isinstance(s, Load) and s.mask is None and s.buffer not in stored]
+            self.inner("", section.axes)
+            for load in (s for s in loads if {term.atom for term in s.index.terms} <= inside):
+                super().load(load)
+                self.shared.add(load.result)
+
+    def load(self, statement: Load) -> None:
+        if statement.result not in self.shared:
+            super().load(statement)
 
     def end_turns(self) -> None:
         """Store the sums behind the loop."""

@@ -107,6 +107,8 @@ class Plan:
         most of long rows that stay in registers."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
+        if summed(self.kernel):
+            return max(4, min(16, self.outer * self.inner // 512))
         if self.inner > max(PERSISTENT_LIMIT, LOOP_TILE):
             return 16 if _held(self.kernel) * self.inner <= WHOLE_LIMIT // 2 else 32
         elements = 8 if wide and not scans else 16
@@ -136,7 +138,8 @@ class Plan:
             s.buffer: ITEM_SIZE[s.dtype]
             for section in self.kernel.sections
             for s in section.statements
-            if isinstance(s, Load) and any(_varies(s.index, axis) for axis in section.axes)
+            if isinstance(s, Load)
+            and all(any(_varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
         }
         tile = sum(moved.values()) * self.outer * self.inner
         return max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1), self.turns))

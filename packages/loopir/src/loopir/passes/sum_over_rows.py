@@ -38,15 +38,16 @@ class SumOverRows:
     gradients of the operand of a norm and of its weight). After: one nest, whose outer axes are parts and the rows of a
     part; it stores for each part the sums of its rows. What combines the parts combines as many as there are now.
 
-    longest: elements of a row at most. programs: parts at most; least: and at least. rows: of a part at least, so that
-    the sums of the parts are little beside what is read.
+    longest: elements of a row at most. programs: parts at most; least: and at least. rows: of a part at least, and
+    sums: of all parts at most, so that these are little beside what is read.
     """
 
     name = "sum_over_rows"
     longest: int = 16384
-    programs: int = 264
+    programs: int = 528
     least: int = 96
     rows: int = 16
+    sums: int = 1 << 22
 
     def run(self, schedule: Schedule) -> Schedule:
         state = _State(schedule, self)
@@ -106,9 +107,10 @@ class _State:
         """The nest of both; None where they do not fit."""
         count, inner = points_of(rows.axes), _looped(rows)[0]
         places = _places(rows, sums, inner)
-        if places is None or not isinstance(count, int) or count < self.options.rows:
+        if places is None or not isinstance(count, int) or not isinstance(inner.size, int):
             return None
-        parts = divisor(count, min(self.options.programs, count // self.options.rows))
+        most = min(self.options.programs, count // self.options.rows, self.options.sums // inner.size)
+        parts = divisor(count, max(most, 1))
         if parts < self.options.least or not self.resize({s.buffer for s in _writes(sums)}, parts):
             return None
         part, row = Axis(self.names("a"), parts), Axis(self.names("a"), count // parts)
