@@ -21,7 +21,7 @@ class FuseNests:
     same point (vertical), or reads the same buffer at corresponding points (horizontal), is one kernel with it.
 
     A kernel has the outer axes of its reductions; a pointwise nest becomes a section over the rest of its axes.
-    Nests of a single point (step counters) are gathered though they share nothing: a launch costs more than they do.
+    Two that combine partial results of one kernel are one, too. Nests of a single point (step counters) are gathered though they share nothing: a launch costs more than they do.
     `attempts` bounds the partners tried for each nest; sharing less than `least_bytes` is no reason for a horizontal
     merge.
     """
@@ -112,12 +112,21 @@ class _Fusion:
         for name in self.reads[group]:
             size = estimate(self.bytes[name])
             if self.options.vertical:
-                for writer in self.dependences.writers.get(name, ()):
-                    self._weigh(weights, self.dependences.find(writer), group, size * 2 + 1)
+                for writer in map(self.dependences.find, self.dependences.writers.get(name, ())):
+                    self._weigh(weights, writer, group, size * 2 + 1)
+                    for other in self._results(writer):
+                        for reader in self.readers.get(other, ())[-1:]:
+                            self._weigh(weights, self.dependences.find(reader), group, 0)
             if self.options.horizontal and size >= self.options.least_bytes:
                 for reader in self.readers.get(name, ())[-6:]:
                     self._weigh(weights, self.dependences.find(reader), group, size)
         return sorted(weights, key=lambda g: (-weights[g], -g))
+
+    def _results(self, group: int) -> tuple[str, ...]:
+        """What a kernel of several results writes."""
+        item = self.items[group]
+        written = tuple(writes_of(item)) if isinstance(item, Nest) else ()
+        return written if len(written) > 1 else ()
 
     def _weigh(self, weights: dict[int, int], other: int, group: int, size: int) -> None:
         pair = (other, group)

@@ -74,9 +74,9 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     if isinstance(link, str):
         return link
     match, saved = _horizontal(first, second, writes, link, types)
-    if not match.bound and _are_siblings(first, second, types):
-        for x, y in zip(a.axes, b.axes, strict=True):
-            match.bind(x.name, y.name)
+    if not match.bound and (_are_siblings(first, second, types) or _combine_alike(first, second, types)):
+        for x, y in zip(axis_sizes(a), axis_sizes(b), strict=True):
+            match.bind(x, y)
     if not match.bound and not (is_scalar(a) and is_scalar(b)) and (a.axes or b.axes or not saved):
         return "nothing shared at the same points"
     outer = _outer_axes(first, second, match, limits)
@@ -99,6 +99,21 @@ def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) ->
     layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in writes}
     plain = all(write.mode == "set" and not _is_indirect(write.coordinates) for write in writes)
     return len(layouts) == 1 and plain and first.buffers.isdisjoint(write.buffer for write in second.writes)
+
+
+def _combine_alike(first: Part, second: Part, types: Mapping[str, TensorType]) -> bool:
+    """Whether two nests on a GPU reduce buffers of one layout in the same way: partial results of one kernel."""
+    a, b = axis_sizes(first.nest), axis_sizes(second.nest)
+    if not (first.is_looped and second.is_looped) or list(a.values()) != list(b.values()):
+        return False
+    if [len(block.axes) for block in first.nest.blocks] != [len(block.axes) for block in second.nest.blocks]:
+        return False
+    names = dict(zip(b, a, strict=True))
+    reads = [(types[s.buffer], s.coordinates) for s in first.reads]
+    reads += [(types[s.buffer], tuple([ix.rename(c, names) for c in s.coordinates])) for s in second.reads]
+    writes = {write.buffer for write in (*first.writes, *second.writes)}
+    on_gpu = all(not types[name].device.startswith("cpu") for name in writes)
+    return on_gpu and all(read == reads[0] for read in reads) and writes.isdisjoint(first.buffers & second.buffers)
 
 
 def is_scalar(nest: Nest) -> bool:
