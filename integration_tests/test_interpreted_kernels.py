@@ -119,8 +119,9 @@ PROGRAMS = {
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),
     "layer norm of many rows": lambda: (
-        lambda x, w, b: F.layer_norm(x, (200,), w, b),
+        lambda x, c, w, b: F.layer_norm(x + c, (200,), w, b),
         drawn(2, 800, 200),
+        drawn(200),
         drawn(200),
         drawn(200),
     ),

@@ -19,8 +19,8 @@ from stagewire.printer import print_document
 from stagewire.verify import verify
 
 
-def norm(rows: tuple[int, ...], size: int, more: str = "", results: str = "%dx, %dw, %db") -> str:
-    """Gradients of something like a norm: dx of each row, dw and db over all rows."""
+def norm(rows: tuple[int, ...], size: int) -> str:
+    """Gradients of something like a norm: dx of each row; dw, db and the sum of dx over all rows."""
     shape, outer = f"{[*rows, size]}", list(range(len(rows)))
     return f"""\
 input %x: f32{shape}@cuda:0
@@ -36,7 +36,8 @@ input %w: f32[{size}]@cuda:0
 %cs: f32{shape}@cuda:0 = prims.broadcast_in_dim(%c, {shape}, {outer})
 %xc: f32{shape}@cuda:0 = prims.mul(%x, %cs)
 %dx: f32{shape}@cuda:0 = prims.sub(%gw, %xc)
-{more}return {results}
+%sx: f32[{size}]@cuda:0 = prims.sum(%dx, {outer})
+return %dx, %dw, %db, %sx
 """
 
 
@@ -50,7 +51,7 @@ def test_one_kernel_reads_the_rows_and_one_combines_the_parts() -> None:
     loop = LoopIR().run(document(norm((4096,), 256)))
     first, last = kernels(loop.forward)
     assert [axis.size for axis in first.axes] == [256, 16]
-    assert len(sums_of(loop)) == 2
+    assert len(sums_of(loop)) == 3
     assert [axis.size for section in last.sections for axis in section.axes] == [256]
     text = print_document(loop)
     assert " sum= " in text
@@ -86,8 +87,9 @@ def test_the_numbers_are_the_same(rows: list[int], size: int, seed: int) -> None
     random = np.random.default_rng(seed)
     x, g = (random.integers(-3, 4, (*rows, size)).astype(np.float32) for _ in range(2))
     w = random.integers(-3, 4, size).astype(np.float32)
-    dx, dw, db = interpret(loop.forward, [x, g, w])
+    dx, dw, db, sx = interpret(loop.forward, [x, g, w])
     outer = tuple(range(len(rows)))
     np.testing.assert_array_equal(dx, g * w - x * (g * w * x).sum(-1, keepdims=True))
+    np.testing.assert_array_equal(sx, dx.sum(outer))
     np.testing.assert_array_equal(dw, (g * x).sum(outer))
     np.testing.assert_array_equal(db, g.sum(outer))

@@ -21,9 +21,9 @@ class FuseNests:
     same point (vertical), or reads the same buffer at corresponding points (horizontal), is one kernel with it.
 
     A kernel has the outer axes of its reductions; a pointwise nest becomes a section over the rest of its axes.
-    Two that combine partial results of one kernel are one, too. Nests of a single point (step counters) are gathered though they share nothing: a launch costs more than they do.
-    `attempts` bounds the partners tried for each nest; sharing less than `least_bytes` is no reason for a horizontal
-    merge.
+    Two nests that combine partial results of one kernel are one, too. Nests of a single point (step counters) are
+    gathered though they share nothing: a launch costs more than they do. `attempts` bounds the partners tried for each
+    nest; sharing less than `least_bytes` is no reason for a horizontal merge.
     """
 
     name = "fuse_nests"

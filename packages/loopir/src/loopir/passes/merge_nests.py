@@ -85,7 +85,7 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     left = substitute_axes(a, match.left.mapping(), _replacement(match.left))
     right = substitute_axes(b, match.right.mapping(), _replacement(match.right))
     right = _rename_axes(right, match.bound, match.left.sizes)
-    blocks = _Blocks(_with_outer(left, outer))
+    blocks = Blocks(_with_outer(left, outer))
     for block in _with_outer(right, outer):
         blocks.add(block)
     return Merged(Nest(a.name, outer, blocks.result(), (*a.origins, *b.origins), a.line or b.line), saved)
@@ -241,7 +241,7 @@ def _with_outer(nest: Nest, outer: tuple[Axis, ...]) -> tuple[Block, ...]:
     return tuple(Block((*rest, *block.axes), block.statements) for block in nest.blocks)
 
 
-class _Blocks:
+class Blocks:
     """The blocks of the merged nest; each added block joins the earliest one that it can."""
 
     def __init__(self, blocks: tuple[Block, ...]) -> None:

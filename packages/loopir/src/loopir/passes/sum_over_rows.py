@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -22,8 +23,10 @@ from loopir.nest import (
     reads_of,
     statement_axes,
     statements_of,
+    writes_of,
 )
 from loopir.passes.dependence import Dependences
+from loopir.passes.merge_nests import GPU_LIMITS, Blocks, merge, part_of
 from loopir.passes.split_nests import divisor, is_on_gpu, points_of
 from loopir.rewrite import map_indices, substitute_axes
 from stagewire.expr import Dim
@@ -34,16 +37,18 @@ from stagewire.types import ITEM_SIZE, contiguous, numel
 
 @dataclass(frozen=True)
 class SumOverRows:
-    """Before: a nest that works on rows, one by one, and one that reads the same to sum over the rows, in parts (the
-    gradients of the operand of a norm and of its weight). After: one nest, whose outer axes are parts and the rows of a
-    part; it stores for each part the sums of its rows. What combines the parts combines as many as there are now.
+    """Before: a nest that works on rows, one by one, and nests that sum over the rows what it reads or writes, in parts
+    (the gradients of the operand of a norm, of its weight, of what was added before it). After: one nest, whose outer
+    axes are parts and the rows of a part; it stores for each part the sums of its rows. One nest combines the parts of
+    all sums, as many as there are now.
 
-    longest: elements of a row at most. programs: parts at most; least: and at least. rows: of a part at least, and
-    sums: of all parts at most, so that these are little beside what is read.
+    longest: elements of a row at most; held: of the sums of a part. programs: parts at most; least: and at least.
+    rows: of a part at least, and sums: elements of all parts at most, so that they are little beside what is read.
     """
 
     name = "sum_over_rows"
     longest: int = 16384
+    held: int = 32768
     programs: int = 528
     least: int = 96
     rows: int = 16
@@ -58,6 +63,8 @@ class SumOverRows:
 
 
 class _State:
+    """made: by the item that they are in now, the nest of rows and the nests of sums that one was made of."""
+
     def __init__(self, schedule: Schedule, options: SumOverRows) -> None:
         self.schedule, self.options = schedule, options
         self.items: dict[int, Item] = dict(enumerate(schedule.items))
@@ -65,6 +72,7 @@ class _State:
         self.names = Names(schedule.fresh)
         self.dependences = Dependences(schedule)
         self.decisions: list[Decision] = []
+        self.made: dict[int, tuple[Nest, list[Nest]]] = {}
 
     def result(self) -> Schedule:
         return msgspec.structs.replace(
@@ -76,67 +84,107 @@ class _State:
         )
 
     def place(self, number: int, sums: Nest) -> None:
-        """Put the sums into a nest of rows, if one reads the same."""
+        """Put the sums into a nest of rows, if one reads or writes the same."""
         for other in self.partners(number, sums):
-            rows = self.items[other]
-            assert isinstance(rows, Nest)
-            made = self.merged(rows, sums) if self.dependences.may_merge(other, number) else None
-            if made is not None:
-                first, second = (number, other) if self.dependences.precedes(number, other) else (other, number)
-                self.dependences.merge(first, second)
-                self.items[first] = made
-                self.decisions.append(Decision("fused", (rows.name, sums.name), "sums over the rows that are read"))
-                return
+            item = self.items[other]
+            assert isinstance(item, Nest)
+            rows, before = self.made.get(other, (item, []))
+            if self.dependences.may_merge(other, number):
+                merged = self.merged(rows, [*before, sums])
+                if merged is not None:
+                    group = self.join(other, number, merged)
+                    self.made[group] = rows, [*before, sums]
+                    self.combine_together(before, sums)
+                    self.decisions.append(Decision("fused", (rows.name, sums.name), "sums over the rows at hand"))
+                    return
+
+    def join(self, one: int, other: int, nest: Nest) -> int:
+        """Put a nest in the place of two items; which it is."""
+        first, second = (other, one) if self.dependences.precedes(other, one) else (one, other)
+        self.dependences.merge(first, second)
+        self.items[first] = nest
+        return first
 
     def partners(self, number: int, sums: Nest) -> list[int]:
-        """Nests of rows that read at least half of what the sums read, those that read most of it first."""
+        """Nests of rows that have at least half of what the sums read, those that have most of it first."""
         sizes = {name: self.bytes_of(name) for name in reads_of(sums)}
         found: list[tuple[int, int]] = []
-        for other, item in self.items.items():
-            if other != number and self.dependences.find(other) == other and isinstance(item, Nest):
-                shared = sum(sizes[name] for name in set(reads_of(item)) & sizes.keys())
-                if 2 * shared >= sum(sizes.values()) and _is_of_rows(item, self.options.longest):
+        for other, item in self.alive():
+            rows = self.made[other][0] if other in self.made else item
+            if other != number and isinstance(rows, Nest):
+                shared = sum(sizes[name] for name in {*reads_of(rows), *writes_of(rows)} & sizes.keys())
+                if 2 * shared >= sum(sizes.values()) and _is_of_rows(rows, self.options.longest):
                     found.append((-shared, other))
         return [other for _, other in sorted(found)]
+
+    def alive(self) -> list[tuple[int, Item]]:
+        return [(number, item) for number, item in self.items.items() if self.dependences.find(number) == number]
 
     def bytes_of(self, name: str) -> int:
         count = numel(self.buffers[name].type.shape)
         return count * ITEM_SIZE[self.buffers[name].type.dtype] if isinstance(count, int) else 0
 
-    def merged(self, rows: Nest, sums: Nest) -> Nest | None:
-        """The nest of both; None where they do not fit."""
+    def merged(self, rows: Nest, sums: list[Nest]) -> Nest | None:
+        """One nest of all; None where they do not fit."""
         count, inner = points_of(rows.axes), _looped(rows)[0]
-        places = _places(rows, sums, inner)
-        if places is None or not isinstance(count, int) or not isinstance(inner.size, int):
+        if not isinstance(count, int) or not isinstance(inner.size, int):
             return None
         most = min(self.options.programs, count // self.options.rows, self.options.sums // inner.size)
         parts = divisor(count, max(most, 1))
-        if parts < self.options.least or not self.resize({s.buffer for s in _writes(sums)}, parts):
-            return None
+        rows = _renamed(rows, {axis.name: ix.axis(inner.name) for axis in _looped(rows)}, inner)
         part, row = Axis(self.names("a"), parts), Axis(self.names("a"), count // parts)
         sizes = {**axis_sizes(rows), part.name: part.size, row.name: row.size}
-        flat = ix.add(ix.scale(ix.axis(part.name), row.size), ix.axis(row.name))
-        found = ix.delinear(flat, [axis.size for axis in rows.axes], sizes)
+        found = ix.delinear(_row_major((part, row)), [axis.size for axis in rows.axes], sizes)
         ways = {axis.name: place for axis, place in zip(rows.axes, found, strict=True)}
-        places = {axis: ix.substitute(place, ways, sizes) for axis, place in places.items()}
-        buffers = {s.value.name: s.buffer for s in _writes(sums) if isinstance(s.value, Ref)}
-        statements: list[Statement] = []
-        for statement in sums.blocks[0].statements:
-            if isinstance(statement, Reduce):
-                at = (ix.axis(part.name), ix.axis(inner.name))
-                statements.append(Write(buffers[statement.results[0]], at, statement.operand, "sum"))
-            else:
-                statements.append(map_indices(statement, lambda index: ix.substitute(index, places, sizes)))
-        kept = substitute_axes(rows, ways, {axis.name: () for axis in rows.axes} | {rows.axes[0].name: (part, row)})
-        blocks = (Block((inner,), tuple(statements)), *kept.blocks)
-        return Nest(rows.name, (part, row), blocks, (*rows.origins, *sums.origins), rows.line or sums.line)
+        gone = {axis.name: () for axis in rows.axes} | {rows.axes[0].name: (part, row)}
+        blocks = Blocks(substitute_axes(rows, ways, gone).blocks)
+        for nest in sums:
+            places = _places(rows, nest, inner, self.buffers)
+            if places is None:
+                return None
+            loop = [
+                map_indices(s, partial(ix.substitute, mapping=places, sizes=sizes)) for s in nest.blocks[0].statements
+            ]
+            if not _reads_at_its_point(loop, rows):
+                return None
+            stores = {s.value.name: s.buffer for s in _writes(nest) if isinstance(s.value, Ref)}
+            at = (ix.axis(part.name), ix.axis(inner.name))
+            statements = [
+                Write(stores[s.results[0]], at, s.operand, "sum")
+                if isinstance(s, Reduce)
+                else map_indices(s, partial(ix.substitute, mapping=ways, sizes=sizes))
+                for s in loop
+            ]
+            blocks.add(Block((inner,), tuple(statements)))
+        stored = sum(len(_writes(nest)) for nest in sums)
+        if stored * inner.size > self.options.held or parts < self.options.least:
+            return None
+        if not self.resize({s.buffer for s in _writes(sums[-1])}, parts):
+            return None
+        origins = tuple([name for nest in (rows, *sums) for name in nest.origins])
+        return Nest(rows.name, (part, row), blocks.result(), origins, rows.line)
+
+    def combine_together(self, before: list[Nest], sums: Nest) -> None:
+        """Let one nest combine the parts of these sums and of earlier ones, where each has one."""
+        old, new = ({s.buffer for nest in nests for s in _writes(nest)} for nests in (before, [sums]))
+        found = [[n for n, item in self.alive() if not names.isdisjoint(reads_of(item))] for names in (old, new)]
+        if [len(numbers) for numbers in found] == [1, 1] and found[0] != found[1]:
+            (one,), (other,) = found
+            a, b = self.items[one], self.items[other]
+            assert isinstance(a, Nest)
+            assert isinstance(b, Nest)
+            if self.dependences.may_merge(one, other):
+                types = {name: buffer.type for name, buffer in self.buffers.items()}
+                merged = merge(part_of(a), part_of(b), types, self.names, GPU_LIMITS)
+                if not isinstance(merged, str):
+                    self.join(one, other, merged.nest)
 
     def resize(self, names: set[str], parts: int) -> bool:
         """Make the buffers of partial sums as long as there are parts now, and the loops over them; False, and nothing
         is changed, where something else is done with them."""
         readers: dict[int, Item] = {}
-        for number, item in self.items.items():
-            if self.dependences.find(number) == number and not names.isdisjoint(reads_of(item)):
+        for number, item in self.alive():
+            if not names.isdisjoint(reads_of(item)):
                 longer = _longer(item, names, parts) if isinstance(item, Nest) else None
                 if longer is None:
                     return False
@@ -172,6 +220,20 @@ def _longer(nest: Nest, names: set[str], parts: int) -> Nest | None:
     return msgspec.structs.replace(nest, blocks=tuple(blocks))
 
 
+def _renamed(nest: Nest, names: dict[str, Index], axis: Axis) -> Nest:
+    """The nest with one axis for several that are alike."""
+    return substitute_axes(nest, names, dict.fromkeys(names, (axis,)))
+
+
+def _reads_at_its_point(statements: list[Statement], rows: Nest) -> bool:
+    """Whether statements read of what a nest writes only the element that is written at the same point."""
+    written: dict[str, set[tuple[Index, ...]]] = {}
+    for write in _writes(rows):
+        written.setdefault(write.buffer, set()).add(write.coordinates)
+    reads = [s for s in statements if isinstance(s, Read) and s.buffer in written]
+    return all(written[s.buffer] == {s.coordinates} and s.mask is None for s in reads)
+
+
 def _writes(nest: Nest) -> list[Write]:
     return [s for s in statements_of(nest) if isinstance(s, Write)]
 
@@ -193,57 +255,70 @@ def _is_of_rows(nest: Nest, longest: int) -> bool:
 
 def _is_of_sums(nest: Nest) -> bool:
     """Whether a nest does nothing but sums, each of which it stores by part and column."""
-    if len(nest.axes) != 2 or len(nest.blocks) != 2 or not nest.blocks[0].axes or nest.blocks[1].axes:
+    if len(nest.axes) < 2 or len(nest.blocks) != 2 or not nest.blocks[0].axes or nest.blocks[1].axes:
         return False
-    (loop, stores), place = nest.blocks, tuple(ix.axis(axis.name) for axis in nest.axes)
+    (loop, stores), (*parts, column) = nest.blocks, nest.axes
     if any(isinstance(s, Write | Scan) or (isinstance(s, Reduce) and s.reduction != "sum") for s in loop.statements):
         return False
     if not all(isinstance(s, Write) and s.mode == "set" and s.mask is None for s in stores.statements):
         return False
     made = [s.results[0] for s in loop.statements if isinstance(s, Reduce)]
     kept = [s.value.name for s in _writes(nest) if isinstance(s.value, Ref)]
-    return bool(made) and sorted(made) == sorted(kept) and all(s.coordinates == place for s in _writes(nest))
+    places = {s.coordinates for s in _writes(nest)}
+    if not made or sorted(made) != sorted(kept) or len(places) != 1:
+        return False
+    (place,) = places
+    steps = _steps(place[0]) if len(place) == 2 and place[1] == ix.axis(column.name) else None
+    return steps is not None and _counts(steps, parts, 1)
 
 
-def _places(rows: Nest, sums: Nest, inner: Axis) -> dict[str, Index] | None:
-    """What the axes of sums are at a point of the rows, by what both read, so that each point of the sums is met once;
-    None where that is not seen. inner: the axis of the loops over a row."""
-    names = {axis.name: axis.name for axis in rows.axes} | {axis.name: inner.name for axis in _looped(rows)}
-    left: dict[str, Dim] = {axis.name: axis.size for axis in (*rows.axes, inner) if axis.size != 1}
-    sizes = {axis.name: axis.size for axis in (*sums.axes, *sums.blocks[0].axes)}
-    theirs = {s.buffer: s.coordinates for s in statements_of(rows) if isinstance(s, Read)}
-    places = {name: ix.ZERO for name, size in sizes.items() if size == 1}
+def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) -> dict[str, Index] | None:
+    """What the axes of sums are at a point of the rows, by something that both read (or the rows write) in the order in
+    which it lies in memory; None if there is nothing. inner: the axis of the loops over a row."""
+    theirs = {s.buffer: s for s in statements_of(rows) if isinstance(s, Read | Write)}
+    (*parts, column), counted = sums.axes, sums.blocks[0].axes
     for read in statements_of(sums):
         if not isinstance(read, Read) or read.buffer not in theirs:
             continue
-        for here, there in zip(read.coordinates, theirs[read.buffer], strict=True):
-            found = _digits(here, sizes)
-            along = names.get(next(iter(ix.axes_of(there)), ""), "")
-            if (
-                there not in [ix.axis(name) for name in names]
-                or along not in left
-                or not found.keys().isdisjoint(places)
-            ):
-                continue
-            step: Dim = 1
-            for axis in found:
-                step = step * sizes[axis]
-            if found and step == left[along]:
-                place, whole = ix.axis(along), {along: left.pop(along)}
-                places |= {axis: ix.mod(ix.floor_div(place, found[axis], whole), sizes[axis], whole) for axis in found}
-    return places if not left and places.keys() == sizes.keys() else None
+        stride = buffers[read.buffer].type.stride
+        here, there = (_steps(ix.linear(s.coordinates, stride)) for s in (read, theirs[read.buffer]))
+        if here is None or there is None or here.pop(column.name, 0) != there.pop(inner.name, 0):
+            continue
+        digits = sorted((*parts, *counted), key=lambda axis: here.get(axis.name, 0), reverse=True)
+        unit, count = min(there.values(), default=0), points_of(rows.axes)
+        same = column.size == inner.size and points_of(tuple(digits)) == count
+        if same and _counts(here, digits, unit) and _counts(there, rows.axes, unit):
+            sizes = axis_sizes(rows)
+            flat = _row_major(rows.axes)
+            found = ix.delinear(flat, [axis.size for axis in digits], sizes)
+            return {column.name: ix.axis(inner.name)} | {a.name: place for a, place in zip(digits, found, strict=True)}
+    return None
 
 
-def _digits(index: Index, sizes: Mapping[str, Dim]) -> dict[str, int]:
-    """The axes of which an index is the row-major position, with their steps; nothing where it is none."""
-    steps: dict[str, int] = {}
+def _row_major(axes: Sequence[Axis]) -> Index:
+    """How many points come before one."""
+    found = ix.ZERO
+    for axis in axes:
+        found = ix.add(ix.scale(found, axis.size), ix.axis(axis.name) if axis.size != 1 else ix.ZERO)
+    return found
+
+
+def _steps(index: Index) -> dict[str, int] | None:
+    """By axis, how far an index goes with it; None where it is not made of axes alone."""
+    found: dict[str, int] = {}
     for term in index.terms:
-        if not isinstance(term.atom, AxisAtom) or not isinstance(term.coefficient, int) or index.constant != 0:
-            return {}
-        steps[term.atom.name] = term.coefficient
-    step: Dim = 1
-    for axis in sorted(steps, key=lambda name: steps[name]):
-        if steps[axis] != step:
-            return {}
-        step = step * sizes[axis]
-    return steps
+        if not isinstance(term.atom, AxisAtom) or not isinstance(term.coefficient, int):
+            return None
+        found[term.atom.name] = term.coefficient
+    return found
+
+
+def _counts(steps: Mapping[str, int], axes: Sequence[Axis], unit: int) -> bool:
+    """Whether an index counts the points of axes, slowest first, in steps of `unit`, and does nothing else."""
+    step: Dim = unit
+    for axis in reversed(axes):
+        if axis.size != 1:
+            if steps.get(axis.name) != step:
+                return False
+            step = step * axis.size
+    return unit > 0 and len(steps) == sum(axis.size != 1 for axis in axes)
