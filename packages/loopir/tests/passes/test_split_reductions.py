@@ -117,3 +117,22 @@ def test_parts_make_the_whole(prim: str, shape: list[int], data: st.DataObject) 
     x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-2, 3, shape).astype(np.float64)
     function = {"sum": np.sum, "amax": np.max, "amin": np.min, "prod": np.prod}[prim]
     np.testing.assert_array_equal(interpret(loop.forward, [x])[0], function(x, axis=tuple(dims)))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize(
+    ("shape", "dim", "kernels_"), [((3, 20011), 1, 2), ((16384, 24), 0, 2), ((2, 5003, 4), 1, 2), ((64, 50), 1, 1)]
+)
+def test_positions_are_the_first_of_the_best(kind: str, shape: tuple[int, ...], dim: int, kernels_: int) -> None:
+    """Also where nothing is better than what hangs over the end of the last part, and where there is a nan."""
+    kept = [n for d, n in enumerate(shape) if d != dim]
+    text = f"input %x: f32{list(shape)}@cuda:0\n%y: i64{kept}@cuda:0 = prims.{kind}(%x, {dim})\nreturn %y\n"
+    loop = LoopIR().run(document(text))
+    verify(loop)
+    assert len(kernels(loop.forward)) == kernels_
+    random = np.random.default_rng(0)
+    x = random.integers(-9, 9, shape).astype(np.float32)
+    worst = np.full(shape, -np.inf if kind == "argmax" else np.inf, np.float32)
+    unordered = np.where(random.integers(0, shape[dim], shape) == 0, np.nan, x)
+    for drawn in (x, worst, unordered):
+        np.testing.assert_array_equal(interpret(loop.forward, [drawn])[0], getattr(np, kind)(drawn, axis=dim))

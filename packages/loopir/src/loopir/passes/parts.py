@@ -137,7 +137,11 @@ def can_hang(block: Block) -> bool:
     return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in block.statements)
 
 
-_NEUTRAL = {"sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf}
+_NEUTRAL = {
+    "sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf,
+    "argmax": -math.inf, "argmin": math.inf,
+}  # fmt: skip
+"""For a position: what is as good comes before what hangs over."""
 
 
 def neutral(reduction: str, dtype: DType) -> Operand:

@@ -15,7 +15,8 @@ from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan
 from stagewire.sizes import Hints, rough
 
-SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"})
+POSITIONS = frozenset({"argmax", "argmin"})
+SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"}) | POSITIONS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class SplitReductions:
     """Before: few outer points, each with a loop over many. After: a nest of partial results, parts of the loop being
     more outer axes, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
     LeVeque 1979), all parts being of one size. Parts of other reductions may hang over the end, where nothing is read.
+    For a position each part keeps its best value, too; parts follow each other in the order of positions.
 
     Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
 
@@ -48,6 +50,8 @@ class SplitReductions:
         stores = any(isinstance(s, Write | Scan) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
+        if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
+            return None
         along_rows = runs_along_rows(nest, looped[0], state.buffers)
         choice = self._choose(nest, looped[0], along_rows, state.hints)
         return None if choice is None else _halves(nest, reduces, choice, along_rows, state)
@@ -65,16 +69,23 @@ class SplitReductions:
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        may_hang = can_hang(block)
-        cuts = _cuts(block.axes, wanted, hints, may_hang)
+        may_hang, axes = can_hang(block), _axes_to_cut(block)
+        cuts = _cuts(axes, wanted, hints, may_hang)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
-            cuts = _cuts(block.axes, 2 * wanted, hints, may_hang)  # better a few programs more than machines that wait
+            cuts = _cuts(axes, 2 * wanted, hints, may_hang)  # better a few programs more than machines that wait
         if cuts and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
-        longest = max(block.axes, key=lambda axis: rough(axis.size, hints))
+        longest = max(axes, key=lambda axis: rough(axis.size, hints))
         if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
         return (cut_anyhow(longest, wanted, hints),)
+
+
+def _axes_to_cut(block: Block) -> tuple[Axis, ...]:
+    """The axes that may be cut: the slowest alone where positions are wanted."""
+    if not any(isinstance(s, Reduce) and s.reduction in POSITIONS for s in block.statements):
+        return block.axes
+    return tuple([axis for axis in block.axes if axis.size != 1][:1]) or block.axes[:1]
 
 
 def _parts(cuts: tuple[Cut, ...]) -> int:
@@ -110,8 +121,16 @@ def _halves(nest: Nest, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows
     loop: list[Statement] = []
     after: list[Statement] = []
     values: dict[str, Operand] = {}
+    shape = tuple(axis.size for axis in axes)
     for reduce in reduces:
-        shape = tuple(axis.size for axis in axes)
+        if reduce.reduction in POSITIONS:
+            best, kept, found, place = _best(reduce, first, axes, again, state, nest)
+            first = Block(first.axes, (*first.statements, best))
+            stores += kept
+            loop += found
+            after.append(place)
+            values[reduce.results[0]] = Ref(place.result)
+            continue
         partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
         stores += [
             Write(b, tuple(ix.axis(a.name) for a in axes), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)
@@ -144,6 +163,33 @@ def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names
     block = substitute_axes(nest, places, left).blocks[0]
     hanging = [cut.hanging(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.hangs]
     return masked(block, hanging, names) if hanging else block
+
+
+def _best(
+    reduce: Reduce, first: Block, axes: tuple[Axis, ...], again: dict[str, Axis], state: Splitting, nest: Nest
+) -> tuple[Reduce, list[Statement], list[Statement], Read]:
+    """For a position in a nest of parts: the value there, statements that store both; in the nest that combines the
+    parts, the first part with the best value, and the read of its position."""
+    names, shape = state.names, tuple(axis.size for axis in axes)
+    (part,) = (axis for axis in axes if axis not in nest.axes)
+    inside = next(s for s in first.statements if isinstance(s, Reduce) and s.results == reduce.results)
+    dtype = next(s.dtype for s in first.statements if Ref(getattr(s, "result", "")) == inside.operand)  # type: ignore[union-attr]
+    value, start, place, read, winner = (names("v") for _ in range(5))
+    values, places = (
+        state.add_buffer(nest, f"{what}_{value}", kind, shape) for what, kind in (("best", dtype), ("place", "int64"))
+    )
+    at = tuple(ix.axis(axis.name) for axis in axes)
+    kept = [
+        IndexValue(start, ix.scale(ix.axis(part.name), points_of(first.axes))),
+        Compute(place, "add", (Ref(reduce.results[0]), Ref(start)), "int64"),
+        Write(values, at, Ref(value)),
+        Write(places, at, Ref(place)),
+    ]
+    later = tuple(ix.axis(again[axis.name].name) for axis in axes)
+    found = [Read(read, values, later, dtype), Reduce((winner,), reduce.reduction, Ref(read), "int64")]
+    chosen = tuple(ix.value(winner) if axis is part else ix.axis(again[axis.name].name) for axis in axes)
+    best = Reduce((value,), "max" if reduce.reduction == "argmax" else "min", inside.operand, dtype)
+    return best, kept, found, Read(names("v"), places, chosen, "int64")
 
 
 def _combine(
