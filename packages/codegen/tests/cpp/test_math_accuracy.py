@@ -13,6 +13,8 @@ from stagewire.types import contiguous
 ULPS = {
     "exp": 1.0, "exp2": 1.5, "expm1": 2.0, "log": 1.0, "log2": 1.5, "log10": 2.0, "log1p": 1.5, "sin": 1.0, "cos": 1.0,
     "tanh": 2.5, "erf": 1.5, "sigmoid": 2.5, "rsqrt": 1.5, "erfinv": 1.5, "digamma": 1.0,
+    "lgamma": 1.0, "erfc": 4.0, "tan": 4.0, "asin": 4.0, "acos": 4.0, "atan": 4.0, "sinh": 4.0, "cosh": 4.0,
+    "asinh": 4.0, "acosh": 4.0, "atanh": 4.0,
 }  # fmt: skip
 """The accuracy that the README states."""
 
@@ -63,6 +65,65 @@ def test_ulps(op, tmp_path):
     error = ulps(found[usual], exact[usual])
     worst = error.argmax()
     assert error[worst] <= ULPS[op], (op, x[usual][worst].item(), error[worst].item())
+
+
+def binary_graph(op: str, length: int, dtype: str) -> LoopGraph:
+    type_ = contiguous(dtype, (length,))
+    at = Index(0, (Term(1, AxisAtom("i")),))
+    loads = (Load("a", "x", at, dtype), Load("b", "y", at, dtype))
+    body = (*loads, Compute("c", op, (Ref("a"), Ref("b")), dtype), Store("z", at, Ref("c")))
+    kernel = Kernel("kernel", (Axis("i", length),), (Section((), body),))
+    buffers = (Buffer("x", type_, "input"), Buffer("y", type_, "input"), Buffer("z", type_, "kernel"))
+    return LoopGraph(buffers=buffers, inputs=("x", "y"), outputs=(Ref("z"),), steps=(kernel,))
+
+
+def exact_fmod(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """In float64, which is exact (eager's float32 is nan for the largest quotients)."""
+    return torch.fmod(x.double(), y.double()).to(x.dtype)
+
+
+def exact_remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    rest = exact_fmod(x, y)
+    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+
+
+PAIRS = {
+    "fmod": (exact_fmod, 0.0), "remainder": (exact_remainder, 0.0), "nextafter": (torch.nextafter, 0.0),
+    "floor_div": (lambda a, b: torch.div(a, b, rounding_mode="floor"), 0.0),
+    "atan2": (torch.atan2, 8.0), "hypot": (torch.hypot, 8.0), "pow": (torch.pow, 8.0),
+}  # fmt: skip
+"""What eager computes, and by how many units in the last place two implementations of 4 may differ."""
+
+
+@pytest.mark.parametrize("reach", [20.0, 0.5], ids=["any quotient", "moderate quotients"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("op", PAIRS)
+def test_pairs_as_eager(op, dtype, reach, tmp_path):
+    """Without the special values all quotients are moderate, and other code runs."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(20000, generator=generator, dtype=dtype) * torch.exp(
+        torch.randn(20000, generator=generator, dtype=dtype) * reach) for _ in "xy")  # fmt: skip
+    x[::7] = y[::7] * torch.randint(-5, 5, (20000,), generator=generator)[::7]
+    if reach > 1:
+        special = torch.tensor([0.0, -0.0, 1.0, -2.5, torch.inf, -torch.inf, torch.nan, 1e-42, 3e38], dtype=dtype)
+        pairs = torch.cartesian_prod(special, special)
+        x, y = torch.cat([x, pairs[:, 0]]), torch.cat([y, pairs[:, 1]])
+    function, allowed = PAIRS[op]
+    (found,) = load(emit(binary_graph(op, x.numel(), str(dtype).removeprefix("torch.")), Options()), tmp_path)(x, y)
+    exact = function(x, y)
+    tolerance = allowed * torch.finfo(dtype).eps
+    torch.testing.assert_close(found, exact, rtol=tolerance, atol=1e-45 if allowed else 0.0, equal_nan=True)
+    finite = exact.isfinite() & (exact == 0)
+    assert torch.equal(found[finite].signbit(), exact[finite].signbit())
+
+
+@pytest.mark.parametrize("op", ["exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "erf", "asinh"])
+def test_double_precision_as_eager(op, tmp_path):
+    x = torch.randn(20001, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 9
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-310, 1e300, -1e300], dtype=torch.float64)
+    x = torch.cat([x, special])
+    (found,) = load(emit(unary_graph(op, x.numel(), "float64"), Options()), tmp_path)(x)
+    torch.testing.assert_close(found, REFERENCE[op](x), rtol=5e-15, atol=1e-300, equal_nan=True)
 
 
 @pytest.mark.parametrize("op", ["expm1", "log1p", "tanh", "erf", "sin", "neg"])

@@ -7,6 +7,7 @@ A hit starts no compiler. An entry whose bytes do not match its side file is ign
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -74,7 +75,7 @@ class Compiler(NamedTuple):
     def flags(self) -> tuple[str, ...]:
         """The flags for a unit, as this compiler takes them."""
         if self.arguments != ZIG:
-            return (*FLAGS, *_own_flags(self.path))
+            return (*FLAGS, *_own_flags(self.path), *vector_math())
         return tuple(given for flag in FLAGS for given in ZIG_FLAGS.get(flag, (flag,)))
 
 
@@ -103,6 +104,19 @@ def _version(path: str, *arguments: str) -> str:
 
 
 @lru_cache(maxsize=1)
+def vector_math() -> tuple[str, ...]:
+    """The flag by which functions of the C library are declared with forms for vectors, where it has them: glibc from
+    2.35 on, whose library of them is loaded for all units here."""
+    if platform.machine() != "x86_64":
+        return ()
+    try:
+        library = ctypes.CDLL("libmvec.so.1", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return ()
+    return ("-DSF_VECTOR_LIBM",) if hasattr(library, "_ZGVbN2v_tanh") else ()
+
+
+@lru_cache(maxsize=1)
 def processor() -> str:
     """What -march=native depends on: the architecture and the processor's feature flags."""
     text = platform.machine()
@@ -117,7 +131,8 @@ def processor() -> str:
 
 def code_key(source: str) -> str:
     """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none."""
-    text = "\0".join((source, " ".join((*FLAGS, *_processor_flags())), processor(), platform.system()))
+    flags = " ".join((*FLAGS, *_processor_flags(), *vector_math()))
+    text = "\0".join((source, flags, processor(), platform.system()))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 

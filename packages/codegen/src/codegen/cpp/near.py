@@ -2,16 +2,21 @@
 
 Lanes cannot branch, so that a function which is exact for every argument pays for the largest one at each point. A
 loop that calls one is written twice, behind a loop that looks at the arguments: `sf_sin_f32` becomes `sf_near_sin_f32`
-where none of them is LIMIT or more. (nan is as good as any number.)
+where none of them is too large, `sf_fmod_f32` becomes `sf_near_fmod_f32` where no quotient is. (nan is as good as any
+number.)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-LIMIT = "32768.0f"
-_CALL = re.compile(r"\bsf_(sin|cos)_f32\(")
+FAR = {
+    **dict.fromkeys(("sin", "cos"), "__builtin_fabsf({0}) >= 32768.0f"),
+    **dict.fromkeys(("fmod", "remainder", "floor_div"), "__builtin_fabsf({0}) >= 0x1p28f * __builtin_fabsf({1})"),
+}
+"""By function: when its arguments are too large for the cheaper one."""
+_CALL = re.compile(rf"\bsf_({'|'.join(FAR)})_f32\(")
 _DEFINITION = re.compile(r"\s*(?:const )?\w+ (v\w+) = (.*);$")
 _VALUE = re.compile(r"\bv\w+")
 
@@ -39,30 +44,33 @@ def _end_of_loop(lines: Sequence[str], start: int) -> int:
 def _twice(loop: Sequence[str]) -> list[str]:
     head, body = loop[1], loop[2:-1]
     indent = head[: -len(head.lstrip())]
-    arguments = [argument for line in body for argument in _arguments(line)]
-    tests = [f"{indent}  far |= __builtin_fabsf({argument}) >= {LIMIT};" for argument in dict.fromkeys(arguments)]
-    looks = [f"{indent}#pragma omp simd reduction(|:far)", head, *_slice(body, arguments), *tests, f"{indent}}}"]
+    conditions = dict.fromkeys(condition for line in body for condition in _conditions(line))
+    tests = [f"{indent}  far |= {condition};" for condition in conditions]
+    looks = [f"{indent}#pragma omp simd reduction(|:far)", head, *_slice(body, conditions), *tests, f"{indent}}}"]
     near = [_CALL.sub(r"sf_near_\1_f32(", line) for line in loop]
     inner = [f"{indent}i32 far = 0;", *looks, f"{indent}if (far) {{", *_deeper(loop), f"{indent}}} else {{",
              *_deeper(near), f"{indent}}}"]  # fmt: skip
     return [f"{indent}{{", *_deeper(inner), f"{indent}}}"]
 
 
-def _arguments(line: str) -> list[str]:
-    """The texts between the brackets of the calls."""
+def _conditions(line: str) -> list[str]:
+    """When the arguments of the calls are too large."""
     found = []
     for call in _CALL.finditer(line):
-        depth, end = 1, call.end()
+        depth, end, start, arguments = 1, call.end(), call.end(), []
         while depth:
             depth += {"(": 1, ")": -1}.get(line[end], 0)
+            if depth == 0 or (depth == 1 and line[end] == ","):
+                arguments.append(line[start:end].strip())
+                start = end + 1
             end += 1
-        found.append(line[call.end() : end - 1])
+        found.append(FAR[call[1]].format(*arguments))
     return found
 
 
-def _slice(body: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """The definitions that the arguments need, in order."""
-    needed = {name for argument in arguments for name in _VALUE.findall(argument)}
+def _slice(body: Sequence[str], conditions: Iterable[str]) -> list[str]:
+    """The definitions that the conditions need, in order."""
+    needed = {name for condition in conditions for name in _VALUE.findall(condition)}
     kept: list[str] = []
     for line in reversed(body):
         found = _DEFINITION.match(line)

@@ -24,11 +24,11 @@ BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not
 DIVISIONS = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
 """Ops whose integer form reports a zero divisor."""
 
-_LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "lgamma"}
-_LIBRARY2 = {"atan2", "hypot", "nextafter", "copysign"}
+_LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}
+_BUILTIN = {"lgamma", "copysign"}
 _ROUNDINGS = {"ceil": "ceil", "floor": "floor", "round": "rint", "trunc": "trunc"}
-_OURS_F32 = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf"}
-_OURS = {"sigmoid", "erfinv", "digamma"}
+_OURS_F32 = {"exp", "exp2", "lgamma", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf"}
+_OURS = {"sigmoid", "erfinv", "digamma", "nextafter"}
 
 
 def expression(op: str, dtype: str, operands: tuple[str, ...]) -> str:
@@ -91,11 +91,13 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
     found = _common(op, operands)
     if found is not None:
         return found
-    if op in _OURS_F32 or op in _LIBRARY or op in _LIBRARY2 or op in _ROUNDINGS or op in _OURS:
-        inner = ", ".join(operands)
-        if op in _OURS or (op in _OURS_F32 and suffix == "f32"):
-            return f"sf_{op}_{suffix}({inner})"
+    inner = ", ".join(operands)
+    if op in _OURS or (op in _OURS_F32 and suffix == "f32"):
+        return f"sf_{op}_{suffix}({inner})"
+    if op in _BUILTIN or op in _ROUNDINGS:
         return f"__builtin_{_ROUNDINGS.get(op, op)}{mark}({inner})"
+    if op in _OURS_F32 or op in _LIBRARY:
+        return f"{op}{mark}({inner})"  # the C library's, which may have forms for vectors (prelude.h)
     one = f"1.0{mark}"
     match op, operands:
         case ("neg", (a,)):
@@ -147,7 +149,7 @@ def _power(mark: str, suffix: str, a: str, b: str) -> str:
     key = b.replace("f", "")
     if key in special:
         return special[key]
-    return f"sf_pow_f32({a}, {b})" if suffix == "f32" else f"__builtin_pow({a}, {b})"
+    return f"sf_pow_f32({a}, {b})" if suffix == "f32" else f"pow({a}, {b})"
 
 
 def _integral(op: str, dtype: str, operands: tuple[str, ...]) -> str:

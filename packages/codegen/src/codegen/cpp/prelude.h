@@ -23,6 +23,18 @@ typedef double f64;
 #define SF_INF __builtin_inff()
 #define SF_NAN __builtin_nanf("")
 
+#if defined(SF_VECTOR_LIBM) && !defined(__clang__)
+#define SF_LIBM extern "C" __attribute__((simd("notinbranch"), const, nothrow))
+#else
+#define SF_LIBM extern "C" __attribute__((const, nothrow))
+#endif
+#define SF_LIBM_1(name) SF_LIBM f64 name(f64); SF_LIBM f32 name##f(f32);
+#define SF_LIBM_2(name) SF_LIBM f64 name(f64, f64); SF_LIBM f32 name##f(f32, f32);
+SF_LIBM_1(exp) SF_LIBM_1(exp2) SF_LIBM_1(expm1) SF_LIBM_1(log) SF_LIBM_1(log2) SF_LIBM_1(log10) SF_LIBM_1(log1p)
+SF_LIBM_1(sin) SF_LIBM_1(cos) SF_LIBM_1(tan) SF_LIBM_1(asin) SF_LIBM_1(acos) SF_LIBM_1(atan)
+SF_LIBM_1(sinh) SF_LIBM_1(cosh) SF_LIBM_1(tanh) SF_LIBM_1(asinh) SF_LIBM_1(acosh) SF_LIBM_1(atanh)
+SF_LIBM_1(erf) SF_LIBM_1(erfc) SF_LIBM_2(pow) SF_LIBM_2(atan2) SF_LIBM_2(hypot)
+
 // ---- storage formats
 
 SF_INLINE f32 sf_load_bf16(u16 x) { return SF_BITS(f32, (u32)x << 16); }
@@ -401,10 +413,10 @@ SF_INLINE f32 sf_pow_f32(f32 x, f32 y) {
 SF_INLINE f32 sf_erfinv_f32(f32 x) {
   // M. Giles' approximation as a start, two Newton steps in float64
   f64 a = x;
-  f64 w = -__builtin_log1p(-a * a);
+  f64 w = -log1p(-a * a);
   f64 t = 0.147, h = 4.3307467508 - w * 0.5;
   f64 y = __builtin_copysign(__builtin_sqrt(__builtin_sqrt(h * h + w / t) - h), a);
-  for (int k = 0; k < 3; k++) y -= (__builtin_erf(y) - a) * 0.88622692545275801 * __builtin_exp(y * y);
+  for (int k = 0; k < 3; k++) y -= (erf(y) - a) * 0.88622692545275801 * exp(y * y);
   f32 r = (f32)y;
   r = a == 0.0 ? x : r;
   r = __builtin_fabs(a) == 1.0 ? __builtin_copysignf(SF_INF, x) : r;
@@ -414,17 +426,17 @@ SF_INLINE f32 sf_erfinv_f32(f32 x) {
 // ---- float64: the C library's functions, and what it lacks
 
 SF_INLINE f64 sf_sigmoid_f64(f64 x) {
-  f64 e = __builtin_exp(-__builtin_fabs(x));
+  f64 e = exp(-__builtin_fabs(x));
   return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 
 SF_INLINE f64 sf_erfinv_f64(f64 x) {
-  f64 w = -__builtin_log1p(-x * x);
+  f64 w = -log1p(-x * x);
   f64 h = 4.3307467508 - w * 0.5;
   f64 y = __builtin_copysign(__builtin_sqrt(__builtin_sqrt(h * h + w / 0.147) - h), x);
   for (int k = 0; k < 5; k++) {
-    f64 miss = __builtin_fabs(y) < 1.0 ? __builtin_erf(y) - x : (x > 0 ? (1.0 - x) - __builtin_erfc(y) : __builtin_erfc(-y) - (1.0 + x));
-    y -= miss * 0.88622692545275801 * __builtin_exp(y * y);
+    f64 miss = __builtin_fabs(y) < 1.0 ? erf(y) - x : (x > 0 ? (1.0 - x) - erfc(y) : erfc(-y) - (1.0 + x));
+    y -= miss * 0.88622692545275801 * exp(y * y);
   }
   y = x == 0.0 ? x : y;
   y = __builtin_fabs(x) == 1.0 ? __builtin_copysign(__builtin_inf(), x) : y;
@@ -438,7 +450,7 @@ static inline f64 sf_digamma_f64(f64 x) {
   if (x < 0.0) {
     if (__builtin_floor(x) == x) return __builtin_nan("");
     f64 whole = __builtin_trunc(x);
-    extra = -3.14159265358979323846 / __builtin_tan(3.14159265358979323846 * (x - whole));
+    extra = -3.14159265358979323846 / tan(3.14159265358979323846 * (x - whole));
     x = 1.0 - x;
   }
   while (x < 10.0) { extra -= 1.0 / x; x += 1.0; }
@@ -450,10 +462,30 @@ static inline f64 sf_digamma_f64(f64 x) {
   p = p * z + 3.96825396825396825397e-3;
   p = p * z - 8.33333333333333333333e-3;
   p = p * z + 8.33333333333333333333e-2;
-  return extra + __builtin_log(x) - 0.5 / x - p * z;
+  return extra + log(x) - 0.5 / x - p * z;
 }
 
 static inline f32 sf_digamma_f32(f32 x) { return (f32)sf_digamma_f64(x); }
+
+SF_INLINE f32 sf_lgamma_f32(f32 v) {
+  // reflection below 1/2, recurrence up to 10, then Stirling's series, all in float64
+  f64 x = v;
+  f64 a = x < 0.5 ? 1.0 - x : x;
+  f64 raised = a * (a + 1.0) * (a + 2.0) * (a + 3.0) * (a + 4.0) * (a + 5.0) * (a + 6.0) * (a + 7.0) * (a + 8.0) * (a + 9.0);
+  f64 y = a < 10.0 ? a + 10.0 : a;
+  f64 z = 1.0 / (y * y);
+  f64 p = -1.91752691752691752692e-3;
+  p = p * z + 8.41750841750841750842e-4;
+  p = p * z - 5.95238095238095238095e-4;
+  p = p * z + 7.93650793650793650794e-4;
+  p = p * z - 2.77777777777777777778e-3;
+  p = p * z + 8.33333333333333333333e-2;
+  f64 s = (y - 0.5) * log(y) - y + 0.91893853320467274178 + p / y;
+  s = a < 10.0 ? s - log(raised) : s;
+  f64 t = __builtin_fabs(sin(3.14159265358979323846 * (x - __builtin_rint(x))));
+  s = x < 0.5 ? log(3.14159265358979323846 / t) - s : s;
+  return __builtin_fabs(x) == __builtin_inf() ? SF_INF : (f32)s;
+}
 
 // ---- random numbers
 
@@ -517,12 +549,39 @@ SF_INLINE f64 sf_fmin_f64(f64 a, f64 b) {
   return b != b ? a : c;
 }
 
+SF_INLINE f32 sf_nextafter_f32(f32 a, f32 b) {
+  i32 u = SF_BITS(i32, a);
+  f32 next = SF_BITS(f32, u + ((a < b) == (u >= 0) ? 1 : -1));
+  next = a == 0.0f ? __builtin_copysignf(SF_BITS(f32, 1), b) : next;
+  return a != a || b != b ? a + b : a == b ? b : next;
+}
+
+SF_INLINE f64 sf_nextafter_f64(f64 a, f64 b) {
+  i64 u = SF_BITS(i64, a);
+  f64 next = SF_BITS(f64, u + ((a < b) == (u >= 0) ? 1 : -1));
+  next = a == 0.0 ? __builtin_copysign(SF_BITS(f64, 1ll), b) : next;
+  return a != a || b != b ? a + b : a == b ? b : next;
+}
+
 SF_INLINE f32 sf_fmod_f32(f32 a, f32 b) { return __builtin_fmodf(a, b); }
+
+// The same for |a| < 2**28 * |b| (see near.py): the quotient has 28 bits and its product with b 52, nothing is rounded.
+
+SF_INLINE f32 sf_near_fmod_f32(f32 a, f32 b) {
+  f64 q = __builtin_trunc((f64)a / (f64)b);
+  f32 r = (f32)((f64)a - q * (f64)b);
+  return q == 0.0 ? a : __builtin_copysignf(r, a);
+}
 
 SF_INLINE f64 sf_fmod_f64(f64 a, f64 b) { return __builtin_fmod(a, b); }
 
 SF_INLINE f32 sf_remainder_f32(f32 a, f32 b) {
   f32 r = __builtin_fmodf(a, b);
+  return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+SF_INLINE f32 sf_near_remainder_f32(f32 a, f32 b) {
+  f32 r = sf_near_fmod_f32(a, b);
   return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
@@ -539,6 +598,14 @@ SF_INLINE f32 sf_floor_div_f32(f32 a, f32 b) {
   if (d == 0.0f) return __builtin_copysignf(0.0f, a / b);
   f32 f = __builtin_floorf(d);
   return d - f > 0.5f ? f + 1.0f : f;
+}
+
+SF_INLINE f32 sf_near_floor_div_f32(f32 a, f32 b) {
+  f32 m = sf_near_fmod_f32(a, b), d = (a - m) / b;
+  d = m != 0.0f && (b < 0.0f) != (m < 0.0f) ? d - 1.0f : d;
+  f32 f = __builtin_floorf(d);
+  f = d - f > 0.5f ? f + 1.0f : f;
+  return d == 0.0f ? __builtin_copysignf(0.0f, a / b) : f;
 }
 
 SF_INLINE f64 sf_floor_div_f64(f64 a, f64 b) {
