@@ -110,6 +110,40 @@ def test_ints_computed_of_sizes_as_floats() -> None:
     assert len(backend.reports) <= 5
 
 
+class Levels(torch.nn.Module):
+    """A UNet of two levels: what comes up again is joined with what went down, so that edges are multiples of 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = ((3, 4), (4, 8), (8, 8), (16, 4), (8, 4))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.Conv2d(a, b, 3, padding=1), torch.nn.GroupNorm(2, b), torch.nn.SiLU())
+            for a, b in sizes
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.layers[0](x)
+        second = self.layers[1](functional.max_pool2d(first, 2))
+        third = self.layers[2](functional.max_pool2d(second, 2))
+        up = functional.interpolate(third, scale_factor=2.0)
+        up = functional.interpolate(self.layers[3](torch.cat([up, second], 1)), scale_factor=2.0)
+        return self.layers[4](torch.cat([up, first], 1))
+
+
+def test_a_network_that_joins_levels() -> None:
+    torch.manual_seed(0)
+    network = Levels()
+    call, backend = compiled(network, dynamic=True, fullgraph=True)
+    parameters = tuple(network.parameters())
+    for size in ((2, 3, 8, 8), (3, 3, 16, 16), (1, 3, 12, 12), (4, 3, 20, 20)):
+        x = torch.randn(size)
+        found, expected = call(x), network(x)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        both = [torch.autograd.grad(result.square().sum(), parameters) for result in (found, expected)]
+        torch.testing.assert_close(*both, rtol=1e-3, atol=1e-3)
+    assert (len(backend.reports), backend.refused_sizes) == (2, 0)  # one image is a program of its own
+
+
 def test_texts_of_sizes() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, str]:
         return x * 2, f"{x.shape[0]} rows of {x.shape[1]:>5}, {x.shape[1] + 1}" + str(x.shape[0] // 2)

@@ -41,6 +41,33 @@ def test_halves_of_an_even_size() -> None:
         torch.testing.assert_close(interpret(graph, (given,))[0], torch.nn.functional.glu(given, 0))
 
 
+def test_elements_that_repeat_a_known_number_of_times() -> None:
+    x = Value("x", contiguous("float32", (2, 3, N // 2, N)))
+    out = contiguous("float32", (2, 3, N // 2 * 2, N * 3))
+    args = (Ref("x"), List(out.shape[2:]), 2.0, None)
+    graph = lowered("aten.upsample_nearest2d.default", args, out, x)
+    assert "aten.upsample_nearest2d.default" not in [node.target for node in graph.nodes]
+    grad = Value("grad", out)
+    args = (Ref("grad"), List(out.shape[2:]), List(x.type.shape), 2.0, None)
+    n = Value("n", ScalarType("int"))
+    backward = lowered("aten.upsample_nearest2d_backward.default", args, x.type, n, grad)
+    assert "prims.sum" in [node.target for node in backward.nodes]
+    for size in (2, 5):
+        given = torch.randn(2, 3, size // 2, size, requires_grad=True)
+        expected = torch.ops.aten.upsample_nearest2d(given, [size // 2 * 2, size * 3], 2.0, None)
+        assert torch.equal(interpret(graph, (given.detach(),))[0], expected)
+        tangent = torch.randn_like(expected)
+        (wanted,) = torch.autograd.grad(expected, given, tangent)
+        torch.testing.assert_close(interpret(backward, (size, tangent))[0], wanted)
+
+
+def test_sizes_of_another_ratio_stay_with_aten() -> None:
+    x = Value("x", contiguous("float32", (2, 3, N, N)))
+    out = contiguous("float32", (2, 3, N * 2, N + 1))
+    graph = lowered("aten.upsample_nearest2d.default", (Ref("x"), List(out.shape[2:]), None, None), out, x)
+    assert [node.target for node in graph.nodes] == ["aten.upsample_nearest2d.default"]
+
+
 def test_a_width_that_may_be_negative_stays_with_aten() -> None:
     x = Value("x", contiguous("float32", (3, N)))
     graph = lowered("aten.constant_pad_nd.default", (Ref("x"), List((0, 5 - N))), contiguous("float32", (3, 5)), x)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from absint.errors import SpecializedSize, UndecidedSize
 from absint.symbolic import ShapeEnv, Size, make_size
-from absint.symbolic.polynomial import Polynomial, constant, symbol
+from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
 from stagewire.capture import Relation
-from stagewire.expr import evaluate
+from stagewire.expr import evaluate, parse_expr
 
 HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 COMPARISONS = sorted(HOLDS)
@@ -101,6 +101,31 @@ def test_equal_sizes_become_one() -> None:
     assert (b * 3 - a * 6) == 0
     assert isinstance(a, Size)
     assert len(env.relations) == 1
+
+
+FLOORS = st.sampled_from(("1", "n", "n//2", "n//2//2", "m", "n//3", "(n//2 + m)//2"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(-8, 8), FLOORS, FLOORS), max_size=4))
+def test_equal_floors_read_alike(terms: list[tuple[int, str, str]]) -> None:
+    env = environment({"n": 8, "m": 5})
+    n, m = (make_size(env, symbol(name)) for name in "nm")
+    assert n // 2 == n // 2 // 2 * 2
+    assert n == n // 2 // 2 * 4
+    assert [str(size) for size in (n // 2 // 2 * 4 * m, n // 2 // 2 * 2, n // 2 // 2 * (n // 2 // 2) * 16)] == [
+        "m*n", "((n)//(2))", "n**2"
+    ]  # fmt: skip
+    value = constant(0)
+    for count, left, right in terms:
+        value = value + parsed(left) * parsed(right) * count
+    for values in ({"n": size, "m": other} for size in (4, 8, 20) for other in (1, 2, 7)):
+        assert all(holds(relation, values) for relation in env.relations)
+        assert env.reduce(value).evaluate(values) == value.evaluate(values)
+
+
+def parsed(text: str) -> Polynomial:
+    return from_dim(parse_expr(text))
 
 
 def test_strict_environments_assume_nothing() -> None:

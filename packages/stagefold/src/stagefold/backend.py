@@ -209,7 +209,9 @@ class StagefoldBackend:
         call, binding = made(capture)
         if binding.assumptions:
             fixed = lambda sizes: made(with_sizes(capture, sizes))[0]  # noqa: E731
-            call = BySizes(call, binding.inputs, binding.assumptions, fixed)
+            # The program may have fixed a size that its assumptions name; the capture's inputs have all symbols.
+            inputs = (*(one.value for one in capture.inputs), *binding.inputs[len(capture.inputs) :])
+            call = BySizes(call, inputs, binding.assumptions, fixed)
         return call, tuple(given.used for given in binding.inputs)
 
     @functools.cached_property

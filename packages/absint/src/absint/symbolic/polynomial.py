@@ -146,6 +146,17 @@ class Polynomial:
             total = total + part
         return total
 
+    def rewritten(self, rules: Mapping[Atom, tuple[int, Polynomial]]) -> Polynomial:
+        """With count * atom replaced by what it is, where it is a factor of terms; not inside of atoms."""
+        for key, number in self.terms.items():
+            for place, (atom, times) in enumerate(key):
+                count, meaning = rules.get(atom, (0, ZERO))
+                if count and number % count == 0:
+                    left = (*key[:place], *(((atom, times - 1),) if times > 1 else ()), *key[place + 1 :])
+                    made = self - Polynomial({key: number}) + meaning * Polynomial({left: number // count})
+                    return made.rewritten(rules)
+        return self
+
     @cached_property
     def text(self) -> str:
         """The expression in the grammar of `stagewire.expr`, with the highest monomials first."""

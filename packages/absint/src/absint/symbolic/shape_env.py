@@ -24,7 +24,7 @@ from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
 from absint.symbolic.bounds import Bounds, bounds_of, implied
 from absint.symbolic.given_numbers import GivenNumbers
-from absint.symbolic.polynomial import Polynomial, constant, from_dim, kept, symbol
+from absint.symbolic.polynomial import Atom, Polynomial, constant, from_dim, kept, symbol
 from stagewire.capture import Relation
 from stagewire.expr import parse_expr
 from stagewire.graph import SourceLine
@@ -74,7 +74,8 @@ class ShapeEnv:
         self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
         self.equal: dict[tuple[Polynomial, Polynomial | int], bool] = {}  # answers of `is_zero` of differences
         self.age = 0  # how often a symbol was found to be something else
-        self._meanings: dict[str, Polynomial] = {}
+        self._meanings: dict[str, Polynomial] = {}  # of symbols
+        self._floors: dict[Atom, tuple[int, Polynomial]] = {}  # of multiples of other atoms, where they are no operands
         self._facts: list[Polynomial] = []  # known to be >= 0
         self._nonzero: set[Polynomial] = set()
         self._zero: set[Polynomial] = set()
@@ -106,12 +107,13 @@ class ShapeEnv:
         return value.evaluate(self.hints) if number is None else number
 
     def reduce(self, value: Polynomial) -> Polynomial:
-        """`value` with all symbols replaced that were found to be equal to something else."""
-        if not self._meanings or value.symbols.isdisjoint(self._meanings):
+        """`value` with all symbols replaced that were found to be equal to something else, and multiples of
+        floors where they are terms of it."""
+        if not self._floors and (not self._meanings or value.symbols.isdisjoint(self._meanings)):
             return value
         known = self._reduced.get(value)
         if known is None:
-            known = self._reduced[value] = value.substitute(self._meanings)
+            known = self._reduced[value] = value.substitute(self._meanings).rewritten(self._floors)
         return known
 
     # -- arithmetic that knows the ranges
@@ -364,16 +366,33 @@ class ShapeEnv:
         if solved is None:
             self._zero.add(value)
             self._facts += [value, -value]
+            self._learn_floor(value)
             return
         name, meaning = solved
         self._meanings = {known: old.substitute({name: meaning}) for known, old in self._meanings.items()}
         self._meanings[name] = meaning
+        self._floors.clear()  # they read otherwise now; that they are equal is among the facts
         self.age += 1
         self._learn_range(name, meaning)
         self._facts = [fact.substitute(self._meanings) for fact in self._facts]
         self._nonzero = {gap.substitute(self._meanings) for gap in self._nonzero}
         self._zero = {gap.substitute(self._meanings) for gap in self._zero}
         self._reduced.clear()
+
+    def _learn_floor(self, value: Polynomial) -> None:
+        """n//2 - 2*(n//2//2) == 0: what reads 2*(n//2//2) reads n//2 from now on, so that equal sizes read alike.
+
+        The longest text goes. As an operand of another atom it stays as it is.
+        """
+        longest = max(value.atoms(), key=len, default=None)
+        if longest is None or not longest.operands or longest in self._floors:
+            return
+        count = value.terms.get(((longest, 1),), 0)
+        rest = value - Polynomial({((longest, 1),): count})
+        if count and all(len(one) < len(longest) for one in rest.atoms()):
+            self._floors[longest] = abs(count), rest if count < 0 else -rest
+            self._reduced.clear()
+            self.age += 1
 
     def _learn_range(self, name: str, meaning: Polynomial) -> None:
         """What was known of the range of a symbol is known of what stands for it."""

@@ -12,6 +12,7 @@ from primops.builder import Builder, Value
 from primops.decompositions.operands import Function, Table, convert, first_of, opmath, reshape
 from primops.errors import Decline
 from stagewire.expr import Dim
+from stagewire.sizes import divides
 
 CUBIC = -0.75
 
@@ -22,11 +23,9 @@ def _sizes(*sizes: Dim) -> None:
 
 
 def _factor(size: Dim, out: Dim, scale: float | None) -> int | None:
-    """How often each element repeats, if that is a whole number."""
-    _sizes(size, out)
-    if size == 0 or out % size or (scale is not None and scale != out // size):  # type: ignore[operator]
-        return None
-    return out // size  # type: ignore[operator,return-value]
+    """How often each element repeats, if that is a whole number (whatever symbols are)."""
+    factor = out // size if divides(size, out) else None
+    return factor if isinstance(factor, int) and scale in (None, factor) else None
 
 
 def _ratio(size: int, out: int, scale: float | None) -> float:
@@ -40,6 +39,7 @@ def _nearest(rank: int, exact: bool) -> Function:
         factors = [_factor(n, m, s) for n, m, s in zip(x.shape[2:], output_size, given, strict=True)]
         if None not in factors:
             return _repeated(p, x, factors)  # type: ignore[arg-type]
+        _sizes(*x.shape[2:], *output_size)
         indices: list[Value | None] = [None, None]
         for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
             inner = "float64" if x.dtype == "float64" else "float32"
