@@ -61,6 +61,20 @@ def test_elements_that_repeat_a_known_number_of_times() -> None:
         torch.testing.assert_close(interpret(backward, (size, tangent))[0], wanted)
 
 
+def test_a_scale_that_is_given_says_where_to_read() -> None:
+    x = Value("x", contiguous("float32", (2, 3, N, N)))
+    out = contiguous("float32", (2, 3, N * 2 + 1, N + 3))
+    calls = {"nearest2d": (), "bilinear2d": (False,), "bicubic2d": (False,)}
+    for name, more in calls.items():
+        target, scales = f"aten.upsample_{name}.default", (*more, 1.5, 0.7)
+        graph = lowered(target, (Ref("x"), List(out.shape[2:]), *scales), out, x)
+        assert target not in [node.target for node in graph.nodes]
+        for size in (2, 5, 9):
+            given = torch.randn(2, 3, size, size)
+            expected = getattr(torch.ops.aten, f"upsample_{name}")(given, [size * 2 + 1, size + 3], *scales)
+            torch.testing.assert_close(interpret(graph, (given,))[0], expected)
+
+
 def test_sizes_of_another_ratio_stay_with_aten() -> None:
     x = Value("x", contiguous("float32", (2, 3, N, N)))
     out = contiguous("float32", (2, 3, N * 2, N + 1))

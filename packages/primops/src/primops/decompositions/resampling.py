@@ -28,8 +28,11 @@ def _factor(size: Dim, out: Dim, scale: float | None) -> int | None:
     return factor if isinstance(factor, int) and scale in (None, factor) else None
 
 
-def _ratio(size: int, out: int, scale: float | None) -> float:
-    return 1.0 / scale if scale is not None and scale > 0 else size / out
+def _ratio(size: Dim, out: Dim, scale: float | None) -> float:
+    if scale is not None and scale > 0:
+        return 1.0 / scale
+    _sizes(size, out)
+    return size / out  # type: ignore[operator]
 
 
 # --- nearest -------------------------------------------------------------------------------------------------------
@@ -39,7 +42,6 @@ def _nearest(rank: int, exact: bool) -> Function:
         factors = [_factor(n, m, s) for n, m, s in zip(x.shape[2:], output_size, given, strict=True)]
         if None not in factors:
             return _repeated(p, x, factors)  # type: ignore[arg-type]
-        _sizes(*x.shape[2:], *output_size)
         indices: list[Value | None] = [None, None]
         for i, (size, out, scale) in enumerate(zip(x.shape[2:], output_size, given, strict=True)):
             inner = "float64" if x.dtype == "float64" else "float32"
@@ -131,8 +133,8 @@ def _source(
     p: Builder, size: Dim, out: Dim, align_corners: bool, scale: float | None, dtype: str, cubic: bool = False
 ) -> Value:
     """The position in the source of each result element, a vector of floats."""
-    _sizes(size, out)
     if align_corners:
+        _sizes(size, out)
         step = (size - 1) / (out - 1) if out > 1 else 0.0  # type: ignore[operator]
         return p.mul(p.iota(out, 0.0, 1.0, dtype), step)
     position = p.sub(p.mul(p.iota(out, 0.5, 1.0, dtype), _ratio(size, out, scale)), 0.5)  # type: ignore[arg-type]
