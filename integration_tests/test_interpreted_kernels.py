@@ -115,6 +115,7 @@ PROGRAMS = {
     "attention": lambda: (attention, drawn(2, 16, 64), drawn(64, 192), drawn(64)),
     "batch norm": lambda: (normalised, drawn(4, 3, 16, 16), drawn(8, 3, 3, 3), drawn(8), drawn(8)),
     "patches": lambda: (patches, half(2, 3, 18, 13), half(24, 3, 4, 4), half(24)),
+    "1x1 of odd images": lambda: (lambda x, w: F.conv2d(x, w).relu(), half(2, 16, 5, 7), half(24, 16, 1, 1)),
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),

@@ -12,7 +12,7 @@ from primops.exactness import bound
 from primops.stage import lower_graph
 from primops.testing.opinfo import Compare
 from primops.verify import verify_graph
-from stagewire.graph import Graph
+from stagewire.graph import Graph, List
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
 
@@ -109,6 +109,7 @@ ON_A_GPU = {
     "patches and a rest": ((2, 3, 18, 13), (4, 4), 4),
     "in a row": ((2, 3, 17), (5,), 5),
     "in space": ((1, 3, 4, 9, 8), (2, 4, 4), (2, 4, 4)),
+    "1x1 of odd images": ((2, 16, 7, 7), (1, 1), 1),
 }
 
 
@@ -137,7 +138,12 @@ def check_step(graph: Graph, image: Sizes, kernel: tuple[int, ...], step: int | 
 def test_a_training_step_on_a_gpu(image: Sizes, kernel: tuple[int, ...], step: int | tuple[int, ...]) -> None:
     graph = lower_graph(training_step(image, kernel, step))
     verify_graph(graph)
-    assert not [node.target for node in graph.nodes if "convolution" in node.target]
+    left = [node for node in graph.nodes if "convolution" in node.target]
+    if set(kernel) == {1}:  # the gradient of the kernel alone is a product
+        assert [node.target for node in left] == [FORWARD, BACKWARD]
+        assert left[1].args[-1] == List((True, False, False))
+    else:
+        assert not left
     check_step(graph, image, kernel, step)
 
 
@@ -155,8 +161,10 @@ def test_patches_of_images_of_any_size_on_a_gpu() -> None:
         ((2, 16, 8, 8), (1, 1), 1, {}),
         ((2, 3, 9, 9), (3, 3), 2, {}),
         ((2, 3, 16, 12), (4, 4), 4, dict(dtype="f32")),
+        ((2, 16, 7, 7), (1, 1), 1, dict(x="[2, 16, 7, 7]{784, 1, 112, 16}")),
+        ((2, 32, 7, 7), (1, 1), 1, {}),
     ],
-    ids=["an even image", "windows that overlap", "float32"],
+    ids=["an even image", "windows that overlap", "float32", "channels fastest", "channels that shrink"],
 )
 def test_what_stays_with_cudnn(image: Sizes, kernel: tuple[int, ...], step: int, change: dict[str, str]) -> None:
     graph = lower_graph(training_step(image, kernel, step, **change))

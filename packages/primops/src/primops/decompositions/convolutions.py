@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from primops.builder import Builder, Value
-from primops.decompositions.convolution_rules import Window, refuse, window_of
+from primops.decompositions.convolution_rules import Window, is_image_a_product, refuse_forward, window_of
 from primops.decompositions.operands import Table, along, convert, opmath, permute, reshape
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
-from stagewire.types import TensorType
+from stagewire.types import NoneType, TensorType
 
 
 def convolution(
@@ -22,7 +22,7 @@ def convolution(
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
     window = window_of(x, weight, p.out.shape, stride, padding, dilation, transposed, groups)
-    refuse(window, x, backward=False)
+    refuse_forward(window, x)
     rows, matrix = _patches(p, x, window), _transposed(p, _matrix(p, weight, window))
     if bias is not None and x.dtype != "float32":  # the sum with the bias is rounded once
         return _images(p, _product(p, rows, matrix, bias), window.features, window)
@@ -36,12 +36,16 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:  # fmt: skip
     window = window_of(x, weight, grad.shape, stride, padding, dilation, transposed, groups)
-    refuse(window, x, backward=True)
+    whole = is_image_a_product(window, x, output_mask[1])
     last = (0, *range(2, grad.rank), 1)
     rows = reshape(p, permute(p, grad, last), (window.count, window.features))
     image = kernel = bias = None
-    if output_mask[0]:
+    if output_mask[0] and whole:
         image = _unpatched(p, _product(p, rows, _matrix(p, weight, window)), window)
+    elif output_mask[0]:
+        args = (grad, x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
+        types = (p.out, NoneType(), NoneType())
+        image, *_ = p.extern("aten.convolution_backward.default", (*args, (True, False, False)), types)
     if output_mask[1]:
         kernel = reshape(p, _product(p, _transposed(p, rows), _patches(p, x, window)), weight.shape)
     if output_mask[2]:
