@@ -16,6 +16,7 @@ CASES = {
     "3x3, step 2": dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1)),
     "3x1, dilated": dict(kernel=(3, 1), stride=(1, 2), padding=(2, 0), dilation=(2, 1)),
     "1x1, step 2": dict(kernel=(1, 1), stride=(2, 2), padding=(0, 0), dilation=(1, 1), features=512),
+    "1x1, large": dict(kernel=(1, 1), stride=(1, 1), padding=(0, 0), dilation=(1, 1), features=4096),
 }
 IMAGES = ((1, 1, 1), (4, 2, 2), (2, 3, 5), (4, 4, 4), (3, 9, 8), (0, 4, 4))
 """How many, and their height and width."""
@@ -36,7 +37,7 @@ def taken(request, monkeypatch):
     """How often the product of a backward was taken; `request.param`: up to how many windows it is."""
     calls, function = [], few_windows.convolution_backward
     monkeypatch.setattr(few_windows, "convolution_backward", lambda *args: calls.append(args) or function(*args))
-    for name in ("MOST_WINDOWS", "MOST_WINDOWS_BACKWARD") if request.param is not None else ():
+    for name in ("MOST_WINDOWS", "MOST_WINDOWS_BACKWARD", "MOST_PLACES") if request.param is not None else ():
         monkeypatch.setattr(few_windows, name, request.param)
     return calls
 
@@ -123,7 +124,7 @@ def test_backward(name, mask, taken, executor, directory):
              outputs=tuple(Ref(results[place]) for place in kept), instructions=(call,)),
         directory, executor=executor,
     )  # fmt: skip
-    most = few_windows.MOST_WINDOWS_BACKWARD
+    most = few_windows.MOST_PLACES if name == "1x1, large" else few_windows.MOST_WINDOWS_BACKWARD
     for n, h, w in IMAGES:
         x = torch.randn(n, CHANNELS, h, w)
         grad = torch.randn_like(torch.conv2d(x, weight, None, **geometry))
