@@ -39,14 +39,14 @@ _FLOAT: dict[str, str] = {
     "ceil": "tl.ceil({0})", "floor": "tl.floor({0})", "round": "round_half_even({0})",
     "trunc": "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))",
     "exp": "tl.exp({0})", "exp2": "tl.exp2({0})", "log": "tl.log({0})", "log2": "tl.log2({0})",
-    "log10": "tl.log({0}) * 0.4342944819032518", "sqrt": "square_root({0})",
+    "sqrt": "square_root({0})",
     "rsqrt": "1.0 / square_root({0})", "reciprocal": "1.0 / {0}", "sin": "tl.sin({0})", "cos": "tl.cos({0})",
-    "tan": "tl.sin({0}) / tl.cos({0})", "sinh": "0.5 * (expm1({0}) - expm1(-{0}))",
-    "cosh": "0.5 * (tl.exp({0}) + tl.exp(-{0}))", "erf": "tl.erf({0})",
+    "tan": "tl.sin({0}) / tl.cos({0})", "erf": "tl.erf({0})", "digamma": "digamma({0})",
     "sigmoid": "1.0 / (1.0 + tl.exp(-{0}))", "isnan": "{0} != {0}", "isinf": "tl.abs({0}) == float('inf')",
-    "div": "{0} / {1}", "floor_div": "floor_divide({0}, {1})",
+    "div": "{0} / {1}",
+    "floor_div": "floor_divide({0}, {1}, libdevice.fmod({0}, {1}))",
     "trunc_div": "tl.where({0} / {1} < 0, tl.ceil({0} / {1}), tl.floor({0} / {1}))",
-    "remainder": "float_remainder({0}, {1})", "hypot": "square_root({0} * {0} + {1} * {1})",
+    "remainder": "signed_rest(libdevice.fmod({0}, {1}), {1})",
 }  # fmt: skip
 
 _INTEGER: dict[str, str] = {
@@ -65,10 +65,10 @@ _BOOL: dict[str, str] = {
 }  # fmt: skip
 
 LIBDEVICE: dict[str, str] = {
-    "expm1": "expm1", "log1p": "log1p", "tanh": "tanh",
+    "expm1": "expm1", "log1p": "log1p", "log10": "log10", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
     "asin": "asin", "acos": "acos", "atan": "atan", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
     "erfc": "erfc", "erfinv": "erfinv", "lgamma": "lgamma", "pow": "pow", "atan2": "atan2", "fmod": "fmod",
-    "copysign": "copysign", "nextafter": "nextafter", "signbit": "signbit",
+    "hypot": "hypot", "copysign": "copysign", "nextafter": "nextafter", "signbit": "signbit",
 }  # fmt: skip
 
 

@@ -285,7 +285,7 @@ def square(p: Builder, x: Value) -> Value:
 def heaviside(p: Builder, x: Value, values: Value) -> Value:
     def compute(p: Builder, x: Value, values: Value) -> Value:
         zero, one = (0.0, 1.0) if is_float(x.dtype) else (0, 1)
-        step = p.where(p.lt(x, zero), zero, p.full(x.shape, one, x.dtype))
+        step = p.where(p.gt(x, zero), one, p.full(x.shape, zero, x.dtype))
         return p.where(p.eq(x, zero), values, step)
 
     if p.out.dtype == "bool":
