@@ -77,6 +77,7 @@ def short_tiles(monkeypatch):
     monkeypatch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
     monkeypatch.setattr("codegen.triton.plan.WHOLE_LIMIT", 1)
     monkeypatch.setattr("codegen.triton.plan.LOOP_TILE", 8)
+    monkeypatch.setattr("codegen.triton.plan.AGAIN_TILES", (8,))
 
 
 def run(graph: LoopGraph, directory, device: str, x: torch.Tensor) -> list[torch.Tensor]:

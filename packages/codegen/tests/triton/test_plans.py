@@ -155,13 +155,33 @@ def normalised(rows: int, size: int, operands: int = 1, dtype: str = "float32") 
 
 
 @pytest.mark.parametrize(
-    ("size", "operands", "tile", "warps"),
-    [(8192, 1, 8192, 16), (5000, 1, 8192, 16), (16384, 1, 16384, 16), (16384, 2, 16384, 32), (20000, 1, 32768, 32),
-     (40000, 1, 2048, 8), (16384, 3, 2048, 8), (40960, 1, 2048, 8), (33792, 1, 1024, 4)],
+    ("size", "operands", "dtype", "tile", "warps"),
+    [(8192, 1, "float32", 8192, 16), (5000, 1, "float32", 8192, 16), (16384, 1, "float32", 16384, 16),
+     (16384, 2, "float32", 16384, 32), (20000, 1, "float32", 32768, 32), (16384, 1, "bfloat16", 16384, 16)],
 )  # fmt: skip
-def test_long_rows_that_are_read_again_stay_in_registers(size, operands, tile, warps):
-    tiles = plan(normalised(8, size, operands).steps[0])
+def test_long_rows_that_are_read_again_stay_in_registers(size, operands, dtype, tile, warps):
+    tiles = plan(normalised(8, size, operands, dtype).steps[0])
     assert (tiles.kind, tiles.outer, tiles.inner, tiles.warps) == ("row", 1, tile, warps)
+    assert not tiles.reads_again
+
+
+@pytest.mark.parametrize(
+    ("size", "operands", "dtype", "tile", "warps"),
+    [(40000, 1, "float32", 8192, 32), (65536, 1, "float32", 16384, 32), (33792, 1, "float32", 8192, 32),
+     (32768, 1, "bfloat16", 16384, 32), (24576, 1, "bfloat16", 8192, 16), (40960, 2, "bfloat16", 8192, 32)],
+)  # fmt: skip
+def test_longer_rows_stay_in_the_cache(size, operands, dtype, tile, warps):
+    graph = normalised(8, size, operands, dtype)
+    tiles = plan(graph.steps[0])
+    assert (tiles.inner, tiles.warps, tiles.stages(graph.steps[0].sections[0])) == (tile, warps, 1)
+    text = emit(graph, Options(target="triton")).source
+    assert text.count("evict_last") == text.count("evict_first") == operands
+
+
+def test_rows_in_the_cache_are_what_they_are(directory, device):
+    x = torch.rand(2, 40000)
+    (found,) = run(normalised(2, 40000), directory, device, x)
+    torch.testing.assert_close(found, x / x.sum(1, keepdim=True))
 
 
 @pytest.mark.parametrize(("size", "operands"), [(5000, 1), (16384, 2)])
@@ -175,7 +195,7 @@ def test_rows_in_registers_are_what_they_are(size, operands, directory, device):
 
 def test_how_many_tiles_are_ahead_is_a_matter_of_what_is_done():
     """Means and deviations of narrow elements have one more on its way than sums."""
-    graphs = ((moments(8, 16384, "bfloat16"), 4), (moments(8, 16384), 3), (normalised(8, 40000), 3))
+    graphs = ((moments(8, 16384, "bfloat16"), 4), (moments(8, 16384), 3), (normalised(8, 16384, 3), 3))
     for kernel, stages in ((graph.steps[0], stages) for graph, stages in graphs):
         assert plan(kernel).stages(kernel.sections[0]) == stages
 

@@ -103,6 +103,8 @@ def test_scans_from_tile_to_tile(directory, device, graph, seed):
         patch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
         patch.setattr("codegen.triton.plan.LOOP_TILE", 4)
         patch.setattr("codegen.triton.plan.SQUARE", 4)
+        patch.setattr("codegen.triton.plan.COLUMN_TILE", 16)
+        patch.setattr("codegen.triton.plan.WARP", 4)
         check_drawn(graph, seed, directory, device)
 
 

@@ -149,6 +149,17 @@ class _KernelEmitter(ReductionEmitter):
         if statement.result not in self.shared:
             super().load(statement)
 
+    def cache_hint(self, statement: Load) -> str:
+        """What a later loop reads again is to stay; what the last one reads is not."""
+        if not self.plan.reads_again or self.index_spread(statement.index) != XR:
+            return ""
+        loops = [section for n, section in enumerate(self.kernel.sections) if section.axes and n not in self.pairs]
+        readers = [any(isinstance(s, Load) and s.buffer == statement.buffer for s in one.statements) for one in loops]
+        here = next(n for n, section in enumerate(loops) if statement in section.statements)
+        if any(readers[here + 1 :]):
+            return ", eviction_policy='evict_last'"
+        return ", eviction_policy='evict_first'" if any(readers[:here]) else ""
+
     def end_turns(self) -> None:
         """Store the sums behind the loop."""
         if self.sums:

@@ -25,9 +25,17 @@ PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
 
 WHOLE_LIMIT = 32768
-"""Up to so many elements that several loops over a row read stay in the registers of one program, as one tile."""
+"""Up to so many elements that several loops over a row read stay in the registers of one program, as one tile; of a
+row of half precision half as many (it takes as many registers, and half the time)."""
 
 LOOP_TILE, LEAST_TILE = 2048, 1024
+AGAIN_TILES = (16384, 8192)
+"""Tiles of rows that are longer than that, and elements of such tiles of all operands: few programs are then in work at
+once, and what they read again is still in the cache."""
+
+TURN_TILE = 2048
+"""Elements of a tile of short rows, where programs take tiles in turn."""
+
 POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of transposed accesses, and the widest of columns."""
@@ -84,6 +92,12 @@ class Plan:
         return [section.axes for section in self.kernel.sections if section.axes]
 
     @property
+    def reads_again(self) -> bool:
+        """Whether several loops of large tiles go over rows that are too long to be kept."""
+        longest = max((count for count in map(points, self.loops) if isinstance(count, int)), default=0)
+        return self.kind == "row" and PERSISTENT_LIMIT < self.inner < longest and _held(self.kernel) > 0
+
+    @property
     def may_fit(self) -> bool:
         """Whether rows of symbolic length are worth to be taken as a whole where they are no longer than a tile: they
         are read again otherwise, or their means are combined."""
@@ -104,25 +118,31 @@ class Plan:
         """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
         goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
-        most of long rows that stay in registers."""
+        most of long rows that stay in registers. Exponentials along columns have few rows, of few columns, so that one
+        warp scans them."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
         if summed(self.kernel):
             return max(4, min(16, self.outer * self.inner // 512))
+        if self.reads_again:
+            longest = max(count for count in map(points, self.loops) if isinstance(count, int))
+            return 16 if longest <= WHOLE_LIMIT and self.inner < max(AGAIN_TILES) else 32
         if self.inner > max(PERSISTENT_LIMIT, LOOP_TILE):
             return 16 if _held(self.kernel) * self.inner <= WHOLE_LIMIT // 2 else 32
         elements = 8 if wide and not scans else 16
         if self.kind == "row" and scans - {"sum", "prod"}:
             elements = 32
+        if self.kind == "column" and "logaddexp" in scans:
+            elements = 8
         return max(1, min(16, self.outer * self.inner // (32 * elements)))
 
     def stages(self, section: Section) -> int:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
         their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions along
         rows take so many instructions that what goes through shared memory takes longer; means and deviations of narrow
-        elements overlap with more."""
+        elements overlap with more. Tiles that may be a whole row, or are read again, leave no time to be ahead."""
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
-        if self.kind == "row" and kinds & {"argmax", "argmin"}:
+        if (self.kind == "row" and kinds & {"argmax", "argmin"}) or self.may_fit or self.reads_again:
             return 1
         moved, ahead = 0, 3 if "welford" in kinds and _narrowest(self.kernel) <= 2 else 2
         for load in (s for s in section.statements if isinstance(s, Load)):
@@ -175,17 +195,22 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
             while width > WARP and outer < width * 4 * MANY:
                 width //= 2
             return Plan(kernel, "column", width, 1, STEPS)
-        width = min(SQUARE, power_of_two(outer))
-        while width > 16 and -(-outer // width) < MANY:
+        width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
+        while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
             width //= 2
-        long = SQUARE if _scans(kernel) - {"sum", "prod"} else COLUMN_TILE // width
+        long = WARP if in_one_warp else COLUMN_TILE // width
         fitting = _fitting(kernel, long, long // 2)
         return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
-    if 0 < _held(kernel) * power_of_two(inner) <= WHOLE_LIMIT and all(_is_fixed(s) for s in kernel.sections):
-        return Plan(kernel, "row", 1, power_of_two(inner))
+    if _held(kernel) and all(_is_fixed(s) for s in kernel.sections):
+        row = power_of_two(inner)
+        if _held(kernel) * row <= WHOLE_LIMIT and (_narrowest(kernel) > 2 or row <= WHOLE_LIMIT // 2):
+            return Plan(kernel, "row", 1, row)
+        tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * _held(kernel) <= AGAIN_TILES[0]]
+        if tiles:
+            return Plan(kernel, "row", 1, min(tiles, key=lambda tile: -(-inner // tile) * tile))
     return Plan(kernel, "row", 1, _fitting(kernel, LOOP_TILE, LEAST_TILE))
 
 
@@ -200,7 +225,7 @@ def _in_turns(kernel: Kernel, row: int) -> Plan:
     if not isinstance(length, int) or not all(_is_fixed(section) for section in kernel.sections):
         raise UnsupportedKernel(f"sums over the outer points of {kernel.name}, which has symbolic sizes")
     outer = 1
-    while length % (2 * outer) == 0 and 2 * outer * row <= POINTWISE_TILE:
+    while length % (2 * outer) == 0 and 2 * outer * row <= TURN_TILE:
         outer *= 2
     return Plan(kernel, "row", outer, row, turns=length // outer)
 

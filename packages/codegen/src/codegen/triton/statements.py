@@ -196,7 +196,8 @@ class StatementEmitter:
             if not wanted <= along or not along:
                 along |= wanted
                 pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
-        value = f"tl.load({pointer}, {mask}, other=0)" if mask else f"tl.load({pointer})"
+        hint = self.cache_hint(statement)
+        value = f"tl.load({pointer}, {mask}, other=0{hint})" if mask else f"tl.load({pointer}{hint})"
         if not along:  # one number is a tile of one, too: Triton's interpreter mixes the two badly
             value = f"tl.broadcast_to({value}, [1, 1])"
         if self.types[statement.buffer].dtype == "bool":
@@ -205,6 +206,10 @@ class StatementEmitter:
             other = self.operand(statement.other, statement.dtype)
             value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
         self.define(statement.result, value, along)
+
+    def cache_hint(self, statement: Load) -> str:
+        """An argument that says how long the cache is to keep what is loaded; "" if it may do as it likes."""
+        return ""
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         shape, mask = _shape(scope), self.bounds(scope)
