@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import repeat
 
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
@@ -70,9 +71,10 @@ class SplitReductions:
         if wanted < 2:
             return None
         may_hang, axes = can_hang(block), _axes_to_cut(block)
-        cuts = _cuts(axes, wanted, hints, may_hang)
+        long = 1 if not may_hang else shortest if along_rows else math.inf
+        cuts = _cuts(axes, wanted, hints, long)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
-            cuts = _cuts(axes, 2 * wanted, hints, may_hang)  # better a few programs more than machines that wait
+            cuts = _cuts(axes, 2 * wanted, hints, long)  # better a few programs more than machines that wait
         if cuts and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
@@ -92,14 +94,16 @@ def _parts(cuts: tuple[Cut, ...]) -> int:
     return math.prod(cut.about for cut in cuts)
 
 
-def _cuts(axes: tuple[Axis, ...], wanted: int, hints: Hints, may_hang: bool) -> tuple[Cut, ...]:
-    """Axes in parts, so that there are about as many as wanted: as few axes as do it."""
+def _cuts(axes: tuple[Axis, ...], wanted: int, hints: Hints, long: float) -> tuple[Cut, ...]:
+    """Axes in parts, so that there are about as many as wanted: as few axes as do it. A symbolic axis that is somewhat
+    too long may be taken as a whole where others of so many points are left."""
     cuts: list[Cut] = []
     count, left = 1, list(axes)
     while left and (not cuts or 2 * count < wanted):
         most = wanted // count
-        bound = None if may_hang else LONG_WAY * most
-        cut = max((cut_evenly(axis, most, hints, bound) for axis in left), key=lambda cut: cut.about)
+        points = math.prod(rough(axis.size, hints) for axis in left)
+        bounds = [LONG_WAY * most if points >= long * rough(axis.size, hints) else None for axis in left]
+        cut = max(map(cut_evenly, left, repeat(most), repeat(hints), bounds), key=lambda cut: cut.about)
         if cut.about < 2:
             break
         cuts.append(cut)
