@@ -1,9 +1,11 @@
-"""Sums and scans beside the bandwidth of a copy, on one NVIDIA GPU: eager, stagefold, and torch.compile if asked for.
+"""Sums, scans and norms beside the bandwidth of a copy, on one NVIDIA GPU: eager, stagefold, and torch.compile if asked
+for.
 
     python benchmarks/sums_and_scans.py [CASE ...] [--peer]
 
-A figure is microseconds of a call, many calls one after the other; sums also as a CUDA graph, so that what the host
-takes is not seen. The share is that of the bytes read and written once at the bandwidth of a copy of 1 GiB.
+A figure is microseconds of a call, many calls one after the other; all but scans also as a CUDA graph, so that what the
+host takes is not seen. The share is that of the bytes read and written once at the bandwidth of a copy of 1 GiB. A step
+of training is forward and backward: it reads its operand twice and a gradient, and writes a result and a gradient.
 """
 
 from __future__ import annotations
@@ -14,10 +16,20 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 import stagefold
 
 Case = tuple[Callable[..., Any], tuple[int, ...]]
+
+
+def layer_norm(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[1:], *weights)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, x.shape[1:], weight)
+
 
 SUMS: dict[str, Case] = {
     "column sum 64k x 1k": (lambda x: (x * 2).sum(0), (65536, 1024)),
@@ -29,6 +41,27 @@ SUMS: dict[str, Case] = {
     "channels 64x256x56x56": (lambda x: torch.var_mean(x, (0, 2, 3)), (64, 256, 56, 56)),
     "channels last 64x56x56x256": (lambda x: torch.var_mean(x, (0, 1, 2)), (64, 56, 56, 256)),
 }
+ROWS: dict[str, Case] = {
+    "argmax of rows 4k x 50k": (lambda x: x.argmax(1), (4096, 50304)),
+    "argmax of columns 16k x 4k": (lambda x: x.argmax(0), (16384, 4096)),
+    "argmax of all 64M": (lambda x: x.argmax(), (64 << 20,)),
+    "softmax 8k x 16k": (lambda x: x.softmax(1), (8192, 16384)),
+    "softmax 4k x 32k": (lambda x: x.softmax(1), (4096, 32768)),
+    "softmax 2k x 64k": (lambda x: x.softmax(1), (2048, 65536)),
+    "softmax 8k x 50k": (lambda x: x.softmax(1), (8192, 50304)),
+    "layer norm 4k x 32k": (layer_norm, (4096, 32768)),
+    "layer norm 2k x 64k": (layer_norm, (2048, 65536)),
+}
+TRAINING: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
+    "RMS norm 8k x 16k, training": (rms_norm, (8192, 16384), 1),
+    "RMS norm 32k x 4k, training": (rms_norm, (32768, 4096), 1),
+    "layer norm 32k x 4k, training": (layer_norm, (32768, 4096), 2),
+    "layer norm 32k x 1k, training": (layer_norm, (32768, 1024), 2),
+    "layer norm 16k x 768, training": (layer_norm, (16384, 768), 2),
+    "softmax 16k x 4k, training": (lambda x: x.softmax(1), (16384, 4096), 0),
+}
+"""With the number of weights, which are as long as a row."""
+
 SCANS: dict[str, Case] = {
     "cumsum rows 16k x 4k": (lambda x: x.cumsum(-1), (16384, 4096)),
     "cumsum rows 16k x 4k, around it": (lambda x: (x * 0.5).cumsum(-1).relu() + x, (16384, 4096)),
@@ -62,11 +95,12 @@ def timed(call: Callable[[], Any], count: int = 20, repeats: int = 7) -> float:
 
 def recorded(call: Callable[[], Any], count: int = 10) -> float:
     """Microseconds of a call as part of a CUDA graph of several."""
-    with torch.cuda.stream(torch.cuda.Stream()):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         for _ in range(count):
             call()
     return timed(graph.replay, 1) / count
@@ -81,19 +115,32 @@ def copy_bandwidth() -> float:
 
 def run(name: str, dtype: torch.dtype, bandwidth: float, peer: bool) -> None:
     """Print the figures of one case."""
-    function, shape = {**SUMS, **SCANS}[name]
-    x = torch.randn(shape, device="cuda").to(dtype)
-    compiled = stagefold.compile(function)
-    made = compiled(x)
-    found = {"eager": timed(lambda: function(x)), "stagefold": timed(lambda: compiled(x))}
-    if name in SUMS:
-        found["as a graph"] = recorded(lambda: compiled(x))
-    moved = x.nbytes + sum(one.nbytes for one in (made if isinstance(made, tuple) else (made,)))
+    if name in TRAINING:
+        function, shape, count = TRAINING[name]
+        args = [torch.randn(s, device="cuda").to(dtype).requires_grad_() for s in (shape, *[shape[1:]] * count)]
+    else:
+        function, shape = {**SUMS, **ROWS, **SCANS}[name]
+        args = [torch.randn(shape, device="cuda").to(dtype)]
+    gradient = torch.randn_like(args[0])
+
+    def step(call: Callable[..., Any]) -> Callable[[], Any]:
+        if name in TRAINING:
+            return lambda: torch.autograd.grad(call(*args), args, gradient)
+        return lambda: call(*args)
+
+    ours = step(stagefold.compile(function))
+    made = ours()
+    found = {"eager": timed(step(function)), "stagefold": timed(ours)}
+    if name not in SCANS:
+        found["as a graph"] = recorded(ours)
+    moved = args[0].nbytes + sum(one.nbytes for one in (made if isinstance(made, tuple) else (made,)))
+    moved = 5 * args[0].nbytes if name in TRAINING else moved
     share = moved / bandwidth / found.get("as a graph", found["stagefold"])
     if peer:
-        other = torch.compile(function)
-        other(x)
-        found["torch.compile"] = timed(lambda: other(x))
+        torch._dynamo.reset()
+        other = step(torch.compile(function))
+        other()
+        found["torch.compile"] = timed(other) if name in SCANS else recorded(other)
     figures = "  ".join(f"{who} {us:9.2f}" for who, us in found.items())
     print(f"{name:34} {str(dtype)[6:]:9} {figures}  share {share:.2f}", flush=True)
 
@@ -101,7 +148,7 @@ def run(name: str, dtype: torch.dtype, bandwidth: float, peer: bool) -> None:
 def main() -> None:
     """Run the cases that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=[*SUMS, *SCANS])
+    parser.add_argument("cases", nargs="*", default=[*SUMS, *ROWS, *TRAINING, *SCANS])
     parser.add_argument("--peer", action="store_true", help="torch.compile, too")
     arguments = parser.parse_args()
     bandwidth = copy_bandwidth()
