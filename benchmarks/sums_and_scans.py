@@ -74,6 +74,7 @@ SCANS: dict[str, Case] = {
     "cumsum columns 16k x 4k": (lambda x: x.cumsum(0), (16384, 4096)),
     "cumsum middle 32 x 2048 x 768": (lambda x: x.cumsum(1), (32, 2048, 768)),
     "logcumsumexp columns 16k x 4k": (lambda x: x.logcumsumexp(0), (16384, 4096)),
+    "cummax columns 16k x 4k": (lambda x: tuple(x.cummax(0)), (16384, 4096)),
 }
 
 
