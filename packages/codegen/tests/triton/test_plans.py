@@ -200,6 +200,19 @@ def test_how_many_tiles_are_ahead_is_a_matter_of_what_is_done():
         assert plan(kernel).stages(kernel.sections[0]) == stages
 
 
+@pytest.mark.parametrize(("scaled", "stages"), [(False, 3), (True, 1)])
+def test_factors_of_parts_of_a_row_are_not_loaded_ahead(scaled, stages):
+    loads = [Load("x", "x", at(("i", 20000), ("c", 5000), ("j", 1)), "float32")]
+    loads += [Load("w", "w", at(("i", 4), ("c", 1)), "float32")] if scaled else []
+    total = (
+        Compute("p", "mul", (Ref("x"), Ref("w" if scaled else "x")), "float32"),
+        Reduce(("t",), "sum", Ref("p"), "float32"),
+    )
+    section = Section((Axis("c", 4), Axis("j", 5000)), (*loads, *total))
+    kernel = Kernel("k", (Axis("i", 8),), (section, Section((), (Store("y", at(("i", 1)), Ref("t")),))))
+    assert plan(kernel).stages(section) == stages
+
+
 def test_what_is_read_once_is_a_loop():
     tiles = plan(moments(8, 16384).steps[0])
     assert tiles.inner == 2048

@@ -102,6 +102,7 @@ def test_scans_from_tile_to_tile(directory, device, graph, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
         patch.setattr("codegen.triton.plan.LOOP_TILE", 4)
+        patch.setattr("codegen.triton.plan.SCAN_TILE", 4)
         patch.setattr("codegen.triton.plan.SQUARE", 4)
         patch.setattr("codegen.triton.plan.COLUMN_TILE", 16)
         patch.setattr("codegen.triton.plan.WARP", 4)

@@ -25,10 +25,11 @@ PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
 
 WHOLE_LIMIT = 32768
-"""Up to so many elements that several loops over a row read stay in the registers of one program, as one tile; of a
-row of half precision half as many (it takes as many registers, and half the time)."""
+"""Up to so many elements that several loops over a row read stay in the registers of one program, as one tile. Rows of
+half precision, of which one takes all registers and half the time of another, are no longer than half of that, unless
+means and deviations are wanted."""
 
-LOOP_TILE, LEAST_TILE = 2048, 1024
+LOOP_TILE, SCAN_TILE, LEAST_TILE = 2048, 4096, 1024
 AGAIN_TILES = (16384, 8192)
 """Tiles of rows that are longer than that, and elements of such tiles of all operands: few programs are then in work at
 once, and what they read again is still in the cache."""
@@ -99,19 +100,12 @@ class Plan:
 
     @property
     def may_fit(self) -> bool:
-        """Whether rows of symbolic length are worth to be taken as a whole where they are no longer than a tile: they
-        are read again otherwise, or their means are combined."""
+        """Whether rows of symbolic length are taken as a whole where they are no longer than a tile: they are not read
+        again then, nor are lanes combined of which each has met one point."""
         counts = [points(axes) for axes in self.loops]
-        reads_again = len(counts) > 1 or any(
-            isinstance(s, Reduce) and s.reduction == "welford"
-            for section in self.kernel.sections
-            for s in section.statements
-        )
         known = [count for count in counts if isinstance(count, int)]
-        return (
-            self.kind == "row" and 1 < self.inner <= PERSISTENT_LIMIT and reads_again
-            and len(known) < len(counts) and all(count <= self.inner for count in known)
-        )  # fmt: skip
+        fits = len(known) < len(counts) and all(count <= self.inner for count in known)
+        return self.kind == "row" and 1 < self.inner <= PERSISTENT_LIMIT and fits
 
     @property
     def warps(self) -> int:
@@ -140,13 +134,16 @@ class Plan:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
         their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions along
         rows take so many instructions that what goes through shared memory takes longer; means and deviations of narrow
-        elements overlap with more. Tiles that may be a whole row, or are read again, leave no time to be ahead."""
+        elements overlap with more. Tiles that may be a whole row, or are read again, leave no time to be ahead; factors
+        of parts of a row would go through shared memory one by one."""
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
         if (self.kind == "row" and kinds & {"argmax", "argmin"}) or self.may_fit or self.reads_again:
             return 1
         moved, ahead = 0, 3 if "welford" in kinds and _narrowest(self.kernel) <= 2 else 2
         for load in (s for s in section.statements if isinstance(s, Load)):
             if any(_varies(load.index, axis) for axis in section.axes):
+                if self.kind == "row" and _step(load.index, section.axes[-1]) != 1:
+                    return 1
                 wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
                 moved += ITEM_SIZE[load.dtype] * self.inner * (self.outer if wide else 1)
         return ahead + 1 if 0 < ahead * moved <= ON_THEIR_WAY else 1
@@ -206,12 +203,13 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
     if _held(kernel) and all(_is_fixed(s) for s in kernel.sections):
         row = power_of_two(inner)
-        if _held(kernel) * row <= WHOLE_LIMIT and (_narrowest(kernel) > 2 or row <= WHOLE_LIMIT // 2):
+        wide = _narrowest(kernel) > 2 or _has_moments(kernel)
+        if _held(kernel) * row <= (WHOLE_LIMIT if wide or row <= WHOLE_LIMIT // 2 else 0):
             return Plan(kernel, "row", 1, row)
         tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * _held(kernel) <= AGAIN_TILES[0]]
         if tiles:
             return Plan(kernel, "row", 1, min(tiles, key=lambda tile: -(-inner // tile) * tile))
-    return Plan(kernel, "row", 1, _fitting(kernel, LOOP_TILE, LEAST_TILE))
+    return Plan(kernel, "row", 1, _fitting(kernel, SCAN_TILE if _scans(kernel) else LOOP_TILE, LEAST_TILE))
 
 
 def summed(kernel: Kernel) -> bool:
@@ -253,6 +251,12 @@ def _fitting(kernel: Kernel, most: int, least: int) -> int:
             return tile
         tile //= 2
     return most
+
+
+def _has_moments(kernel: Kernel) -> bool:
+    """Whether a kernel computes means and deviations."""
+    statements = (s for section in kernel.sections for s in section.statements)
+    return any(isinstance(s, Reduce) and s.reduction == "welford" for s in statements)
 
 
 def _held(kernel: Kernel) -> int:
