@@ -82,6 +82,11 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape).to(dtype).requires_grad_()
 
 
+def constant(shape: tuple[int, ...]) -> torch.Tensor:
+    """Without a gradient."""
+    return half(*shape).detach()
+
+
 def half(*shape: int) -> torch.Tensor:
     return drawn(*shape, dtype=torch.bfloat16)
 
@@ -110,11 +115,19 @@ def with_infinities(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def grown(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.cat([y, F.conv_transpose2d(x.relu(), w, b, stride=2)], 1).relu()
+
+
 PROGRAMS = {
     "kernels of one text": lambda: (perceptron, drawn(64, 32), drawn(32, 128), drawn(128, 64), drawn(64, 16)),
     "attention": lambda: (attention, drawn(2, 16, 64), drawn(64, 192), drawn(64)),
     "batch norm": lambda: (normalised, drawn(4, 3, 16, 16), drawn(8, 3, 3, 3), drawn(8), drawn(8)),
     "patches": lambda: (patches, half(2, 3, 18, 13), half(24, 3, 4, 4), half(24)),
+    "patches of results": lambda: (
+        grown,
+        *(half(*n).detach() for n in ((2, 16, 3, 5), (16, 8, 2, 2), (8,), (2, 4, 6, 10))),
+    ),
     "1x1 of odd images": lambda: (lambda x, w: F.conv2d(x, w).relu(), half(2, 16, 5, 7), half(24, 16, 1, 1)),
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),

@@ -77,10 +77,12 @@ class Builder:
     """One ATen call being decomposed. `results`: the types of its results.
 
     `most_threads`: of ATen's random kernels on the GPU that the graph is for; 0 where ATen has to draw.
+    `trains`: whether the graph is of a training step, in which images lie as eager has them.
     """
 
     results: tuple[ValueType, ...] = ()
     most_threads: int = 0
+    trains: bool = False
 
     def begins_anywhere(self, x: Value) -> bool:
         """Whether `x` is a tensor of somebody else, which may begin elsewhere than its type says. Windows on it are

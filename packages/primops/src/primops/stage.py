@@ -62,8 +62,10 @@ class Primops:
         may_turn = document.backward is None and options.channels_last and options.numerics != "eager"
         if may_turn and suits(document.forward):
             return Prim(binding=document.binding, forward=lower(channels_last(document.forward)), opset=OPSET)
-        backward = None if document.backward is None else lower(document.backward)
-        return Prim(binding=document.binding, forward=lower(document.forward), backward=backward, opset=OPSET)
+        if document.backward is None:
+            return Prim(binding=document.binding, forward=lower(document.forward), opset=OPSET)
+        forward, backward = lower(document.forward, trains=True), lower(document.backward, trains=True)
+        return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
 
     def decomposition(self, options: Options | None = None) -> Decomposition:
         """What the stage does to one graph: for a stage before it that is to work on prims already."""
@@ -76,14 +78,18 @@ class Decomposition:
 
     options: Options
 
-    def __call__(self, graph: Graph) -> Graph:
+    def __call__(self, graph: Graph, trains: bool = False) -> Graph:
+        """`trains`: whether it is one of the two directions of a training step; a graph of both says so itself."""
         options = self.options
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
         exact = options.numerics == "eager"
         threads = options.random_threads
-        return lower_graph(graph, table, options.passes, strict=options.strict, exact=exact, random_threads=threads)
+        trains = trains or any(node.phase == "backward" for node in graph.nodes)
+        return lower_graph(
+            graph, table, options.passes, strict=options.strict, exact=exact, random_threads=threads, trains=trains
+        )
 
 
 def lower_graph(
@@ -94,9 +100,12 @@ def lower_graph(
     strict: bool = True,
     exact: bool = False,
     random_threads: int = 0,
+    trains: bool = False,
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
-    lowered = _Lowering(graph, table, strict, exact, random_threads).run()
+    lowering = _Lowering(graph, table, strict, exact)
+    lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
+    lowered = lowering.run()
     for step in passes:
         lowered = step.run(lowered)
     return lowered
@@ -109,9 +118,7 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(
-        self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool, random_threads: int
-    ) -> None:
+    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool) -> None:
         self.graph = graph
         self.table = table
         self.strict = strict
@@ -119,7 +126,6 @@ class _Lowering:
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = GraphBuilder(names)
-        self.builder.most_threads = random_threads
         self.builder.elsewhere = {value.name for value in graph.inputs}
         self.values: dict[str, Value] = {v.name: Value(v.type, v.name) for v in graph.inputs}  # type: ignore[arg-type]
         self.renamed: dict[str, str] = {}

@@ -169,3 +169,31 @@ def test_patches_of_images_of_any_size_on_a_gpu() -> None:
 def test_what_stays_with_cudnn(image: Sizes, kernel: tuple[int, ...], step: int, change: dict[str, str]) -> None:
     graph = lower_graph(training_step(image, kernel, step, **change))
     assert {FORWARD, BACKWARD} <= {node.target for node in graph.nodes}
+
+
+TRANSPOSED = """\
+input %x: bf16[2, 16,{height},{width}]@cuda:0
+input %w: bf16[16, 8, 2, 3]@cuda:0
+input %b: bf16[8]@cuda:0
+%y: bf16[2, 8,{out}]@cuda:0 = aten.convolution.default(%x, %w, %b, [2, 3], [0, 0], [1, 1], True, [{more}, 0], 1)
+return %y
+"""
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(("height", "width"), [(3, 5), ("h", "w")])
+def test_patches_of_the_result_on_a_gpu(height: int | str, width: int | str, more: int) -> None:
+    high = f"2*h + {more}" if more else "2*h"
+    out = f"{high},3*w" if height == "h" else f"{6 + more},15"
+    text = TRANSPOSED.format(height=height, width=width, out=out, more=more)
+    graph = lower_graph(parse_graph(text))
+    verify_graph(graph)
+    assert "aten.mm.default" in [node.target for node in graph.nodes]
+    torch.manual_seed(0)
+    x, w, b = torch.randn(2, 16, 3, 5).bfloat16(), torch.randn(16, 8, 2, 3).bfloat16(), torch.randn(8).bfloat16()
+    (found,) = interpret(parse_graph(print_graph(graph).replace("@cuda:0", "")), (x, w, b))
+    wanted = F.conv_transpose2d(x.double(), w.double(), b.double(), (2, 3), output_padding=(more, 0))
+    torch.testing.assert_close(found.double(), wanted, rtol=2e-2, atol=2e-2 * float(wanted.abs().max()))
+    for elsewhere in (text.replace("@cuda:0", ""), text):  # on a CPU, in a training step
+        stays = lower_graph(parse_graph(elsewhere), trains=True)
+        assert [node.target for node in stays.nodes] == [FORWARD]

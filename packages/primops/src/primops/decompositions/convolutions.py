@@ -2,7 +2,8 @@
 
     rows of patches (windows, channels * kernel)  @  weight (channels * kernel, features)  ->  (windows, features)
 
-The gradients of both are products with rows of the result's gradient.
+The gradients of both are products with rows of the result's gradient. A transposed convolution is the gradient of the
+image, where what it is given is the result's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from primops.builder import Builder, Value
 from primops.decompositions.convolution_rules import Window, is_image_a_product, refuse_forward, window_of
 from primops.decompositions.operands import Table, along, convert, opmath, permute, reshape
+from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
 from stagewire.types import NoneType, TensorType
@@ -21,12 +23,16 @@ def convolution(
     p: Builder, x: Value, weight: Value, bias: Value | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
-    window = window_of(x, weight, p.out.shape, stride, padding, dilation, transposed, groups)
-    refuse_forward(window, x)
-    rows, matrix = _patches(p, x, window), _transposed(p, _matrix(p, weight, window))
-    if bias is not None and x.dtype != "float32":  # the sum with the bias is rounded once
-        return _images(p, _product(p, rows, matrix, bias), window.features, window)
-    result = _images(p, _product(p, rows, matrix), window.features, window)
+    parts, whole = (x.shape, p.out.shape) if transposed else (p.out.shape, x.shape)
+    window = window_of(x, weight, whole, parts, stride, padding, dilation, groups)
+    refuse_forward(window, x, transposed, p.trains)
+    matrix = _matrix(p, weight, window)
+    if transposed:
+        result = _unpatched(p, _product(p, _rows(p, x, window), matrix), window)
+    elif bias is not None and x.dtype != "float32":  # the sum with the bias is rounded once
+        return _images(p, _product(p, _patches(p, x, window), _turned(p, matrix), bias), window.features, window)
+    else:
+        result = _images(p, _product(p, _patches(p, x, window), _turned(p, matrix)), window.features, window)
     return result if bias is None else p.add(result, along(p, bias, result.shape, 1))
 
 
@@ -35,10 +41,10 @@ def convolution_backward(
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    window = window_of(x, weight, grad.shape, stride, padding, dilation, transposed, groups)
-    whole = is_image_a_product(window, x, output_mask[1])
-    last = (0, *range(2, grad.rank), 1)
-    rows = reshape(p, permute(p, grad, last), (window.count, window.features))
+    if transposed:
+        raise Decline("the gradients of a transposed convolution")
+    window = window_of(x, weight, x.shape, grad.shape, stride, padding, dilation, groups)
+    whole, rows = is_image_a_product(window, x, output_mask[1]), _rows(p, grad, window)
     image = kernel = bias = None
     if output_mask[0] and whole:
         image = _unpatched(p, _product(p, rows, _matrix(p, weight, window)), window)
@@ -47,7 +53,7 @@ def convolution_backward(
         types = (p.out, NoneType(), NoneType())
         image, *_ = p.extern("aten.convolution_backward.default", (*args, (True, False, False)), types)
     if output_mask[1]:
-        kernel = reshape(p, _product(p, _transposed(p, rows), _patches(p, x, window)), weight.shape)
+        kernel = reshape(p, _product(p, _turned(p, rows), _patches(p, x, window)), weight.shape)
     if output_mask[2]:
         total = p.sum(convert(p, grad, opmath(grad.dtype)), (0, *range(2, grad.rank)))
         bias = convert(p, total, grad.dtype)
@@ -64,8 +70,13 @@ def _matrix(p: Builder, weight: Value, window: Window) -> Value:
     return reshape(p, weight, (window.features, window.width))
 
 
-def _transposed(p: Builder, x: Value) -> Value:
+def _turned(p: Builder, x: Value) -> Value:
     return permute(p, x, (1, 0))
+
+
+def _rows(p: Builder, x: Value, window: Window) -> Value:
+    """(windows, features)."""
+    return reshape(p, permute(p, x, (0, *range(2, x.rank), 1)), (window.count, window.features))
 
 
 def _patches(p: Builder, x: Value, window: Window) -> Value:
