@@ -4,7 +4,8 @@
 
 For each engine and way (inference, training) a process of its own: what torch's allocator holds after each size has run
 four times (allocated, reserved), the peak of another round, and the time of a step of the largest size. Parameters and
-their gradients are not counted. "own pools" is stagefold with a pool for each recording.
+their gradients are not counted. "open sizes" is one program of stagefold for all sizes, "own pools" stagefold with a
+pool for each recording.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch
 
 import stagefold
 
-ENGINES = ("eager", "torch", "stagefold", "own pools")
+ENGINES = ("eager", "torch", "stagefold", "open sizes", "own pools")
 
 
 def compiled(engine: str, model: Any) -> Any:
@@ -30,7 +31,9 @@ def compiled(engine: str, model: Any) -> Any:
         from codegen.runtime import recording
 
         recording.SHARE = -1.0
-    return model if engine == "eager" else stagefold.compile(model, mode="reduce-overhead", dynamic=False)
+    if engine == "eager":
+        return model
+    return stagefold.compile(model, mode="reduce-overhead", dynamic=engine == "open sizes")
 
 
 def measure(engine: str, training: bool, batches: list[int], length: int) -> None:
