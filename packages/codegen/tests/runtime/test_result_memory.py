@@ -120,6 +120,13 @@ def test_results_of_several_sizes_share_a_block_in_storages_of_their_size():
     assert large.hold.is_free()
 
 
+def test_sizes_that_grow_in_small_steps_share_a_block():
+    memory = ResultMemory()
+    recordings = [Recording(memory, [(size, "result")]) for size in range(300_000, 380_000, 2000)]
+    assert [one.results[0].untyped_storage().nbytes() for one in recordings] == [*range(1_200_000, 1_520_000, 8000)]
+    assert len(memory._blocks) <= 6
+
+
 def test_a_small_result_has_no_large_block():
     memory = ResultMemory()
     large, small = (Recording(memory, [(size, "result")]) for size in (1700, 100))

@@ -7,6 +7,8 @@ exact   :   of just one size (gradients: held from one call to the next, and of 
 slab    ::= saved | inputs         windows: values saved for a backward, or copies of inputs: no user sees them
 own     :   a storage that a recording made itself; no other recording is given it
 
+Blocks of results and slabs are a little larger than what they are made for: sizes that grow in small steps share them.
+
 A recording may be replayed while nobody holds a tensor in any block of it: not one of its own last replay, and not one
 of another recording that shares the block. Whether anybody does is read off its storages: how many tensors torch has on
 each (views, and what autograd or another library holds, are such), beside those that recordings are known to keep; and
@@ -107,6 +109,16 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
     return memory.set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
 
 
+def roomy(size: int) -> int:
+    """So many bytes or a sixteenth more.
+
+    >>> [roomy(size) for size in (5, 1 << 20, (1 << 20) + 1, 70 << 20)]
+    [5, 1048576, 1114112, 75497472]
+    """
+    step = 1 << max(size.bit_length() - 5, 0)
+    return size if size < 1 << 20 else -(-size // step) * step
+
+
 class ResultMemory:
     """The blocks of one device; they live as long as a recording has them."""
 
@@ -147,7 +159,8 @@ class ResultMemory:
         if fitting:
             block = min(fitting, key=lambda one: one.size)
         else:
-            block = Block(kind, torch.empty(size, dtype=torch.uint8, device=device))
+            room = size if kind == "exact" else roomy(size)
+            block = Block(kind, torch.empty(room, dtype=torch.uint8, device=device))
             self._made += 1
             self._blocks[self._made] = block
         taken.append(block)

@@ -212,6 +212,13 @@ static bool copy_tables(const Unit *unit, Frame *frame) {
   return true;
 }
 
+// So many bytes or a sixteenth more: sizes that grow in small steps find the block of those before.
+static i64 roomy(i64 bytes) {
+  i64 step = 1;
+  while (step << 5 <= bytes) step <<= 1;
+  return bytes < 1 << 20 ? bytes : (bytes + step - 1) / step * step;
+}
+
 // Everything that depends on the values of the symbols: words, types, the arena and the tensors in it.
 static bool resize(const Unit *unit, Frame *frame) {
   const Sizes *s = &unit->sizes;
@@ -226,6 +233,7 @@ static bool resize(const Unit *unit, Frame *frame) {
   frame->arena_bytes = place_items(s, frame->words, frame->words + unit->item_start);
   if (frame->arena_bytes < 0) return false;
   if (unit->device) {
+    frame->arena_bytes = roomy(frame->arena_bytes);
     frame->arena = nullptr;
   } else {
     if (frame->arena_bytes > frame->arena_room) {
