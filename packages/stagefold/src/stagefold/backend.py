@@ -147,23 +147,32 @@ class StagefoldBackend:
         self.refused_sizes += 1
 
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
+        records = not _has_sizes_of_data(capture)
         if programs.prepare is None:
-            return self.load(programs.main, capture, _Plain(capture, _OTHER_MEMORY))
+            return self.load(programs.main, capture, _Plain(capture, _OTHER_MEMORY), records=records)
         plain, count = _Plain(capture, _OTHER_MEMORY), len(programs.prepare.binding.inputs)
-        main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]))
+        main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]), records=records)
         sources = tuple(place for place, given in enumerate(programs.prepare.binding.inputs) if given.used)
-        return FrozenCall(main, self.load(programs.prepare), sources)
+        return FrozenCall(main, self.load(programs.prepare, records=False), sources)
 
-    def load(self, program: Program, capture: Capture | None = None, plain: Callee | None = None) -> Callee:
+    def load(
+        self,
+        program: Program,
+        capture: Capture | None = None,
+        plain: Callee | None = None,
+        *,
+        records: bool = True,
+    ) -> Callee:
         """Compile (or fetch) the machine code of both directions and bind them.
 
         With the capture of the program at hand its gradients can be differentiated: their programs are made when a
-        backward with create_graph=True first asks for them. `plain` as for `aotgrad.bind`.
+        backward with create_graph=True first asks for them. `plain` as for `aotgrad.bind`. records: whether it may be
+        recorded as a CUDA graph, where programs are to be.
         """
         directory = self._cache.code_directory()
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
-        is_recorded = self.options.cuda_graphs and not (capture is not None and _has_sizes_of_data(capture))
-        replay = _replays(program.binding, self.options.recorded_sizes)[: len(units)] if is_recorded else ()
+        records &= self.options.cuda_graphs
+        replay = _replays(program.binding, self.options.recorded_sizes)[: len(units)] if records else ()
         loaded = load_unit(units, cache_dir=directory, replay=replay)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
@@ -204,7 +213,7 @@ class StagefoldBackend:
 
         def made(capture: Capture) -> tuple[Callee, Binding]:
             program, _, _ = backend._program(capture, lambda event: None, traced=False)
-            return backend.load(program, capture), program.binding
+            return backend.load(program, capture, records=not _has_sizes_of_data(capture)), program.binding
 
         call, binding = made(capture)
         if binding.assumptions:
