@@ -105,8 +105,8 @@ class Places:
     def __del__(self) -> None:
         for address in self._mine:
             self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
+            if self._addresses[address] <= 0:
+                self._addresses.pop(address, None)
 
 
 class Pool:
