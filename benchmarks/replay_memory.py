@@ -57,6 +57,7 @@ def measure(engine: str, training: bool, batches: list[int], length: int) -> Non
                 result.float().sum().backward()
 
     torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # what the parameters were made in
     before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     for ids in inputs:
         for _ in range(4):
