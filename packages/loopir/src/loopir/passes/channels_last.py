@@ -34,10 +34,14 @@ CALLS = {
 }
 
 
+FEWEST = 2
+"""Convolutions from which the copies at the borders pay: a single one takes images as they are."""
+
+
 @dataclass(frozen=True)
 class ChannelsLast:
-    """Before: buffers have the strides that eager gives them. After: in a graph with convolutions (on `device`, in
-    `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
+    """Before: buffers have the strides that eager gives them. After: in a graph with several convolutions (on `device`,
+    in `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
     are copied once; what the user gets has eager's strides, by a copy.
 
     training: also where a backward follows. What the convolutions gain, the copies at the borders and more launches
@@ -50,7 +54,7 @@ class ChannelsLast:
     training: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
-        if not any(self._is_convolution(item, schedule.buffers) for item in schedule.items):
+        if sum(self._is_convolution(item, schedule.buffers) for item in schedule.items) < FEWEST:
             return schedule
         if not self.training and (schedule.private or any(_is_backward(item) for item in schedule.items)):
             return schedule
