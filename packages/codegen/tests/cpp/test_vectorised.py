@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from codegen.cpp.compiler import FLAGS
+from codegen.cpp.compiler import FLAGS, vector_math
 from codegen.cpp.emit import emit_unit
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
@@ -17,6 +17,8 @@ DTYPES = ("float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool")
 UNARY = """neg abs sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tanh
            erf sigmoid isnan isinf logical_not""".split()  # noqa: SIM905
 BINARY = """add sub mul div pow maximum minimum fmax fmin eq lt logical_and copysign""".split()  # noqa: SIM905
+LIBRARY = "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma".split()  # noqa: SIM905
+SCALAR = {("lgamma", "float64"), ("fmod", "float64"), ("remainder", "float64")}
 COMPARING = ("isnan", "isinf", "logical_not", "eq", "lt", "logical_and")
 REDUCTIONS = ("sum", "max", "min", "any", "all", "argmax", "argmin", "welford")
 
@@ -44,6 +46,14 @@ def chained(name: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
     return Kernel(name, kernel.axes, (Section((), (*before, *more)),)), buffers
 
 
+def powered(name: str, exponent: float) -> tuple[Kernel, list[Buffer]]:
+    """The power with a number, about which a compiler knows more."""
+    kernel, buffers = pointwise(name, "pow", ("float32",), "float32")
+    load, value, store = kernel.sections[0].statements
+    value = Compute(value.result, "pow", (*value.operands, exponent), "float32")
+    return Kernel(name, kernel.axes, (Section((), (load, value, store)),)), buffers
+
+
 def reduction(name: str, kind: str, dtype: str) -> tuple[Kernel, list[Buffer]]:
     result = "int64" if kind.startswith("arg") else dtype
     results = tuple(f"r{k}" for k in range(3 if kind == "welford" else 1))
@@ -66,7 +76,7 @@ def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], tmp_path) -> list
     source, _, launches = emit_unit(graph, threshold=1 << 60)
     unit = tmp_path / "unit.cpp"
     unit.write_text(source)
-    command = ["g++", *FLAGS, "-fopt-info-vec", str(unit), "-o", str(tmp_path / "unit.so")]
+    command = ["g++", *FLAGS, *vector_math(), "-fopt-info-vec", str(unit), "-o", str(tmp_path / "unit.so")]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     vectors = {int(line) for line in re.findall(r":(\d+):\d+: optimized: loop vectorized", said)}
     lines = source.splitlines()
@@ -84,7 +94,7 @@ def scalar_kernels(kernels: list[tuple[Kernel, list[Buffer]]], tmp_path) -> list
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="reads the report of g++")
-@pytest.mark.parametrize("family", ["operations", "conversions", "reductions", "chains"])
+@pytest.mark.parametrize("family", ["operations", "library", "powers", "conversions", "reductions", "chains"])
 def test_every_loop_is_vectorised(family, tmp_path):
     match family:
         case "operations":
@@ -94,6 +104,18 @@ def test_every_loop_is_vectorised(family, tmp_path):
                 for op in ops
                 for dtype in ("float32", "bfloat16")
             ]
+        case "library":
+            if not vector_math():
+                pytest.skip("the C library has no functions of vectors")
+            kernels = [
+                pointwise(f"{op}_{dtype}", op, (dtype,) * count, dtype)
+                for count, ops in ((1, LIBRARY), (2, ("atan2", "hypot", "fmod", "remainder", "nextafter")))
+                for op in ops
+                for dtype in ("float32", "float64")
+                if (op, dtype) not in SCALAR
+            ]
+        case "powers":
+            kernels = [powered(f"power_{number}", exponent) for number, exponent in enumerate((0.75, -1.5, 7.0))]
         case "conversions":
             kernels = [pointwise(f"{a}_to_{b}", "convert", (a,), b) for a in DTYPES for b in DTYPES if a != b]
         case "chains":

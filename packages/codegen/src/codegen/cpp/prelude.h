@@ -399,15 +399,19 @@ SF_INLINE f64 sf_exp2_narrow_f64(f64 t) {
 }
 
 SF_INLINE f32 sf_pow_f32(f32 x, f32 y) {
-  f32 a = __builtin_fabsf(x);
-  f32 r = (f32)sf_exp2_narrow_f64((f64)y * sf_log2_of_f32(a));
+  // gcc gives up on selects by conditions on y where y is a constant: what y decides are numbers and masks
+  f32 a = __builtin_fabsf(x), half = y * 0.5f;
   bool whole = __builtin_rintf(y) == y;
-  bool odd = whole && __builtin_rintf(y * 0.5f) != y * 0.5f;
-  r = __builtin_copysignf(r, odd ? x : 1.0f);
-  r = x < 0.0f && !whole && a < SF_INF && y == y ? SF_NAN : r;
-  r = a == 1.0f && __builtin_fabsf(y) == SF_INF ? 1.0f : r;
-  r = x != x || y != y ? SF_NAN : r;
-  return x == 1.0f || y == 0.0f ? 1.0f : r;
+  i32 odd = whole & (__builtin_rintf(half) != half) ? (i32)0x80000000 : 0;
+  f32 negative = whole ? 1.0f : SF_NAN, unit = y == y ? 1.0f : SF_NAN;
+  i32 one = y == 0.0f ? -1 : 0;
+  f32 r = (f32)sf_exp2_narrow_f64((f64)y * sf_log2_of_f32(a));
+  r = a == 1.0f ? unit : r;
+  r = SF_BITS(f32, SF_BITS(i32, r) | (SF_BITS(i32, x) & odd));
+  r = (x < 0.0f) & (a < SF_INF) ? r * negative : r;
+  r = x != x ? SF_NAN : r;
+  r = SF_BITS(f32, (SF_BITS(i32, r) & ~one) | (0x3f800000 & one));
+  return x == 1.0f ? 1.0f : r;
 }
 
 SF_INLINE f32 sf_erfinv_f32(f32 x) {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from codegen.cpp.indexing import can_merge, coefficient, merge
+from codegen.cpp.indexing import can_merge, coefficient, has_value, merge
 from stagewire.loop import Axis, Index, IndexValue, Kernel, Load, Reduce, Section, Statement, Store
 
 
@@ -25,9 +25,12 @@ def _positions_matter(section: Section) -> bool:
 
 
 def _first_access(sections: tuple[Section, ...], stores: bool = False) -> Index | None:
-    statements = [s for section in sections for s in section.statements]
-    kinds = (Store,) if stores else (Load, Store)
-    return next((s.index for s in statements if isinstance(s, kinds)), None)
+    """The access whose strides say how the axes are walked; where stores go to computed places, the first load."""
+    accesses = [s for section in sections for s in section.statements if isinstance(s, Load | Store)]
+    wanted = [s.index for s in accesses if isinstance(s, Store)] if stores else [s.index for s in accesses]
+    if stores and wanted and all(map(has_value, wanted)):
+        wanted = [s.index for s in accesses if isinstance(s, Load) and not has_value(s.index)] or wanted
+    return wanted[0] if wanted else None
 
 
 def _sorted(axes: tuple[Axis, ...], index: Index | None) -> tuple[Axis, ...]:
