@@ -6,7 +6,7 @@ Compilations: the same calls through stagefold and through torch.compile(dynamic
 graph is a compilation, its kernels are not made); stagefold's results are compared with eager's. Cold: the same first
 step with fixed and with symbolic sizes, each in a process of its own with empty caches, in processor time, the C++
 compiler's included. Steady: both versions in turns, at the same size. Captures: what symbols add, and what guards take,
-in the fastest of three captures of a process that has made one before.
+in the fastest of ten captures of a process that has made one before.
 `--page` writes docs/dynamic.md.
 """
 
@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from beside import changing
+from beside.networks import UNet, convnext, mobilenet
 
 import bytecap
 import bytecap.engine
@@ -37,7 +38,7 @@ from stagefold.options import parse_options
 
 PAGE = Path(__file__).parents[1] / "docs" / "dynamic.md"
 ROUNDS = 21
-CAPTURES = 3
+CAPTURES = 10
 
 Call = Callable[..., Any]
 Case = tuple[Callable[[], torch.nn.Module], Callable[[torch.nn.Module, Call], Iterator[torch.Tensor]]]
@@ -55,6 +56,9 @@ STEPS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[[], tuple[Any, ..
     "BERT": (changing.bert, lambda: (torch.randint(0, 100, (8, 64)),)),
     "Llama": (changing.llama, lambda: (torch.randint(0, 100, (8, 64)),)),
     "ResNet": (changing.resnet, lambda: (torch.randn(4, 3, 64, 64),)),
+    "MobileNet-like": (lambda: mobilenet().eval(), lambda: (torch.randn(4, 3, 64, 64),)),
+    "ConvNeXt-like": (lambda: convnext().eval(), lambda: (torch.randn(4, 3, 64, 64),)),
+    "UNet": (lambda: UNet().eval(), lambda: (torch.randn(4, 3, 32, 32),)),
 }
 
 
@@ -219,7 +223,8 @@ def _costs(name: str, training: bool) -> str:
 HEAD = """# Sizes that change
 
 Made by `python benchmarks/dynamic.py --page` (torch {torch}, Python {python}, {threads} thread, {machine}); its first
-lines say what the columns mean. Small models: two layers of width 64, a ResNet of eight convolutions.
+lines say what the columns mean. Small models: two layers of width 64, a ResNet of eight convolutions, and the networks
+of `benchmarks/beside/networks.py`.
 {load}
 
 """
