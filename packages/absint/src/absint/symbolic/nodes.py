@@ -92,7 +92,7 @@ class SizeNode(Node):
         return True
 
     def maybe_as_int(self) -> int | None:
-        return self.value.number
+        return (self._value if self._age == self.env.age else self.value).number
 
     def is_constant(self) -> bool:
         return self.value.number is not None

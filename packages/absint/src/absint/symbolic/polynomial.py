@@ -53,8 +53,10 @@ class Atom(str):
 Monomial = tuple[tuple[Atom, int], ...]
 
 
-class Polynomial:
+class Polynomial(frozenset[tuple[Monomial, int]]):
     """A sum of monomials with integer coefficients, none of them 0; frozen.
+
+    As the set of its terms it is hashed and compared without Python.
 
     >>> n = symbol("n")
     >>> (n + 1) * (n - 1)
@@ -63,18 +65,12 @@ class Polynomial:
     True
     """
 
-    def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms = terms
+    terms: Mapping[Monomial, int]
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(other) is Polynomial and self.terms == other.terms)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(frozenset(self.terms.items()))
+    def __new__(cls, terms: Mapping[Monomial, int]) -> Polynomial:
+        made = super().__new__(cls, terms.items())
+        made.terms = terms
+        return made
 
     @cached_property
     def number(self) -> int | None:
@@ -102,7 +98,7 @@ class Polynomial:
         return Polynomial({key: -count for key, count in self.terms.items()})
 
     @kept
-    def __sub__(self, other: Polynomial | int) -> Polynomial:
+    def __sub__(self, other: Polynomial | int) -> Polynomial:  # type: ignore[override]
         return Polynomial(polynomial.add(self.terms, _terms(other), -1))
 
     @kept

@@ -22,7 +22,7 @@ from math import gcd
 
 from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
-from absint.symbolic.bounds import Bounds, bounds_of, implied
+from absint.symbolic.bounds import Bounds, Ranges, bounds_of, implied
 from absint.symbolic.given_numbers import GivenNumbers
 from absint.symbolic.polynomial import Atom, Polynomial, constant, from_dim, kept, symbol
 from stagewire.capture import Relation
@@ -80,6 +80,7 @@ class ShapeEnv:
         self._nonzero: set[Polynomial] = set()
         self._zero: set[Polynomial] = set()
         self._answers: dict[tuple[str, Polynomial], bool] = {}
+        self._ranges: dict[frozenset[str], Ranges] = {}
         self._reduced: dict[Polynomial, Polynomial] = {}
 
     # -- symbols
@@ -274,9 +275,14 @@ class ShapeEnv:
 
     def bounds(self, value: Polynomial) -> Bounds:
         """(least, greatest) value, None where there is no bound."""
-        records = [self.symbols[name] for name in value.symbols]
-        ends = [(one.name, (one.lower, _MOST_ELEMENTS if one.upper is None else one.upper)) for one in records]
-        return bounds_of(value, tuple(ends))
+        ranges = self._ranges.get(value.symbols)
+        if ranges is None:
+            ranges = self._ranges[value.symbols] = tuple([(name, self._range(name)) for name in value.symbols])
+        return bounds_of(value, ranges)
+
+    def _range(self, name: str) -> Bounds:
+        record = self.symbols[name]
+        return record.lower, _MOST_ELEMENTS if record.upper is None else record.upper
 
     # -- assumptions
 
@@ -353,6 +359,7 @@ class ShapeEnv:
             record.lower = -value.offset if record.lower is None else max(record.lower, -value.offset)
         elif slope == -symbol(name):
             record.upper = value.offset if record.upper is None else min(record.upper, value.offset)
+        self._ranges.clear()
 
     def _learn_nonzero(self, value: Polynomial) -> None:
         self._nonzero.add(value)
