@@ -267,7 +267,7 @@ def _held(kernel: Kernel) -> int:
     readers: dict[str, int] = {}
     for section in kernel.sections:
         reads = [s for s in section.statements if isinstance(s, Load)]
-        inner, outer = section.axes, kernel.axes
+        inner, outer = section.axes[-1:], kernel.axes
         varying = {s.buffer for s in reads if all(any(_varies(s.index, a) for a in way) for way in (inner, outer))}
         for buffer in varying:
             readers[buffer] = readers.get(buffer, 0) + 1
