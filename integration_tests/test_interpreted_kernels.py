@@ -100,6 +100,13 @@ def attention(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor) -> torch.Tensor
     return x + ((q @ k.transpose(-1, -2) / 4).softmax(-1) @ v).transpose(1, 2).reshape(2, 16, 64)
 
 
+def residual(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Twice what a transformer does: the gradients of a and b are sums of what kernels of rows write and read."""
+    for _ in range(2):
+        x = x + F.gelu(F.linear(F.layer_norm(x, (64,), g, b), w, a))
+    return F.layer_norm(x, (64,), g, b)
+
+
 def normalised(x: torch.Tensor, w: torch.Tensor, g: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.relu(F.batch_norm(F.conv2d(x, w, padding=1), None, None, g, b, True))
 
@@ -143,6 +150,14 @@ PROGRAMS = {
         lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w,
         drawn(1600, 128),
         drawn(128),
+    ),
+    "residuals of many rows": lambda: (
+        residual,
+        drawn(4, 400, 64),
+        (drawn(64, 64) / 8).detach().requires_grad_(),
+        drawn(64),
+        drawn(64),
+        drawn(64),
     ),
     "softmax over columns": lambda: (lambda x: x.softmax(0), drawn(300, 24)),
     "sum of rows in parts": lambda: (lambda x: x.sum(1), drawn(3, 6000)),
