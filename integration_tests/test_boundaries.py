@@ -45,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiled = stagefold.compile(model, fullgraph=True, options=options)
     backend = compiled._backend
     original = backend.load
-    backend.load = lambda *given: _recording(original(*given), seen)
+    backend.load = lambda *given, **more: _recording(original(*given, **more), seen)
     with torch.no_grad():
         outputs = compiled(x)
     torch.testing.assert_close(outputs, model(x))
@@ -102,7 +102,7 @@ def test_training_documents_finish_from_every_boundary(tmp_path: Path) -> None:
     compiled = stagefold.compile(model, fullgraph=True, options={"trace_dir": str(tmp_path)})
     backend = compiled._backend
     original = backend.load
-    backend.load = lambda *given: _recording(original(*given), seen)
+    backend.load = lambda *given, **more: _recording(original(*given, **more), seen)
     compiled(x)
     (documents,) = tmp_path.glob("0*")
     fresh = StagefoldBackend(Options())
