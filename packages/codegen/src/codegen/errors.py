@@ -125,7 +125,7 @@ class OtherNumbers(UserWarning):
 
 
 class UnsupportedKernel(StageError):
-    """A kernel that the Triton emitter has no form for; the message names the op, dtype or size."""
+    """A kernel that the emitter of the target has no form for; the message names the op, dtype or size."""
 
     code = "CG020"
-    fix = "Use the C++ target for this program, or keep the op an extern call."
+    fix = "Use the other target for this program, or keep the op an extern call."
