@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from codegen.cpp.pieces import MOST_PIECES, is_pointwise, narrowed, parts_along, without_unused
 from stagewire.graph import Ref
-from stagewire.loop import Compute, Kernel, Load, LoopGraph, Statement, Step, Store
+from stagewire.loop import Compute, Index, Kernel, Load, LoopGraph, Statement, Step, Store
 
 
 def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
@@ -42,14 +42,13 @@ def _needed(step: Step, taken: Mapping[str, str]) -> Iterator[Step]:
 
 def _window(kernel: Kernel, taken: Mapping[str, str]) -> Kernel | None:
     """The kernel over the points at which its only store changes what lies there; None if it may everywhere."""
-    (section,), stores = kernel.sections, _stores(kernel)
-    loads = {one.result: one for one in section.statements if isinstance(one, Load) and one.mask is None}
-    made = {one.result: one for one in section.statements if isinstance(one, Compute)}
-    match stores:
+    loads = _loads(kernel)
+    made = {one.result: one for one in kernel.sections[0].statements if isinstance(one, Compute)}
+    match _stores(kernel):
         case [Store(buffer, index, Ref(name), "set", None)] if name in made:
             match made[name]:
                 case Compute(_, "where", (Ref(condition), _, Ref(kept))) if kept in loads:
-                    if (taken.get(buffer), index) == (loads[kept].buffer, loads[kept].index):
+                    if _lies_there(buffer, index, loads[kept], taken):
                         return narrowed(kernel, condition)
     return None
 
@@ -58,18 +57,26 @@ def _stores(kernel: Kernel) -> list[Store]:
     return [one for section in kernel.sections for one in section.statements if isinstance(one, Store)]
 
 
+def _loads(kernel: Kernel) -> dict[str, Load]:
+    """What is loaded at every point, by the value."""
+    return {one.result: one for one in kernel.sections[0].statements if isinstance(one, Load) and one.mask is None}
+
+
+def _lies_there(buffer: str, index: Index, load: Load, taken: Mapping[str, str]) -> bool:
+    """Whether what was loaded lies already where it would be stored."""
+    return (taken.get(buffer), index) == (load.buffer, load.index)
+
+
 def _changing(kernel: Kernel, taken: Mapping[str, str]) -> Kernel:
     """The kernel without stores of what was loaded from the same place of the same memory."""
-    (section,) = kernel.sections
-    loads = {one.result: one for one in section.statements if isinstance(one, Load) and one.mask is None}
+    (section,), loads = kernel.sections, _loads(kernel)
     kept: list[Statement] = []
     for one in section.statements:
         match one:
             case Compute(result, "convert", (Ref(name),), dtype) if name in loads and loads[name].dtype == dtype:
                 loads[result] = loads[name]
             case Store(buffer, index, Ref(name), "set") if name in loads:
-                load = loads[name]
-                if (taken.get(buffer), index) == (load.buffer, load.index):
+                if _lies_there(buffer, index, loads[name], taken):
                     continue
         kept.append(one)
     return replace(kernel, sections=(replace(section, statements=tuple(without_unused(kept))),))

@@ -32,7 +32,7 @@ from loopir.rewrite import map_indices, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Decision, Index, Reduce, Scan
-from stagewire.types import ITEM_SIZE, contiguous, numel
+from stagewire.types import ITEM_SIZE, contiguous, contiguous_stride, numel
 
 
 @dataclass(frozen=True)
@@ -297,10 +297,8 @@ def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) 
 
 def _row_major(axes: Sequence[Axis]) -> Index:
     """How many points come before one."""
-    found = ix.ZERO
-    for axis in axes:
-        found = ix.add(ix.scale(found, axis.size), ix.axis(axis.name) if axis.size != 1 else ix.ZERO)
-    return found
+    long = [axis for axis in axes if axis.size != 1]
+    return ix.linear([ix.axis(axis.name) for axis in long], contiguous_stride(tuple([axis.size for axis in long])))
 
 
 def _steps(index: Index) -> dict[str, int] | None:

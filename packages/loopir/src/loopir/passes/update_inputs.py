@@ -48,7 +48,7 @@ class UpdateInputs:
             return graph
         updates = _Updates(graph)
         found = dict(updates.found())
-        if updates.failing:
+        if updates.failing and len(found) < len(graph.updates):
             kernels = [step for step in updates.failing if isinstance(step, Kernel)]
             checked = _Updates(*with_checks_first(graph, kernels))
             if len(more := dict(checked.found())) > len(found):
@@ -83,8 +83,9 @@ class _Updates:
                 self.last[self.root(name)] = number
             if isinstance(step, Extern) and may_alias(step.target):
                 self.shared.update(self.root(name) for name in _buffers_of(step))
-        self.failing = [step for step in graph.steps if self.may_fail(step)]
-        self.safe_from = graph.steps.index(self.failing[-1]) + 1 if self.failing else 0
+        failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
+        self.failing = [graph.steps[number] for number in failing]
+        self.safe_from = failing[-1] + 1 if failing else 0
 
     def may_fail(self, step: Step) -> bool:
         """Whether a step may raise: half of an update would then be done. (Kernels on a GPU cannot.)"""
