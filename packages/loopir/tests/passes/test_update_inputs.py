@@ -54,6 +54,7 @@ def test_without_reading_the_input() -> None:
 
 MM = "%m: f32[8, 8] = aten.mm.default(%y, %g)\n"
 SORTED = "%m: f32[8, 8] = aten.mish.default(%y)\n"
+LOGGED = "%l: f32[8, 8] = mylib.log.default(%g)\n"
 REFUSED = {
     "another output": (STEP, (Fresh(0),)),
     "the input is an output too": (STEP.replace("return %y", "return %y, %x"), (Fresh(1),)),
@@ -64,6 +65,8 @@ REFUSED = {
         "prims.sub(%x, %s)", "prims.sub(%t, %s)").replace(
         "%y:", "%t: f32[8, 8]{1, 8} = prims.permute(%x, [1, 0])\n%y:"), ()),
     "a call that may fail follows": (STEP.replace("return %y", SORTED + "return %y, %m"), (Fresh(1),)),
+    "an equal call that may fail follows": (STEP.replace("%s:", LOGGED.replace("l", "k", 1) + "%s:").replace(
+        "return %y", "%m: f32[8, 8] = aten.mm.default(%y, %g)\n" + LOGGED + "return %y, %m"), (Fresh(1),)),
     "other strides": (STEP.replace("input %x: f32[8, 8]", "input %x: f32[8, 8]{1, 8}"), ()),
     "another dtype": (STEP.replace("%y: f32[8, 8] = prims.sub(%x, %s)",
                                    '%z: f32[8, 8] = prims.sub(%x, %s)\n'
