@@ -119,6 +119,35 @@ def test_parts_make_the_whole(prim: str, shape: list[int], data: st.DataObject) 
     np.testing.assert_array_equal(interpret(loop.forward, [x])[0], function(x, axis=tuple(dims)))  # type: ignore[call-overload]
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    columns=st.integers(2, 9),
+    limits=st.tuples(*[st.integers(1, 3)] * 2),
+    seed=st.integers(0, 9),
+)
+def test_parts_that_nests_are_fused_with(rows: list[int], columns: int, limits: tuple[int, int], seed: int) -> None:
+    """Whatever is left to a part: a part of one point is a loop as well, and its sum is no value at a point."""
+    shape, outer = f"{[*rows, columns]}", list(range(len(rows)))
+    text = f"""\
+input %x: f32{shape}@cuda:0
+input %y: f32{shape}@cuda:0
+%p: f32{shape}@cuda:0 = prims.mul(%x, %y)
+%s: f32[{columns}]@cuda:0 = prims.sum(%p, {outer})
+%t: f32{rows}@cuda:0 = prims.sum(%p, [{len(rows)}])
+%u: f32[{columns}]@cuda:0 = prims.sum(%y, {outer})
+return %p, %s, %t, %u
+"""
+    split = SplitReductions(points=8, columns=64, shortest=limits[0], shortest_column=limits[1])
+    loop = LoopIR().run(document(text), Options(passes=tuple(split if p.name == split.name else p for p in PASSES)))
+    verify(loop)
+    x, y = np.random.default_rng(seed).integers(-3, 4, (2, *rows, columns)).astype(np.float32)
+    found = interpret(loop.forward, [x, y])
+    wanted = (x * y, (x * y).sum(tuple(outer)), (x * y).sum(-1), y.sum(tuple(outer)))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])
 @pytest.mark.parametrize(
     ("shape", "dim", "kernels_"), [((3, 20011), 1, 2), ((16384, 24), 0, 2), ((2, 5003, 4), 1, 2), ((64, 50), 1, 1)]

@@ -77,10 +77,12 @@ def test_what_stays(text: str) -> None:
 @given(
     rows=st.lists(st.sampled_from((1, 2, 3, 4, 6, 8)), min_size=1, max_size=3),
     size=st.integers(2, 9),
+    shortest=st.integers(1, 4),
     seed=st.integers(0, 9),
 )
-def test_the_numbers_are_the_same(rows: list[int], size: int, seed: int) -> None:
-    changed = (SplitReductions(points=8, columns=64, shortest_column=4), SumOverRows(programs=8, least=2, rows=2))
+def test_the_numbers_are_the_same(rows: list[int], size: int, shortest: int, seed: int) -> None:
+    split = SplitReductions(points=8, columns=64, shortest_column=shortest)
+    changed = (split, SumOverRows(programs=8, least=2, rows=2))
     passes = tuple(next((one for one in changed if one.name == p.name), p) for p in PASSES)
     loop = LoopIR().run(document(norm(tuple(rows), size)), Options(passes=passes))
     verify(loop)

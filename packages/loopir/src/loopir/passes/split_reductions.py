@@ -75,12 +75,13 @@ class SplitReductions:
         cuts = _cuts(axes, wanted, hints, long)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
             cuts = _cuts(axes, 2 * wanted, hints, long)  # better a few programs more than machines that wait
-        if cuts and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
+        if _leaves_loop(block, cuts) and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
         if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
-        return (cut_anyhow(longest, wanted, hints),)
+        cut = cut_anyhow(longest, wanted, hints)
+        return (cut,) if cut.length != 1 else None
 
 
 def _axes_to_cut(block: Block) -> tuple[Axis, ...]:
@@ -88,6 +89,12 @@ def _axes_to_cut(block: Block) -> tuple[Axis, ...]:
     if not any(isinstance(s, Reduce) and s.reduction in POSITIONS for s in block.statements):
         return block.axes
     return tuple([axis for axis in block.axes if axis.size != 1][:1]) or block.axes[:1]
+
+
+def _leaves_loop(block: Block, cuts: tuple[Cut, ...]) -> bool:
+    """Whether there are parts, and not each point is one of its own: a reduction is one of a loop."""
+    gone = {cut.axis for cut in cuts if cut.length == 1}
+    return bool(cuts) and any(axis.size != 1 for axis in block.axes if axis not in gone)
 
 
 def _parts(cuts: tuple[Cut, ...]) -> int:
