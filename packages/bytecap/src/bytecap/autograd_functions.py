@@ -22,6 +22,7 @@ from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from bytecap.values.context_variables import ContextWrites
 from bytecap.values.exceptions import UnknownText
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
@@ -352,5 +353,7 @@ def state_of_effect(effect: Any) -> Any:
             return effect, dict(effect.new), dict(effect.written), list(effect.unsettled)
         case SetValue():
             return effect, dict(effect.members)
+        case ContextWrites():
+            return effect, list(effect.changes)
         case _:
             return effect, getattr(effect, "content", None)

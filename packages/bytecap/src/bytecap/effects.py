@@ -15,6 +15,7 @@ from bytecap.operations import same_object
 from bytecap.values.base import Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.context_variables import ContextWrites
 from bytecap.values.data_numbers import is_of_data
 from bytecap.values.deques import DequeValue
 from bytecap.values.mappings import DictValue
@@ -322,6 +323,12 @@ def _plan_hook(emitter: Emitter, effect: HookHandle) -> list[Store]:
     return []
 
 
+def _plan_context(emitter: Emitter, effect: ContextWrites) -> list[Store]:
+    """Set at once, as the tokens are needed for what is made."""
+    effect.prepare(emitter)
+    return []
+
+
 _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     ListValue: _plan_list,
     DequeValue: _plan_list,
@@ -334,4 +341,5 @@ _PLANS: dict[type, Callable[[Any, Any], list[Store]]] = {
     SlotWrites: _plan_slots,
     TensorWrites: _plan_tensor,
     HookHandle: _plan_hook,
+    ContextWrites: _plan_context,
 }

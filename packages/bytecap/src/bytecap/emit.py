@@ -21,6 +21,7 @@ from bytecap.values.arrays import ArrayValue
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.cells import CellValue
 from bytecap.values.constant import Constant
+from bytecap.values.context_variables import ContextToken
 from bytecap.values.data_conditions import DataCondition
 from bytecap.values.data_numbers import DataFloat
 from bytecap.values.functions import FunctionValue, PartialValue
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 # Values with identity: built once, then loaded from a local.
 _SHARED = (
     ArrayValue,
+    ContextToken,
     HookHandle,
     TupleValue,
     ListValue,

@@ -2,7 +2,7 @@
 
 transformers collects hidden states and attentions through hooks, which find their collector in a context variable; in
 compiled code in an attribute instead, that the innermost model empties as it ends. What the models round it collect
-is lost then (GIT: its vision model runs inside of its text model). Evaluated is what gives back the one before.
+is lost then (GIT: its vision model runs inside of its text model). Evaluated is what runs elsewhere.
 """
 
 from __future__ import annotations
@@ -13,25 +13,12 @@ from typing import Any
 
 def set_collector(self: Any, value: Any) -> Any:
     """transformers.utils.output_capturing.CompileableContextVar.set"""
-    before = self.global_var, self.compiling
-    self.global_var, self.compiling = value, True
-    return before
-
-
-def reset_collector(self: Any, before: Any) -> None:
-    """transformers.utils.output_capturing.CompileableContextVar.reset"""
-    if isinstance(before, tuple):
-        self.global_var, self.compiling = before
-    elif self.compiling or before is None:
-        self.global_var, self.compiling = None, False
-    else:
-        self.context_var.reset(before)
+    return self.context_var.set(value)
 
 
 _COLLECTOR = ("transformers.utils.output_capturing", "CompileableContextVar")
 
 STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_COLLECTOR[0], f"{_COLLECTOR[1]}.set"): set_collector,
-    (_COLLECTOR[0], f"{_COLLECTOR[1]}.reset"): reset_collector,
 }
 """(module, qualified name) -> the function that is evaluated."""

@@ -9,6 +9,7 @@ import weakref
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from io import IOBase
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from bytecap.values.arrays import OutsideArray, is_array, is_function, is_number
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
 from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
+from bytecap.values.context_variables import ContextVariable
 from bytecap.values.deques import DequeValue
 from bytecap.values.functions import (
     BuiltinFunction,
@@ -134,6 +136,13 @@ def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return OpaqueValue(real)
     tracer.guards.type_is(source, type(real), tracer.line())
     return OpaqueValue(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
+
+
+def _context_variable(tracer: Tracer, real: ContextVar[Any], source: Source | None) -> Value:
+    if source is None:
+        return ContextVariable(real, None, None)
+    tracer.guards.type_is(source, type(real), tracer.line())
+    return ContextVariable(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -539,6 +548,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     Size: _symbolic,
     torch.SymFloat: _symbolic,
     SizeFloat: _symbolic,
+    ContextVar: _context_variable,
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
     torch.jit.ScriptFunction: _opaque,  # from 3.12 on its objects keep their attributes as Python objects do

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextvars
 import copy
 import dataclasses
 import functools
@@ -133,11 +132,6 @@ def _thread_identity(tracer: Tracer) -> Value:
     return IdentityToken(threading.get_ident)
 
 
-def _context_get(tracer: Tracer, variable: Value, default: Value | None = None) -> Value:
-    real = variable.concrete()
-    return tracer.wrap(real.get(*([] if default is None else [default.concrete()])), None)
-
-
 LIBRARY: dict[Any, Callable[..., Value]] = {
     collections.namedtuple: _namedtuple,
     sys.exc_info: _exc_info, sys.exception: lambda tracer: _exc_info(tracer).items[1],  # type: ignore[attr-defined]
@@ -145,7 +139,6 @@ LIBRARY: dict[Any, Callable[..., Value]] = {
     threading.get_ident: _thread_identity, copy.copy: _copy, dataclasses.fields: _fields,
     dataclasses.is_dataclass: _is_dataclass, typing.cast: lambda tracer, kind, value: value,
     warnings.warn: _message(warnings.warn),
-    contextvars.ContextVar.get: _context_get,
     os.environ.get: get_variable, os.getenv: get_variable,
 } | {
     getattr(logging.Logger, name): _message(getattr(logging.Logger, name))

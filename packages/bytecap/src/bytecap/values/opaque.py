@@ -1,4 +1,4 @@
-"""Real objects of C types that the evaluator only passes along: locks, generators, context variables, patterns."""
+"""Real objects of C types that the evaluator only passes along: locks, generators, patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import types
 import weakref
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +30,6 @@ _PURE_METHODS: tuple[tuple[type, frozenset[str] | None], ...] = (
     (types.MappingProxyType, None),
     (inspect.Signature, None),
     (inspect.Parameter, None),
-    (ContextVar, frozenset({"get"})),
     (datetime.date, None),
     (datetime.timedelta, None),
 )
@@ -142,11 +140,6 @@ class OpaqueValue(Value):
             if isinstance(self.real, cls):
                 return meaning(tracer, self.real, args, kwargs)
         return super().call(tracer, args, kwargs)
-
-    def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if isinstance(self.real, ContextVar) and name == "get" and not args:
-            return tracer.wrap(self.real.get(), tracer.reading(ContextVar.get, self.source))
-        return super().call_method(tracer, name, args, kwargs)
 
     def length(self, tracer: Tracer) -> int:
         from bytecap.fold import run
