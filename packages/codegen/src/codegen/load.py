@@ -67,6 +67,16 @@ def _bound(units: tuple[Unit, ...], cache_dir: str | Path | None, executor: Exec
     raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
 
 
+def prepare(cache_dir: str | Path | None = None) -> None:
+    """Begin what loading a unit for a GPU waits for, while it is still being made: Triton and the native executor."""
+    from codegen.runtime.loader import prepare_machine
+    from codegen.runtime.triton_loader import root_of
+    from codegen.triton.compiling import start_server
+
+    start_server()
+    prepare_machine(root_of(cache_dir))
+
+
 def why_not_recorded(unit: Unit) -> str | None:
     """Why `load` with `replay` would not record a unit as a CUDA graph; None where it would."""
     from codegen.runtime.recordable import obstacle

@@ -18,5 +18,5 @@ for path in sys.argv[1:]:
     unit = emit(graph, Options(target="triton"))
     module = import_source(unit.source, Path(tempfile.mkdtemp()))
     for one in wanted(unit):
-        cubin = compile_cubin(module, one.info, one.dtypes, 90, one.aligned, one.sizes).code
+        cubin = compile_cubin(module, one).code
         print(one.info.name, len(cubin), cubin[:4].hex())

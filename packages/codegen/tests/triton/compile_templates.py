@@ -29,6 +29,6 @@ for graph in GRAPHS:
     count = len(unit.choices[0].alternatives)
     for pick in (0, count // 2, count - 1):
         for one in wanted(chosen(unit, {0: pick})):
-            cubin = compile_cubin(module, one.info, one.dtypes, 90, one.aligned, one.sizes)
+            cubin = compile_cubin(module, one)
             tile = "x".join(str(value) for _, value in one.info.constants[:3])
             print(one.info.name, tile, cubin.shared, cubin.code[:4].hex())

@@ -104,7 +104,7 @@ from codegen.triton.cubin import compile_cubin
 unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
 module = import_source(unit.source, Path(tempfile.mkdtemp()))
 (one,) = wanted(unit)
-cubin = compile_cubin(module, one.info, one.dtypes, 90, one.aligned, one.sizes, one.values)
+cubin = compile_cubin(module, one)
 print(json.dumps([sorted(one.values), sorted(one.aligned), cubin.code[:4].hex()]))
 """
 

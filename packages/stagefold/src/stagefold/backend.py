@@ -22,11 +22,11 @@ from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
-from codegen import Replay, random_threads, why_not_recorded
+from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.by_sizes import BySizes, holds, with_sizes
-from stagefold.cache import Cache, program_key
+from stagefold.cache import Cache, is_on_gpu, program_key
 from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
@@ -39,7 +39,6 @@ from stagewire.codec import kind_of
 from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
 from stagewire.program import CallExtern, Program
-from stagewire.types import TensorType
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -253,12 +252,18 @@ class StagefoldBackend:
             main, prepare = (None if key is None else self._cache.read(key) for key in keys)
             if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
                 return Programs(main, prepare), True, keys[0]
+        self._prepare(capture)
         programs = frozen_programs(self._pipeline_for(capture), capture, observe)
         made_here = any(program is not None and _calls_twins(program) for program in programs)
         for key, program in zip(keys, programs, strict=True):
             if key is not None and program is not None and not made_here:
                 self._cache.write(key, program)
         return programs, False, keys[0]
+
+    def _prepare(self, capture: Capture) -> None:
+        """Have begun, beside the stages, what loading their program will wait for."""
+        if is_on_gpu(capture):
+            prepare(self._cache.code_directory())
 
     def _key(self, capture: Capture, more: str = "") -> str | None:
         """The key of a capture's program in the cache; None where it is not kept there."""
@@ -277,6 +282,7 @@ class StagefoldBackend:
                 return program, True, key
             if program is None:
                 place = key
+        self._prepare(capture)
         program = self._pipeline_for(capture).run(capture, observe=observe)
         if place is not None and not _calls_twins(program):
             self._cache.write(place, program)
@@ -359,9 +365,7 @@ def _reads_generators(program: Program) -> bool:
 
 def _draws_on_gpu(capture: Capture) -> bool:
     """Whether a program may draw random numbers there, by the names of what it calls."""
-    types = (value.type for value in capture.graph.inputs)
-    on_gpu = any(isinstance(type_, TensorType) and type_.device.startswith("cuda") for type_ in types)
-    return on_gpu and any(part in node.target for node in capture.graph.nodes for part in _DRAWING)
+    return is_on_gpu(capture) and any(part in node.target for node in capture.graph.nodes for part in _DRAWING)
 
 
 _DRAWING = ("drop", "rand", "bernoulli", "uniform")

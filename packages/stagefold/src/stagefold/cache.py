@@ -49,7 +49,7 @@ def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -
     powers of two, for which tiles are chosen).
     """
     inputs = tuple(Input(item.value, Local(""), item.role) for item in capture.inputs)
-    hint_of = _exact if at_its_sizes else _rounded if _is_on_a_gpu(capture) else _none
+    hint_of = _exact if at_its_sizes else _rounded if is_on_gpu(capture) else _none
     symbols = tuple(
         msgspec.structs.replace(symbol, source=None, hint=hint_of(symbol.hint)) for symbol in capture.symbols
     )
@@ -70,7 +70,8 @@ def _none(hint: int | None) -> int | None:
     return None
 
 
-def _is_on_a_gpu(capture: Capture) -> bool:
+def is_on_gpu(capture: Capture) -> bool:
+    """Whether one of its inputs is."""
     types = [item.value.type for item in capture.inputs]
     return any(isinstance(type_, TensorType) and type_.device.startswith("cuda") for type_ in types)
 

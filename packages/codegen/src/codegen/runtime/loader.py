@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import shutil
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
@@ -46,6 +48,16 @@ def machine_for(directory: Path, driver: Driver) -> Machine | None:
         warnings.warn(message, SlowExecutor, stacklevel=2)
         return None
     return load_machine(path, driver)
+
+
+def prepare_machine(directory: Path) -> None:
+    """Begin to compile the native executor, if it is not there, beside what this thread does."""
+
+    def compile_it() -> None:
+        with contextlib.suppress(NoCompiler):  # which `machine_for` says
+            compile_sources([executor_source()], directory)
+
+    threading.Thread(target=compile_it, daemon=True).start()
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
@@ -43,10 +43,15 @@ NOTHING: Mapping[str, Cubin] = MappingProxyType({})
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit."""
-    root = Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
+    root = root_of(cache_dir)
     sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
     libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}
     return tuple(_load(unit, libraries.get(unit.host_source), root / "triton", executor) for unit in units)
+
+
+def root_of(cache_dir: str | Path | None) -> Path:
+    """Where machine code is kept."""
+    return Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
 
 
 def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Bound:
@@ -84,7 +89,7 @@ class Place(NamedTuple):
         Where sizes that were multiples make other machine code, that is what runs while they are, and the code for all
         sizes is made when they are not for the first time.
         """
-        module = lambda: import_source(unit.source, self.directory)  # noqa: E731
+        module = partial(import_source, directory=self.directory)
 
         def code(multiples: Multiples, known: Mapping[str, Cubin]) -> dict[str, Cubin]:
             return cubins_of(unit.source, wanted(unit, multiples), self.capability, self.directory, module, known)

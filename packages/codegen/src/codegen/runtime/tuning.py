@@ -10,10 +10,9 @@ or whose results are not those of the unit, is skipped, and the record says why.
 from __future__ import annotations
 
 import hashlib
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +26,9 @@ from codegen.kept import read_kept, write_kept
 from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
-from codegen.triton.cubin import Cubin, compile_cubin
-from codegen.triton.cubins import Wanted, triton_version
+from codegen.triton.compiling import compile_all
+from codegen.triton.cubin import Cubin, Wanted, cubin_of
+from codegen.triton.cubins import triton_version
 from stagewire.errors import StageError
 from stagewire.program import Unit
 from stagewire.types import TensorType
@@ -141,24 +141,20 @@ def _compiled(
     missing: Mapping[Path, Excerpt], aligned: Mapping[str, Wanted], bench: Bench
 ) -> dict[Path, dict[str, Cubin | str]]:
     """For each excerpt the machine code of its kernels, or why there is none; all side by side."""
-    jobs = []
-    for path, one in missing.items():
-        module = import_source(one.unit.source, bench.directory)
-        jobs += [(path, module, kernel) for kernel in _kernels(one, aligned)]
-
-    def compiled(job: tuple[Path, Any, Wanted]) -> Cubin | str:
-        _, module, one = job
-        try:
-            cubin = compile_cubin(module, one.info, one.dtypes, bench.capability, one.aligned, one.sizes, one.values)
-        except Exception as error:  # whatever Triton and ptxas raise: this kernel is not to be had
-            return f"{type(error).__name__}: {str(error)[:300]}"
-        limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
-        return cubin if cubin.shared <= limit else f"takes {cubin.shared} bytes of shared memory of {limit}"
-
+    jobs = [(path, one.unit.source, kernel) for path, one in missing.items() for kernel in _kernels(one, aligned)]
+    request = [(source, kernel.job(bench.capability)) for _, source, kernel in jobs]
+    limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
     found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
-    with ThreadPoolExecutor(min(len(jobs), os.cpu_count() or 1, 16)) as pool:
-        for (path, _, one), made in zip(jobs, pool.map(compiled, jobs), strict=True):
-            found[path][one.info.name] = made
+    for (path, _, kernel), result in zip(
+        jobs, compile_all(request, partial(import_source, directory=bench.directory)), strict=True
+    ):
+        try:
+            cubin = cubin_of(kernel, result)
+        except StageError as error:
+            found[path][kernel.info.name] = error.message
+        else:
+            fits = cubin.shared <= limit
+            found[path][kernel.info.name] = cubin if fits else f"takes {cubin.shared} bytes of shared memory of {limit}"
     return found
 
 

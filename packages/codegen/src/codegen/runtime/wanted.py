@@ -6,8 +6,7 @@ import re
 from math import gcd
 
 from codegen.runtime.memory_kinds import plan_memory
-from codegen.triton.cubin import ALIGNMENT
-from codegen.triton.cubins import Wanted
+from codegen.triton.cubin import ALIGNMENT, Wanted
 from stagewire import quotients
 from stagewire.expr import Dim, Expr, parse_expr
 from stagewire.program import Launch, Unit

@@ -5,12 +5,13 @@ compile_cubin(module, info, types, capability=90) -> Cubin
 
 from __future__ import annotations
 
-import warnings
 from types import ModuleType
+from typing import NamedTuple
 
 import msgspec
 
-from codegen.errors import UnsupportedKernel
+from codegen.errors import CompileFailed, UnsupportedKernel
+from codegen.triton.compile_server import Job, Result, result_of
 from codegen.triton.expressions import POINTER
 from stagewire.program import KernelInfo
 
@@ -27,46 +28,54 @@ class Cubin(msgspec.Struct, frozen=True):
     warps: int
 
 
-def compile_cubin(
-    module: ModuleType,
-    info: KernelInfo,
-    dtypes: tuple[str, ...],
-    capability: int = 90,
-    aligned: frozenset[int] = frozenset(),
-    sizes: tuple[int, ...] = (),
-    values: frozenset[int] = frozenset(),
-) -> Cubin:
-    """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
+class Wanted(NamedTuple):
+    """A kernel to be compiled.
 
     dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
-    `ALIGNMENT` bytes. values: of which it takes the only element, a number of 64 bits, instead of the address. sizes:
-    for each size that it takes, a number of which that is always a multiple. Needs the CUDA back end of Triton
-    (its own ptxas is enough), no GPU and no driver. The module must have been imported without TRITON_INTERPRET.
+    `ALIGNMENT` bytes. sizes: for each size that it takes, a number of which that is always a multiple. values: of which
+    buffers it takes the only element, a number of 64 bits, instead of the address.
     """
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
-    signature = {f"p{i}": "i64" if i in values else POINTER[dtype] for i, dtype in enumerate(dtypes)}
-    signature.update({f"n{i}": "i32" for i in range(len(sizes))})
-    divisors = dict.fromkeys(sorted(aligned), ALIGNMENT)
-    divisors |= {len(dtypes) + i: divisor for i, divisor in enumerate(sizes) if divisor > 1}
-    constants = dict(info.constants)
-    signature.update(dict.fromkeys(constants, "constexpr"))
-    source = ASTSource(
-        fn=getattr(module, info.function or info.name),
-        signature=signature,
-        constexprs={(list(signature).index(name),): value for name, value in constants.items()},
-        attrs={(number,): [["tt.divisibility", divisor]] for number, divisor in divisors.items()},
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax
-        compiled = triton.compile(
-            source,
-            target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": info.num_warps, "num_stages": info.num_stages, "enable_fp_fusion": True},
+    info: KernelInfo
+    dtypes: tuple[str, ...]
+    aligned: frozenset[int] = frozenset()
+    sizes: tuple[int, ...] = ()
+    values: frozenset[int] = frozenset()
+
+    def job(self, capability: int) -> Job:
+        """What is asked of Triton for compute capability `capability` / 10."""
+        buffers = {f"p{i}": "i64" if i in self.values else POINTER[dtype] for i, dtype in enumerate(self.dtypes)}
+        constants = dict(self.info.constants)
+        divisors = dict.fromkeys(sorted(self.aligned), ALIGNMENT)
+        divisors |= {len(self.dtypes) + i: divisor for i, divisor in enumerate(self.sizes) if divisor > 1}
+        return Job(
+            function=self.info.function or self.info.name,
+            signature=buffers
+            | {f"n{i}": "i32" for i in range(len(self.sizes))}
+            | dict.fromkeys(constants, "constexpr"),
+            constants=constants,
+            divisors=divisors,
+            warps=self.info.num_warps,
+            stages=self.info.num_stages,
+            capability=capability,
         )
-    made = compiled.metadata
-    if made.global_scratch_size or made.num_ctas != 1:
-        raise UnsupportedKernel(f"kernel {info.name} needs scratch memory or a cluster of blocks")
-    return Cubin(compiled.asm["cubin"], made.name, made.shared, made.num_warps)
+
+
+def compile_cubin(module: ModuleType, wanted: Wanted, capability: int = 90) -> Cubin:
+    """Compile one kernel of an imported Triton module for compute capability `capability` / 10.
+
+    Needs the CUDA back end of Triton (its own ptxas is enough), no GPU and no driver. The module must have been
+    imported without TRITON_INTERPRET.
+    """
+    job = wanted.job(capability)
+    return cubin_of(wanted, result_of(getattr(module, job["function"]), job))
+
+
+def cubin_of(wanted: Wanted, result: Result | str) -> Cubin:
+    """What came of a kernel; `CompileFailed` where nothing did."""
+    if isinstance(result, str):
+        raise CompileFailed(f"kernel {wanted.info.name}: {result}")
+    code, symbol, shared, warps, takes_more = result
+    if takes_more:
+        raise UnsupportedKernel(f"kernel {wanted.info.name} needs scratch memory or a cluster of blocks")
+    return Cubin(code, symbol, shared, warps)

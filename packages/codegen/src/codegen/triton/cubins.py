@@ -7,30 +7,17 @@ key   ::= sha256(source, kernels, alignments, capability, version of Triton)
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import NamedTuple
 
 import msgspec
 
 from codegen.errors import UnknownTarget
 from codegen.kept import read_kept, write_kept
-from codegen.triton.cubin import Cubin, compile_cubin
-from stagewire.program import KernelInfo
-
-
-class Wanted(NamedTuple):
-    """A kernel to be compiled: see `compile_cubin`."""
-
-    info: KernelInfo
-    dtypes: tuple[str, ...]
-    aligned: frozenset[int]
-    sizes: tuple[int, ...] = ()
-    values: frozenset[int] = frozenset()
+from codegen.triton.compiling import compile_all
+from codegen.triton.cubin import Cubin, Wanted, cubin_of
 
 
 def cubins_of(
@@ -38,10 +25,10 @@ def cubins_of(
     kernels: tuple[Wanted, ...],
     capability: int,
     directory: Path,
-    module: Callable[[], ModuleType],
+    module: Callable[[str], ModuleType],
     known: Mapping[str, Cubin] = MappingProxyType({}),
 ) -> dict[str, Cubin]:
-    """Machine code by kernel name; `module` imports the source, and is asked only where something must be compiled.
+    """Machine code by kernel name; `module` imports a source, where that must be done here.
 
     known: what has been compiled already.
     """
@@ -51,7 +38,7 @@ def cubins_of(
         return msgspec.msgpack.decode(kept, type=dict[str, Cubin])
     missing = tuple(one for one in kernels if one.info.name not in known)
     found = {one.info.name: known[one.info.name] for one in kernels if one.info.name in known}
-    found |= _compile(missing, capability, module()) if missing else {}
+    found |= _compile(source, missing, capability, module) if missing else {}
     write_kept(path, msgspec.msgpack.encode(found))
     return found
 
@@ -71,13 +58,8 @@ def triton_version() -> str:
         raise UnknownTarget("Triton is not installed", fix=fix) from error
 
 
-def _compile(kernels: tuple[Wanted, ...], capability: int, module: ModuleType) -> dict[str, Cubin]:
-    def one(kernel: Wanted) -> Cubin:
-        return compile_cubin(
-            module, kernel.info, kernel.dtypes, capability, kernel.aligned, kernel.sizes, kernel.values
-        )
-
-    if len(kernels) < 2:
-        return {kernel.info.name: one(kernel) for kernel in kernels}
-    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1, 16)) as pool:
-        return dict(zip((kernel.info.name for kernel in kernels), pool.map(one, kernels), strict=True))
+def _compile(
+    source: str, kernels: tuple[Wanted, ...], capability: int, module: Callable[[str], ModuleType]
+) -> dict[str, Cubin]:
+    results = compile_all([(source, kernel.job(capability)) for kernel in kernels], module)
+    return {kernel.info.name: cubin_of(kernel, result) for kernel, result in zip(kernels, results, strict=True)}

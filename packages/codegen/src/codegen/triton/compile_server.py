@@ -1,0 +1,187 @@
+"""A process that compiles Triton kernels, as many at once as it has processors. Run as a program, by its path.
+
+request ::= [(source of a module, Job)]
+reply   ::= {number in the request: Result, or why there is none}, without what a process that died was to do
+
+Pickled, from standard input and to standard output. Nothing but Triton and the standard library is imported, so that
+it is there at once. It forks the processes that compile: threads would wait for each other, since Triton holds Python's
+lock for much of its work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import pickle
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO, TypedDict
+
+
+class Job(TypedDict):
+    """A kernel to be compiled. signature: the types of its parameters, by name, constants included.
+
+    divisors: a number of which a parameter is always a multiple, by its place. capability: ten times the device's.
+    """
+
+    function: str
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    divisors: dict[int, int]
+    warps: int
+    stages: int
+    capability: int
+
+
+Request = Sequence[tuple[str, Job]]
+Result = tuple[bytes, str, int, int, bool]
+"""Machine code, its symbol, bytes of shared memory, warps; whether a launch takes more than these."""
+
+
+LARGEST = 32
+"""Processes at once."""
+
+FIRST = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(p0, p1, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    tl.store(p1 + index, tl.load(p0 + index) + 1)
+"""
+FIRST_JOB = Job(
+    function="kernel",
+    signature={"p0": "*fp32", "p1": "*fp32", "BLOCK": "constexpr"},
+    constants={"BLOCK": 128},
+    divisors={},
+    warps=4,
+    stages=1,
+    capability=90,
+)
+"""What is compiled while nothing is asked for: Triton loads much of itself when it is first used."""
+
+
+def compile_kernel(function: Any, job: Job) -> Result:
+    """Compile a function of Triton for a device that need not be there."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    places = {name: place for place, name in enumerate(job["signature"])}
+    source = ASTSource(
+        fn=function,
+        signature=job["signature"],
+        constexprs={(places[name],): value for name, value in job["constants"].items()},
+        attrs={(place,): [["tt.divisibility", divisor]] for place, divisor in job["divisors"].items()},
+    )
+    options = {"num_warps": job["warps"], "num_stages": job["stages"], "enable_fp_fusion": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax
+        compiled = triton.compile(source, target=GPUTarget("cuda", job["capability"], 32), options=options)
+    made = compiled.metadata
+    takes_more = bool(made.global_scratch_size) or made.num_ctas != 1
+    return compiled.asm["cubin"], made.name, made.shared, made.num_warps, takes_more
+
+
+def result_of(function: Any, job: Job) -> Result | str:
+    """As `compile_kernel`, or what Triton or ptxas say against it."""
+    try:
+        return compile_kernel(function, job)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def import_file(path: Path) -> ModuleType:
+    """The module at `path`."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answer until there is nothing more to read. Triton's own cache is a directory that ends with this process."""
+    with tempfile.TemporaryDirectory(prefix="codegen-triton-") as directory:
+        os.environ["TRITON_CACHE_DIR"] = directory
+        _without_key()
+        compile_kernel(_module(FIRST, Path(directory)).kernel, FIRST_JOB)
+        while True:
+            try:
+                request = pickle.load(requests)
+            except EOFError:
+                return
+            pickle.dump(answer(request, Path(directory)), replies)
+            replies.flush()
+
+
+def _without_key() -> None:
+    """Have Triton not read all of its files (half a second) for a key that tells its versions apart."""
+    import triton.compiler.compiler
+    import triton.runtime.cache
+
+    for module in (triton.runtime.cache, triton.compiler.compiler):
+        if hasattr(module, "triton_key"):
+            module.triton_key = str
+
+
+def answer(request: Request, directory: Path) -> dict[int, Result | str]:
+    """Compile what is asked for; the source of each kernel is written to `directory`."""
+    modules = {source: _module(source, directory) for source, _ in request}
+    functions = [getattr(modules[source], job["function"]) for source, job in request]
+
+    def work(number: int) -> Result | str:
+        return result_of(functions[number], request[number][1])
+
+    longest_first = sorted(range(len(request)), key=lambda number: -len(functions[number].src))
+    return in_processes(work, longest_first, min(len(request), len(os.sched_getaffinity(0)), LARGEST))
+
+
+def _module(source: str, directory: Path) -> ModuleType:
+    path = directory / f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:24]}.py"
+    path.write_text(source)
+    return import_file(path)
+
+
+def in_processes(work: Callable[[int], Any], numbers: Sequence[int], count: int) -> dict[int, Any]:
+    """`work` of each number, begun in this order, by so many forked processes; nothing of one that dies."""
+    found = {}
+    with tempfile.TemporaryFile(buffering=0) as waiting:  # where it is read next is common to all
+        waiting.write(b"".join(number.to_bytes(4, "little") for number in numbers))
+        waiting.seek(0)
+        for process, reader in [_forked(work, waiting) for _ in range(count)]:
+            with os.fdopen(reader, "rb") as file:
+                said = file.read()
+            os.waitpid(process, 0)
+            found |= pickle.loads(said) if said else {}
+    return found
+
+
+def _forked(work: Callable[[int], Any], waiting: BinaryIO) -> tuple[int, int]:
+    """A process that works on what is waiting, and where it says what it found."""
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(writer)
+        return process, reader
+    try:
+        found = {}
+        while number := waiting.read(4):
+            found[int.from_bytes(number, "little")] = work(int.from_bytes(number, "little"))
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump(found, file)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Triton prints
+    serve(sys.stdin.buffer, replies)
