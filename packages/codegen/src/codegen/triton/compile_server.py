@@ -152,7 +152,7 @@ def _module(source: str, directory: Path) -> ModuleType:
 
 def in_processes(work: Callable[[int], Any], numbers: Sequence[int], count: int) -> dict[int, Any]:
     """`work` of each number, begun in this order, by so many forked processes; nothing of one that dies."""
-    found = {}
+    found: dict[int, Any] = {}
     with tempfile.TemporaryFile(buffering=0) as waiting:  # where it is read next is common to all
         waiting.write(b"".join(number.to_bytes(4, "little") for number in numbers))
         waiting.seek(0)
@@ -172,7 +172,7 @@ def _forked(work: Callable[[int], Any], waiting: BinaryIO) -> tuple[int, int]:
         os.close(writer)
         return process, reader
     try:
-        found = {}
+        found: dict[int, Any] = {}
         while number := waiting.read(4):
             found[int.from_bytes(number, "little")] = work(int.from_bytes(number, "little"))
         with os.fdopen(writer, "wb") as file:
