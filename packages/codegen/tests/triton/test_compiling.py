@@ -9,18 +9,25 @@ import pytest
 import stagewire
 from codegen import Options
 from codegen.errors import CompileFailed
+from codegen.runtime.triton_loader import Load, Place
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
-from codegen.triton import compiling
+from codegen.triton import compiling, cubins
 from codegen.triton.compile_server import in_processes
 from codegen.triton.cubin import Cubin, Wanted, cubin_of
+from stagewire.program import Unit
+from stagewire.testing.symbolic import factorised
 
 DATA = Path(__file__).parent.parent / "data"
 
 
+def unit_of(name: str) -> Unit:
+    return emit(stagewire.load(DATA / f"{name}.json", expect="loop").forward, Options(target="triton"))
+
+
 def request_of(name: str) -> tuple[list[tuple[str, object]], tuple[Wanted, ...]]:
-    unit = emit(stagewire.load(DATA / f"{name}.json", expect="loop").forward, Options(target="triton"))
+    unit = unit_of(name)
     kernels = wanted(unit)
     return [(unit.source, kernel.job(90)) for kernel in kernels], kernels
 
@@ -61,6 +68,59 @@ def test_a_server_that_has_ended_is_replaced_by_this_process_and_then_by_another
     assert found == [(job["function"], 90) for _, job in request]
     assert compiling.start_server() is not server
     assert isinstance(compiling.compile_all(request, not_here)[0][0], bytes)
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    """A place without a device, in which a callable is what it is made of; and the requests for machine code there."""
+    requests = []
+
+    def compile_all(request, module):
+        requests.append(request)
+        return [(str(job["divisors"]).encode(), job["function"], 0, job["warps"], False) for _, job in request]
+
+    monkeypatch.setattr(cubins, "compile_all", compile_all)
+    monkeypatch.setattr(Place, "capability", 90)
+    monkeypatch.setattr(Place, "bind", lambda self, unit, slow, library, code, multiples=(): (slow, code, multiples))
+    return Place(None, None, tmp_path), requests
+
+
+def test_kernels_of_units_that_are_loaded_together_are_compiled_at_once_and_kept(place):
+    place, requests = place
+    units = [unit_of("softmax"), unit_of("layer_norm")]
+    names = [info.name for unit in units for info in unit.kernels]
+    for _ in range(2):
+        first, second = place.load([Load(unit, "slow", None) for unit in units])
+        assert [cubin.symbol for _, code, _ in (first, second) for cubin in code.values()] == names
+    assert [[job["function"] for _, job in request] for request in requests] == [names, []]
+
+
+def test_machine_code_for_all_sizes_is_made_when_it_is_needed(place):
+    place, requests = place
+    graph = factorised(stagewire.load(DATA / "softmax.json", expect="loop"), {100: "n"}).forward
+    unit = emit(graph, Options(target="triton"), multiples=(("n", 4),))
+    ((general, even, multiples),) = place.load([Load(unit, "slow", None)])
+    assert multiples == unit.multiples == (("n", 4),)
+    (name,) = even
+    assert len(requests) == 1
+    slow, plain, none = general.made
+    assert (slow, none) == ("slow", ())
+    assert plain[name].code != even[name].code
+    assert len(requests) == 2
+
+
+def test_known_machine_code_is_taken_where_sizes_do_not_change_it(place):
+    place, requests = place
+    graph = factorised(stagewire.load(DATA / "softmax.json", expect="loop"), {100: "n"}).forward
+    unit = emit(graph, Options(target="triton"), multiples=(("n", 4),))
+    known = {info.name: Cubin(b"known", info.name, 0, 4) for info in unit.kernels}
+    ((_, even, _),) = place.load([Load(unit, "slow", None, known)])
+    assert all(cubin.code != b"known" for cubin in even.values())
+    fixed = unit_of("layer_norm")
+    known = {info.name: Cubin(b"known", info.name, 0, 4) for info in fixed.kernels}
+    ((_, code, _),) = place.load([Load(fixed, "slow", None, known)])
+    assert code == known
+    assert [len(request) for request in requests] == [1, 0]
 
 
 def test_work_of_a_process_that_dies_is_missing():

@@ -32,7 +32,7 @@ from codegen.runtime.triton_source import import_source
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
 from codegen.runtime.wanted import Multiples, useful, wanted
 from codegen.triton.cubin import Cubin
-from codegen.triton.cubins import cubins_of
+from codegen.triton.cubins import Needed, cubins_of
 from codegen.triton.emit import LARGEST_32
 from stagewire.expr import Dim, symbol
 from stagewire.program import KernelInfo, Launch, Unit
@@ -41,12 +41,40 @@ from stagewire.types import extent
 NOTHING: Mapping[str, Cubin] = MappingProxyType({})
 
 
+class Load(NamedTuple):
+    """A unit without choices that is to be loaded. slow: runs it where the native executor does not.
+
+    known: machine code of some of its kernels.
+    """
+
+    unit: Unit
+    slow: Any
+    library: Library | None
+    known: Mapping[str, Cubin] = NOTHING
+
+    def needed(self, multiples: Multiples) -> Needed:
+        """The machine code for sizes that are such multiples; what is known is for all sizes."""
+        kernels = wanted(self.unit, multiples)
+        if not self.known or not multiples:
+            return Needed(self.unit.source, kernels, self.known)
+        plain = {one.info.name: one for one in wanted(self.unit)}
+        changed = {one.info.name for one in kernels if one != plain[one.info.name]}
+        return Needed(self.unit.source, kernels, {name: one for name, one in self.known.items() if name not in changed})
+
+
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit."""
     root = root_of(cache_dir)
     sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
     libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}
-    return tuple(_load(unit, libraries.get(unit.host_source), root / "triton", executor) for unit in units)
+    found: dict[int, Bound] = {}
+    devices = [single_device(chosen(unit, {})) for unit in units]
+    for device in dict.fromkeys(devices):
+        numbers = [number for number, other in enumerate(devices) if other == device]
+        place = place_of(device, root) if executor == "fast" else None
+        group = [units[number] for number in numbers]
+        found |= zip(numbers, _load(group, libraries, place, root / "triton"), strict=True)
+    return tuple(found[number] for number in range(len(units)))
 
 
 def root_of(cache_dir: str | Path | None) -> Path:
@@ -54,20 +82,34 @@ def root_of(cache_dir: str | Path | None) -> Path:
     return Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
 
 
-def _load(unit: Unit, library: Library | None, directory: Path, executor: str) -> Bound:
-    plain = chosen(unit, {})
-    slow = TritonWrapper(plain, library, directory)
-    device = single_device(plain)
-    if executor != "fast" or device is None or not device.startswith("cuda") or not torch.cuda.is_available():
-        return Bound(slow, lambda: plain)
+def _load(
+    units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None, directory: Path
+) -> Iterator[Bound]:
+    """One callable for each of some units of one device; without a place they are run step by step."""
+    plain = [chosen(unit, {}) for unit in units]
+    loads = [
+        Load(one, TritonWrapper(one, libraries.get(one.host_source), directory), libraries.get(one.host_source))
+        for one in plain
+    ]
+    runs = iter(
+        () if place is None else place.load([one for unit, one in zip(units, loads, strict=True) if not unit.choices])
+    )
+    for unit, one in zip(units, loads, strict=True):
+        if place is None:
+            yield Bound(one.slow, lambda unit=one.unit: unit)  # type: ignore[misc]
+        elif unit.choices:
+            yield load_tuned(unit, place, one)
+        else:
+            yield Bound(next(runs), lambda unit=one.unit: unit)  # type: ignore[misc]
+
+
+def place_of(device: str | None, root: Path) -> Place | None:
+    """Where the native executor runs units of a device; None where it does not."""
+    if device is None or not device.startswith("cuda") or not torch.cuda.is_available():
+        return None
     driver = driver_of(torch.device(device).index or 0)
-    machine = machine_for(directory.parent, driver)
-    if machine is None:
-        return Bound(slow, lambda: plain)
-    place = Place(driver, machine, directory)
-    if unit.choices:
-        return load_tuned(unit, place, slow, library)
-    return Bound(place.load(plain, slow, library), lambda: plain)
+    machine = machine_for(root, driver)
+    return None if machine is None else Place(driver, machine, root / "triton")
 
 
 class Place(NamedTuple):
@@ -83,24 +125,25 @@ class Place(NamedTuple):
         major, minor = torch.cuda.get_device_capability(self.driver.index)
         return 10 * major + minor
 
-    def load(self, unit: Unit, slow: Any, library: Library | None, known: Mapping[str, Cubin] = NOTHING) -> Any:
-        """A unit without choices as a callable. known: machine code of some of its kernels.
+    def cubins(self, needed: Sequence[Needed]) -> list[dict[str, Cubin]]:
+        """Machine code, compiled at once."""
+        return cubins_of(needed, self.capability, self.directory, partial(import_source, directory=self.directory))
+
+    def load(self, loads: Sequence[Load]) -> list[Any]:
+        """Units as callables, their kernels compiled at once.
 
         Where sizes that were multiples make other machine code, that is what runs while they are, and the code for all
         sizes is made when they are not for the first time.
         """
-        module = partial(import_source, directory=self.directory)
+        multiples = [useful(one.unit) for one in loads]
+        codes = self.cubins([one.needed(assumed) for one, assumed in zip(loads, multiples, strict=True)])
+        return [self._bound(*row) for row in zip(loads, codes, multiples, strict=True)]
 
-        def code(multiples: Multiples, known: Mapping[str, Cubin]) -> dict[str, Cubin]:
-            return cubins_of(unit.source, wanted(unit, multiples), self.capability, self.directory, module, known)
-
-        multiples = useful(unit)
+    def _bound(self, one: Load, code: Mapping[str, Cubin], multiples: Multiples) -> Any:
         if not multiples:
-            return self.bind(unit, slow, library, code((), known))
-        plain, even = ({one.info.name: one for one in wanted(unit, assumed)} for assumed in ((), multiples))
-        general = Later(lambda: self.bind(unit, slow, library, code((), known)))
-        same = {name: cubin for name, cubin in known.items() if plain.get(name) == even.get(name)}
-        return self.bind(unit, general, library, code(multiples, same), multiples)
+            return self.bind(one.unit, one.slow, one.library, code)
+        general = Later(lambda: self._bound(one, *self.cubins([one.needed(())]), ()))
+        return self.bind(one.unit, general, one.library, code, multiples)
 
     def bind(
         self,
@@ -146,19 +189,18 @@ class Later:
         return self.made(*inputs)
 
 
-def load_tuned(unit: Unit, place: Place, slow: Any, library: Library | None) -> Bound:
+def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     """A unit with choices as a callable, made by time. Templates that round float32 as torch's flags allowed when they
     were chosen are run while the flags are such; else what stands in the unit runs."""
     allowed = tf32_allowed()
     unit = with_tf32(unit) if allowed else unit
     picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
     best = chosen(unit, picks)
-    run = place.load(best, TritonWrapper(best, library, place.directory), library, cubins)
+    (run,) = place.load([Load(best, TritonWrapper(best, plain.library, place.directory), plain.library, cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in wanted(best)):
         return Bound(run, lambda: best)
-    plain = chosen(unit, {})
-    by_flags = ByPrecision(allowed, run, lambda: place.load(plain, slow, library))
-    return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain)
+    by_flags = ByPrecision(allowed, run, lambda: place.load([plain])[0])
+    return Bound(by_flags, lambda: best if tf32_allowed() == allowed else plain.unit)
 
 
 def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:

@@ -80,7 +80,7 @@ def _server_of(process: int) -> CompileServer:
 
 def compile_all(request: Request, module: Callable[[str], ModuleType]) -> list[Result | str]:
     """Results of all, or why there is none; here what the server does not answer. module: imports a source."""
-    server = start_server()
+    server = start_server() if request else None
     found = {} if server is None else server.compile(request)
     missing = [number for number in range(len(request)) if number not in found]
     modules = {source: module(source) for source in dict.fromkeys(request[number][0] for number in missing)}

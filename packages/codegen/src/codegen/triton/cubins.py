@@ -7,10 +7,11 @@ key   ::= sha256(source, kernels, alignments, capability, version of Triton)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,33 +21,50 @@ from codegen.triton.compiling import compile_all
 from codegen.triton.cubin import Cubin, Wanted, cubin_of
 
 
+class Needed(NamedTuple):
+    """Kernels of a source. known: machine code of some of them."""
+
+    source: str
+    kernels: tuple[Wanted, ...]
+    known: Mapping[str, Cubin] = MappingProxyType({})
+
+    @property
+    def missing(self) -> tuple[Wanted, ...]:
+        """Those that are not known."""
+        return tuple(kernel for kernel in self.kernels if kernel.info.name not in self.known)
+
+    def key(self, capability: int) -> str:
+        """What the machine code is kept by."""
+        described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes, sorted(one.values)) for one in self.kernels]
+        text = "\0".join((self.source, repr(described), str(capability), triton_version()))
+        return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
 def cubins_of(
-    source: str,
-    kernels: tuple[Wanted, ...],
-    capability: int,
-    directory: Path,
-    module: Callable[[str], ModuleType],
-    known: Mapping[str, Cubin] = MappingProxyType({}),
-) -> dict[str, Cubin]:
-    """Machine code by kernel name; `module` imports a source, where that must be done here.
+    units: Sequence[Needed], capability: int, directory: Path, module: Callable[[str], ModuleType]
+) -> list[dict[str, Cubin]]:
+    """For each unit machine code by kernel name, all that is missing compiled at once.
 
-    known: what has been compiled already.
+    module: imports a source, where kernels must be compiled in this process.
     """
-    path = directory / f"{_key(source, kernels, capability)}.cubins"
+    paths = [directory / f"{unit.key(capability)}.cubins" for unit in units]
+    found = [_read(path) for path in paths]
+    new = [number for number, cubins in enumerate(found) if cubins is None]
+    missing = [(number, kernel) for number in new for kernel in units[number].missing]
+    request = [(units[number].source, kernel.job(capability)) for number, kernel in missing]
+    made: dict[int, dict[str, Cubin]] = {number: {} for number in new}
+    for (number, kernel), result in zip(missing, compile_all(request, module), strict=True):
+        made[number][kernel.info.name] = cubin_of(kernel, result)
+    for number, cubins in made.items():
+        known = units[number].known
+        cubins |= {one.info.name: known[one.info.name] for one in units[number].kernels if one.info.name in known}
+        write_kept(paths[number], msgspec.msgpack.encode(cubins))
+    return [made[number] if cubins is None else cubins for number, cubins in enumerate(found)]
+
+
+def _read(path: Path) -> dict[str, Cubin] | None:
     kept = read_kept(path)
-    if kept is not None:
-        return msgspec.msgpack.decode(kept, type=dict[str, Cubin])
-    missing = tuple(one for one in kernels if one.info.name not in known)
-    found = {one.info.name: known[one.info.name] for one in kernels if one.info.name in known}
-    found |= _compile(source, missing, capability, module) if missing else {}
-    write_kept(path, msgspec.msgpack.encode(found))
-    return found
-
-
-def _key(source: str, kernels: tuple[Wanted, ...], capability: int) -> str:
-    described = [(one.info, one.dtypes, sorted(one.aligned), one.sizes, sorted(one.values)) for one in kernels]
-    text = "\0".join((source, repr(described), str(capability), triton_version()))
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    return None if kept is None else msgspec.msgpack.decode(kept, type=dict[str, Cubin])
 
 
 def triton_version() -> str:
@@ -56,10 +74,3 @@ def triton_version() -> str:
     except PackageNotFoundError as error:
         fix = "pip install triton (it is part of torch for CUDA)."
         raise UnknownTarget("Triton is not installed", fix=fix) from error
-
-
-def _compile(
-    source: str, kernels: tuple[Wanted, ...], capability: int, module: Callable[[str], ModuleType]
-) -> dict[str, Cubin]:
-    results = compile_all([(source, kernel.job(capability)) for kernel in kernels], module)
-    return {kernel.info.name: cubin_of(kernel, result) for kernel, result in zip(kernels, results, strict=True)}
