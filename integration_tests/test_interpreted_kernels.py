@@ -23,6 +23,7 @@ import stagefold
 import stagewire
 from aotgrad.stage import AotGrad
 from codegen.stage import Options, emit
+from codegen.testing.interpreter import count_by_arguments
 from loopir.stage import LoopIR
 from primops.stage import Primops
 from primops.testing.conformance import saved_values
@@ -42,7 +43,7 @@ class Captured(Exception):
     """A capture is all that is wanted."""
 
 
-def lowered(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> Loop:
+def lowered(function: Callable[..., torch.Tensor], *args: torch.Tensor, dynamic: bool | None = None) -> Loop:
     """The loops of a function as they are on a GPU, on memory of the CPU again."""
     captures: list[stagewire.Capture] = []
 
@@ -50,16 +51,20 @@ def lowered(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> Loop:
         captures.append(capture)
         raise Captured
 
+    keep.takes_symbols = True  # type: ignore[attr-defined]
+    options = {"cache": False}
     with pytest.raises(Captured):
-        stagefold.compile(function, stages={"aotgrad": keep}, options={"cache": False})(*args)
+        stagefold.compile(function, stages={"aotgrad": keep}, options=options, dynamic=dynamic)(*args)
     moved = stagewire.decode(stagewire.encode(captures[0]).replace(b'"cpu"', b'"cuda:0"'), expect="capture")
     loop = LoopIR().run(Primops().run(AotGrad().run(moved)))
     return stagewire.decode(stagewire.encode(loop).replace(b'"cuda:0"', b'"cpu"'), expect="loop")
 
 
-def check(function: Callable[..., torch.Tensor], *args: torch.Tensor, directory: Path) -> None:
+def check(
+    function: Callable[..., torch.Tensor], *args: torch.Tensor, directory: Path, dynamic: bool | None = None
+) -> None:
     """Results, and gradients of what requires them, beside eager's."""
-    loop = lowered(function, *args)
+    loop = lowered(function, *args, dynamic=dynamic)
     named = dict(zip(inspect.signature(function).parameters, args, strict=True))
     given = [named[one.name] for one in loop.binding.inputs]
     results = codegen.load(emit(loop.forward, Options(target="triton")), directory)(*[one.detach() for one in given])
@@ -151,6 +156,12 @@ PROGRAMS = {
         drawn(1600, 128),
         drawn(128),
     ),
+    "layer norm of a prime number of rows": lambda: (
+        lambda x, w, b: F.layer_norm(x, (64,), w, b),
+        drawn(1607, 64),
+        drawn(64),
+        drawn(64),
+    ),
     "residuals of many rows": lambda: (
         residual,
         drawn(4, 400, 64),
@@ -207,3 +218,11 @@ def test_in_the_interpreter() -> None:
 def test_programs(name: str, tmp_path: Path) -> None:
     function, *args = PROGRAMS[name]()
     check(function, *args, directory=tmp_path)
+
+
+@pytest.mark.skipif(SWITCH not in os.environ, reason="runs in a process of its own")
+@pytest.mark.parametrize("name", ["norm of many rows", "layer norm of many rows"])
+def test_programs_of_open_sizes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_by_arguments(monkeypatch)
+    function, *args = PROGRAMS[name]()
+    check(function, *args, directory=tmp_path, dynamic=True)

@@ -9,6 +9,8 @@ import os
 import pytest
 import torch
 
+from codegen.testing.interpreter import count_by_arguments
+
 ON_GPU = torch.cuda.is_available()
 if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"
@@ -16,18 +18,8 @@ if not ON_GPU:
 
 @pytest.fixture
 def counting_interpreter(monkeypatch):
-    """Triton's interpreter with loops to a number that is an argument: it makes an array of one element an index, which
-    numpy no longer takes for a number."""
-    if ON_GPU:
-        return
-    interpreter = pytest.importorskip("triton.runtime.interpreter")
-    patch = interpreter._patch_lang_tensor
-
-    def patched(tensor, scope):
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+    if not ON_GPU:
+        count_by_arguments(monkeypatch)
 
 
 @pytest.fixture

@@ -7,8 +7,23 @@ from msgspec.structs import replace
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.triton.plan import PERSISTENT_LIMIT, plan
+from stagewire.expr import Dim, evaluate, symbol
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    FloorDivAtom,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Reduce,
+    Section,
+    Store,
+    Term,
+)
 from stagewire.types import contiguous
 
 
@@ -35,7 +50,7 @@ def scaled(rows: int, size: int, dtype: str = "float32") -> LoopGraph:
     return LoopGraph(buffers=buffers, inputs=("x", "w"), outputs=(Ref("y"),), steps=(kernel,))
 
 
-def moments(rows: int, size: int, dtype: str = "float32") -> LoopGraph:
+def moments(rows: Dim, size: int, dtype: str = "float32") -> LoopGraph:
     """Mean, squared deviations and count of rows."""
     row = at(("i", 1))
     loop = (
@@ -73,23 +88,19 @@ def gated(rows: int, size: int) -> LoopGraph:
     return LoopGraph(buffers=buffers, inputs=("w", "x"), outputs=(Ref("s"), Ref("y")), steps=kernels)
 
 
-def summed(parts: int, rows: int, size: int, dtype: str = "float32") -> LoopGraph:
+def summed(rows: Dim, part: Dim, size: Dim, dtype: str = "float32") -> LoopGraph:
     """y = x / (sum of |x| along its row), and the sums of x over the rows of each part."""
-    whole = at(("p", rows * size), ("i", size), ("j", 1))
+    whole, place = at(("i", size), ("j", 1)), at(("i", 1))
     load = Load("x", "x", whole, dtype)
-    sums = (
-        load,
-        Compute("w", "convert", (Ref("x"),), "float32"),
-        Store("s", at(("p", size), ("j", 1)), Ref("w"), "sum"),
-    )
+    total = Index(0, (Term(size, FloorDivAtom(place, part)), Term(1, AxisAtom("j"))))
+    sums = load, Compute("w", "convert", (Ref("x"),), "float32"), Store("s", total, Ref("w"), "sum")
     again = replace(load, result="a"), Compute("b", "abs", (Ref("a"),), dtype)
     last = replace(load, result="c"), Compute("y", "div", (Ref("c"), Ref("t")), dtype), Store("y", whole, Ref("y"))
     bodies = (sums, (*again, Reduce(("t",), "sum", Ref("b"), dtype)), last)
-    kernel = Kernel(
-        "k", (Axis("p", parts), Axis("i", rows)), tuple(Section((Axis("j", size),), body) for body in bodies)
-    )
-    kind = contiguous(dtype, (parts, rows, size))
-    results = Buffer("y", kind, "kernel"), Buffer("s", contiguous("float32", (parts, size)), "kernel")
+    kernel = Kernel("k", (Axis("i", rows),), tuple(Section((Axis("j", size),), body) for body in bodies))
+    kind = contiguous(dtype, (rows, size))
+    totals = contiguous("float32", ((rows + (part - 1)) // part, size))
+    results = Buffer("y", kind, "kernel"), Buffer("s", totals, "kernel")
     outputs = (Ref("y"), Ref("s"))
     return LoopGraph(buffers=(Buffer("x", kind, "input"), *results), inputs=("x",), outputs=outputs, steps=(kernel,))
 
@@ -110,16 +121,46 @@ def test_rows_with_a_factor_of_their_own(rows, size, dtype, directory, device):
     torch.testing.assert_close(found, x * w.sqrt()[:, None])
 
 
-@pytest.mark.parametrize(("rows", "size"), [(4, 100), (24, 300), (5, 2000), (1, 64), (3, 4097)])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_over_the_rows_of_a_part(rows, size, dtype, directory, device):
-    graph = summed(3, rows, size, dtype)
-    tiles = plan(graph.steps[0])
-    assert (tiles.grid, tiles.turns * tiles.outer) == ((3,), rows)
-    x = torch.randn(3, rows, size).to(getattr(torch, dtype))
+def check_sums(graph: LoopGraph, rows: int, part: int, size: int, dtype: str, directory, device: str) -> None:
+    x = torch.randn(rows, size).to(getattr(torch, dtype))
     y, sums = run(graph, directory, device, x)
-    torch.testing.assert_close(sums, x.float().sum(1), rtol=1e-5, atol=1e-5)
+    wanted = torch.stack([each.float().sum(0) for each in x.split(part)])
+    torch.testing.assert_close(sums, wanted, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(y, (x.float() / x.float().abs().sum(-1, keepdim=True)).to(x.dtype), rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "part", "size"), [(12, 4, 100), (72, 24, 300), (70, 24, 300), (13, 5, 2000), (3, 1, 64), (7, 3, 4097)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_over_the_rows_of_a_part(rows, part, size, dtype, directory, device):
+    graph = summed(rows, part, size, dtype)
+    tiles = plan(graph.steps[0])
+    assert (tiles.grid, tiles.part) == ((-(-rows // part),), part)
+    check_sums(graph, rows, part, size, dtype, directory, device)
+
+
+@pytest.mark.usefixtures("counting_interpreter")
+@pytest.mark.parametrize("size", [300, "m"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_over_rows_of_which_there_are_any_number(size, dtype, directory, device):
+    """Rows that are longer than a tile was made for are added to sums in memory."""
+    rows, length = symbol("n"), symbol(size) if isinstance(size, str) else size
+    part = (rows + 15) // 16 * 4
+    graph = summed(rows, part, length, dtype)
+    assert length == 300 or plan(graph.steps[0]).inner < 300
+    for n in (2, 4, 37, 128):
+        for m in (300,) if length == 300 else (2, 64, 65, 300):
+            check_sums(graph, n, evaluate(part, {"n": n}), m, dtype, directory, device)
+
+
+def test_any_number_of_rows_that_are_a_tile_each(directory, device):
+    """No statement names a size then."""
+    graph = moments(symbol("n"), 1024)
+    for n in (2, 5):
+        x = torch.randn(n, 1024)
+        mean, squares, _ = run(graph, directory, device, x)
+        torch.testing.assert_close((mean, squares / 1024), (x.mean(1), x.var(1, correction=0)))
 
 
 @pytest.mark.parametrize("size", [511, 64, 521])

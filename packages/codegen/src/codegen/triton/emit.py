@@ -103,7 +103,7 @@ class _KernelEmitter(ReductionEmitter):
             start = self.begin_turns()
         self.tiles["x"] = self.kernel.axes, start
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
-        self.fit("x", self.kernel.axes, self.plan.outer)
+        self.fit("x", self.kernel.axes, self.plan.part or self.plan.outer)
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
         self.pair()
@@ -114,25 +114,33 @@ class _KernelEmitter(ReductionEmitter):
                 self.put("tl.debug_barrier()")
             self.section(number, section)
             stored.update(s.buffer for s in section.statements if isinstance(s, Store))
-        self.indent = "    "
         self.end_turns()
 
     def begin_turns(self) -> str:
-        """The loop over the tiles that a program computes in turn; the first outer point of a tile."""
+        """The loop over the tiles that a program computes in turn; the first outer point of a tile.
+
+        Rows that are longer than a tile have their sums in memory, where a program adds to its own.
+        """
         self.sums = [
             (s, section.axes)
             for section in self.kernel.sections
             for s in section.statements
             if isinstance(s, Store) and s.mode == "sum"
         ]
-        for number, (store, axes) in enumerate(self.sums):
-            if not axes or any(term.atom == AxisAtom(self.kernel.axes[-1].name) for term in store.index.terms):
-                raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} at {store.index}")
-            self.put(f"t{number} = tl.zeros([XBLOCK, RBLOCK], {TYPES[self.types[store.buffer].dtype]})")
-        self.load_shared()
-        self.put(f"for turn in tl.range(0, {self.plan.turns}, num_stages={self.plan.turn_stages}):")
-        self.indent = "        "
-        return f"({self.widened('tl.program_id(0)')} * {self.plan.turns} + turn) * XBLOCK"
+        if not all(axes for _, axes in self.sums):
+            raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} of one value each")
+        part = self.plan.part
+        if self.has_whole_rows:
+            for number, (store, _) in enumerate(self.sums):
+                self.put(f"t{number} = tl.zeros([XBLOCK, RBLOCK], {TYPES[self.types[store.buffer].dtype]})")
+            self.load_shared()
+        self.put(f"first = {self.widened('tl.program_id(0)')} * {self.dim(part)}")
+        stages = self.plan.turn_stages if self.has_whole_rows else 1
+        self.put(f"for turn in tl.range(0, {self.dim(part // self.plan.outer)}, num_stages={stages}):")
+        self.indent += "    "
+        if not self.has_whole_rows:
+            self.put("tl.debug_barrier()")
+        return "first + turn * XBLOCK"
 
     def load_shared(self) -> None:
         """Load what all rows share, once."""
@@ -162,14 +170,20 @@ class _KernelEmitter(ReductionEmitter):
 
     def end_turns(self) -> None:
         """Store the sums behind the loop."""
-        if self.sums:
-            first = f"{self.widened('tl.program_id(0)')} * {self.plan.turns * self.plan.outer}"
-            self.put(f"x = {first} + tl.zeros([1, 1], tl.int32)")
-            self.split("x", self.kernel.axes, frozenset())
-        for number, (store, axes) in enumerate(self.sums):
+        self.indent = "    "
+        for number, (store, axes) in enumerate(self.sums if self.has_whole_rows else ()):
             self.inner("", axes)
-            pointer, mask = f"{self.pointer[store.buffer]} + ({self.index(store.index)})", self.bounds(frozenset("r"))
+            pointer, mask = self.of_part(store)
             self.put(f"tl.store({pointer}, tl.sum(t{number}, 0)[None, :]{', ' + mask if mask else ''})")
+
+    def of_part(self, store: Store) -> tuple[str, str]:
+        """The address of a row of sums of the part at hand, and the mask that bounds it."""
+        names, spread = dict(self.names), dict(self.spread)
+        self.put("y = first + tl.zeros([1, 1], tl.int32)")
+        self.split("y", self.kernel.axes, frozenset())
+        pointer = f"{self.pointer[store.buffer]} + ({self.index(store.index)})"
+        self.names, self.spread = names, spread
+        return pointer, self.bounds(frozenset("r"))
 
     def pair(self) -> None:
         """Find the sums that need no loop of their own; in rows that are at hand as a whole none does."""
@@ -182,6 +196,10 @@ class _KernelEmitter(ReductionEmitter):
                 top = maximum_for(sections[before], sections[later])
                 self.paired[top.results[0]] = sum_of(sections[later])
 
+    @property
+    def has_whole_rows(self) -> bool:
+        return all(self.fits_tile(points(axes)) for axes in self.plan.loops)
+
     def fits_tile(self, count: Dim) -> bool:
         return count <= self.plan.inner if isinstance(count, int) else self.is_whole
 
@@ -190,7 +208,10 @@ class _KernelEmitter(ReductionEmitter):
         spans = [points(self.kernel.axes), *(extent(self.types[name]) for name in self.parameters)]
         spans += [points(section.axes) for section in self.kernel.sections]
         known = [span for span in spans if isinstance(span, int)]
-        return None if len(known) < len(spans) else max(known) > LARGEST_32
+        if len(known) == len(spans):
+            return max(known) > LARGEST_32
+        self.dim(next(span for span in spans if not isinstance(span, int)))  # one is an argument: WIDE goes with them
+        return None
 
     def section(self, number: int, section: Section) -> None:
         if not section.axes:
@@ -223,12 +244,12 @@ class _KernelEmitter(ReductionEmitter):
         stages = 1 if is_paired and self.plan.kind == "row" else self.plan.stages(section)
         steps = f"tl.range(0, {self.dim(count)}, RBLOCK, num_stages={stages})"
         self.put(f"for base in {steps if stages > 1 else f'range(0, {self.dim(count)}, RBLOCK)'}:")
-        self.indent = "        "
+        indent, self.indent = self.indent, self.indent + "    "
         self.inner("base", section.axes)
         self.statements(section.statements, XR)
         for reduction in reductions:
             self.accumulate(reduction, accumulators[id(reduction)])
-        self.indent = "    "
+        self.indent = indent
         self.carries.clear()
         for reduction in reductions:
             self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
@@ -252,14 +273,25 @@ class _KernelEmitter(ReductionEmitter):
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         if statement.mode == "sum":
-            number = next(n for n, (store, _) in enumerate(self.sums) if store is statement)
-            dtype = self.types[statement.buffer].dtype
-            value = f"({self.operand(statement.value, dtype)}).to({TYPES[dtype]})"
-            self.put(f"t{number} += tl.broadcast_to({value}, [XBLOCK, RBLOCK])")
+            self.add_up(statement)
             return
         if scope == X and statement.index in self.shared_places:
             self.put("tl.debug_barrier()")
         super().store(statement, scope)
+
+    def add_up(self, store: Store) -> None:
+        """Add a tile to the sums of its part: to what is held of them, or in memory."""
+        number = next(n for n, (one, _) in enumerate(self.sums) if one is store)
+        dtype = self.types[store.buffer].dtype
+        value = f"tl.broadcast_to(({self.operand(store.value, dtype)}).to({TYPES[dtype]}), [XBLOCK, RBLOCK])"
+        rows = self.bounds(X)
+        value = f"tl.where({rows}, {value}, 0)" if rows else value
+        if self.has_whole_rows:
+            self.put(f"t{number} += {value}")
+            return
+        pointer, mask = self.of_part(store)
+        before = f"tl.load({pointer}, {' & '.join(filter(None, (mask, '(turn > 0)')))}, other=0)"
+        self.put(f"tl.store({pointer}, {before} + tl.sum({value}, 0)[None, :]{', ' + mask if mask else ''})")
 
     def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
         """The inner points of one tile, and the axes that they stand for."""
@@ -269,10 +301,10 @@ class _KernelEmitter(ReductionEmitter):
         self.fit("r", axes, self.plan.inner * self.plan.steps)
         self.split("r", axes)
 
-    def fit(self, way: str, axes: tuple[Axis, ...], tile: int) -> None:
+    def fit(self, way: str, axes: tuple[Axis, ...], tile: Dim) -> None:
         """The mask of the points of a tile that are inside of the loops, unless all of them always are."""
         count = points(axes)
-        if tile == 1 or (isinstance(count, int) and count % tile == 0):
+        if tile == 1 or (isinstance(count, int) and isinstance(tile, int) and count % tile == 0):
             self.full |= {way}
         else:
             self.full -= {way}

@@ -17,8 +17,21 @@ from msgspec.structs import replace
 from codegen.errors import UnsupportedKernel
 from codegen.triton.scans import parted
 from stagewire.expr import Dim
-from stagewire.loop import Axis, AxisAtom, FloorDivAtom, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store
-from stagewire.sizes import NO_HINTS, Hints, rough
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    FloorDivAtom,
+    Index,
+    Kernel,
+    Load,
+    ModAtom,
+    Reduce,
+    Scan,
+    Section,
+    Store,
+    Term,
+)
+from stagewire.sizes import NO_HINTS, Hints, divides, rough
 from stagewire.types import ITEM_SIZE, numel
 
 PERSISTENT_LIMIT = 4096
@@ -68,8 +81,8 @@ MANY = 264
 class Plan:
     """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two.
 
-    steps: of scans of columns whose tiles are one point of each: how many of them come together. turns: of kernels that
-    store sums over their last outer axis: how many tiles of it a program computes, one after the other.
+    steps: of scans of columns whose tiles are one point of each: how many of them come together. part: of kernels that
+    store sums over outer points: of how many each is. A program computes these tile by tile.
     """
 
     kernel: Kernel
@@ -77,12 +90,13 @@ class Plan:
     outer: int
     inner: int
     steps: int = 1
-    turns: int = 1
+    part: Dim = 0
 
     @property
     def grid(self) -> tuple[Dim, ...]:
         """The numbers of programs."""
-        columns = (points(self.kernel.axes) + self.outer - 1) // self.outer // self.turns
+        each = self.part if self.part != 0 else self.outer
+        columns = (points(self.kernel.axes) + each - 1) // each
         if self.kind != "tiled":
             return (columns,)
         return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
@@ -159,7 +173,8 @@ class Plan:
             and all(any(_varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
         }
         tile = sum(moved.values()) * self.outer * self.inner
-        return max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1), self.turns))
+        stages = max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1)))
+        return min(stages, self.part // self.outer) if isinstance(self.part, int) else stages
 
     def neighbours(self, section: Section) -> int:
         """How many elements of a row a thread loads at once."""
@@ -185,7 +200,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
     if summed(kernel):
-        return _in_turns(kernel, power_of_two(inner))
+        return _in_parts(kernel, power_of_two(inner))
     if _runs_along_columns(kernel):
         if _goes_in_steps(kernel, outer):
             width = WARP * LOADED // _narrowest(kernel)
@@ -217,15 +232,31 @@ def summed(kernel: Kernel) -> bool:
     return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
 
 
-def _in_turns(kernel: Kernel, row: int) -> Plan:
-    """Whole rows, some at a time, by programs that go through all of the last outer axis: each has sums of its own."""
-    length = kernel.axes[-1].size
-    if not isinstance(length, int) or not all(_is_fixed(section) for section in kernel.sections):
-        raise UnsupportedKernel(f"sums over the outer points of {kernel.name}, which has symbolic sizes")
-    outer = 1
-    while length % (2 * outer) == 0 and 2 * outer * row <= TURN_TILE:
+def _in_parts(kernel: Kernel, row: int) -> Plan:
+    """Whole rows, some at a time, by programs each of which goes through all rows of one part."""
+    if row > PERSISTENT_LIMIT and not all(_is_fixed(section) for section in kernel.sections):
+        raise UnsupportedKernel(f"sums over long rows of symbolic length in {kernel.name}")
+    part, outer = _part(kernel), 1
+    while divides(2 * outer, part) and 2 * outer * row <= TURN_TILE:
         outer *= 2
-    return Plan(kernel, "row", outer, row, turns=length // outer)
+    return Plan(kernel, "row", outer, row, part=part)
+
+
+def _part(kernel: Kernel) -> Dim:
+    """How many outer points, one after the other, each sum of a kernel is of."""
+    row = AxisAtom(kernel.axes[-1].name)
+    parts: set[Dim] = set()
+    for store in (s for section in kernel.sections for s in section.statements if isinstance(s, Store)):
+        if store.mode == "sum":
+            atoms = [term.atom for term in store.index.terms if _varies(Index(0, (term,)), kernel.axes[-1])]
+            match atoms:
+                case [FloorDivAtom(Index(0, (Term(1, atom),)), part)] if atom == row and len(kernel.axes) == 1:
+                    parts.add(part)
+                case _:
+                    raise UnsupportedKernel(f"sums over the outer points of {kernel.name} at {store.index}")
+    if len(parts) != 1:
+        raise UnsupportedKernel(f"sums over {len(parts)} kinds of parts in {kernel.name}")
+    return parts.pop()
 
 
 def _goes_in_steps(kernel: Kernel, outer: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -11,9 +12,10 @@ from loopir import index as ix
 from loopir.fold import FLOATS, number
 from loopir.nest import Block, Names, Read, Statement, Write, result_names, statement_axes, used_values
 from loopir.passes.split_nests import divisor
+from loopir.rewrite import map_indices, replace_values
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce
+from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Operand, Reduce, Term
 from stagewire.sizes import Hints, rough
 from stagewire.types import ITEM_SIZE, DType
 
@@ -130,6 +132,71 @@ def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
                 dtypes[result] = dtype
         statements.append(statement)
     return Block(block.axes, tuple(statements))
+
+
+def unmasked(block: Block) -> tuple[Block, str | None]:
+    """A loop over parts of an axis that hang over its end as one over the whole axis, without what `masked` added; and
+    the axis of the parts, which is 0 then. The block as it is, and None, where it is not such a loop."""
+    found = _hanging(block)
+    if found is None:
+        return block, None
+    test, part, inside, size = found
+    if not all(_counts_parts(s, part, inside) for s in block.statements if s not in test):
+        return block, None
+    inside_of_all = test[-1].result
+    values: dict[str, Operand] = {}
+    statements: list[Statement] = []
+    for statement in block.statements:
+        statement = replace_values(statement, values)
+        match statement:
+            case _ if statement in test:
+                continue
+            case Compute(result, "where", (Ref(name), kept, _)) if name == inside_of_all:
+                values[result] = kept
+                continue
+            case Compute(result, "logical_and", (Ref(name), mask)) if name == inside_of_all:
+                values[result] = mask
+                continue
+            case Read(mask=Ref(name)) if name == inside_of_all:
+                statement = msgspec.structs.replace(statement, mask=None, other=0)
+        statements.append(map_indices(statement, partial(_without, name=part)))
+    axes = tuple([Axis(axis.name, size) if axis == inside else axis for axis in block.axes])
+    return Block(axes, tuple(statements)), part
+
+
+def _hanging(block: Block) -> tuple[tuple[IndexValue, IndexValue, Compute], str, Axis, Dim] | None:
+    """The statements of a test of `inside_of`, the axis of the parts, that of the points of one, and the whole size."""
+    places = {s.result: s for s in block.statements if isinstance(s, IndexValue)}
+    loops = {axis.name: axis for axis in block.axes}
+    for test in block.statements:
+        match test:
+            case Compute(_, "lt", (Ref(at), Ref(left))) if at in places and left in places:
+                inside = loops.get(ix.single_axis(places[at].index) or "")
+                match places[left].index:
+                    case Index(size, (Term(step, AxisAtom(part)),)) if inside is not None and step == -inside.size:
+                        return (places[at], places[left], test), part, inside, size
+    return None
+
+
+def _counts_parts(statement: Statement, part: str, inside: Axis) -> bool:
+    """Whether the indices of a statement see nothing but the whole axis."""
+    match statement:
+        case Read(coordinates=indices) | Write(coordinates=indices):
+            pass
+        case IndexValue(index=index):
+            indices = (index,)
+        case _:
+            return True
+    for index in indices:
+        steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, AxisAtom)}
+        is_seen = not ix.axes_of(index).isdisjoint({part, inside.name})
+        if is_seen and not (ix.is_plain(index) and steps.get(part, 0) == steps.get(inside.name, 0) * inside.size):
+            return False
+    return True
+
+
+def _without(index: Index, name: str) -> Index:
+    return Index(index.constant, tuple([term for term in index.terms if term.atom != AxisAtom(name)]))
 
 
 def can_hang(block: Block) -> bool:

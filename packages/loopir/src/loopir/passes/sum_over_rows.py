@@ -27,38 +27,55 @@ from loopir.nest import (
 )
 from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Blocks, merge, part_of
-from loopir.passes.split_nests import divisor, is_on_gpu, points_of
+from loopir.passes.parts import unmasked
+from loopir.passes.split_nests import is_on_gpu, points_of
 from loopir.rewrite import map_indices, substitute_axes
-from stagewire.expr import Dim
+from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Decision, Index, Reduce, Scan
+from stagewire.sizes import Hints, rough
 from stagewire.types import ITEM_SIZE, contiguous, contiguous_stride, numel
+
+TOGETHER = 4
+"""The rows of a part are a multiple of so many, which may be worked on at once."""
 
 
 @dataclass(frozen=True)
 class SumOverRows:
     """Before: a nest that works on rows, one by one, and nests that sum over the rows what it reads or writes, in parts
-    (the gradients of the operand of a norm, of its weight, of what was added before it). After: one nest, whose outer
-    axes are parts and the rows of a part; it stores for each part the sums of its rows. One nest combines the parts of
-    all sums, as many as there are now.
+    (the gradients of the operand of a norm, of its weight, of what was added before it). After: one nest over the rows,
+    which also stores the sums of each part of so many rows. One nest combines the parts of all sums, as many as there
+    are now.
 
-    longest: elements of a row at most; held: of the sums of a part. programs: parts at most; least: and at least.
-    rows: of a part at least, and sums: elements of all parts at most, so that they are little beside what is read.
+    Symbolic sizes are what the hints say; the last part may have fewer rows.
+
+    longest: elements of a row at most; open: of one of symbolic length. held: of the sums of a part. programs: parts at
+    most; least: and at least. rows: of a part at least, and sums: elements of all parts at most, so that they are
+    little beside what is read.
     """
 
     name = "sum_over_rows"
     longest: int = 16384
+    open: int = 4096
     held: int = 32768
     programs: int = 528
     least: int = 96
     rows: int = 16
     sums: int = 1 << 22
 
+    def rows_of_a_part(self, count: Dim, width: int, hints: Hints) -> Dim | None:
+        """How many of so many rows a part has; None where there is no good number."""
+        about = rough(count, hints)
+        most = min(self.programs, about // self.rows, self.sums // width)
+        if most < self.least:
+            return None
+        return greatest((count + (most * TOGETHER - 1)) // (most * TOGETHER), 1) * TOGETHER
+
     def run(self, schedule: Schedule) -> Schedule:
         state = _State(schedule, self)
         for number, item in enumerate(schedule.items):
             if isinstance(item, Nest) and _is_of_sums(item) and is_on_gpu(item, schedule.buffers):
-                state.place(number, item)
+                state.place(number, _over_whole_axes(item))
         return state.result() if state.decisions else schedule
 
 
@@ -107,13 +124,13 @@ class _State:
 
     def partners(self, number: int, sums: Nest) -> list[int]:
         """Nests of rows that have at least half of what the sums read, those that have most of it first."""
-        sizes = {name: self.bytes_of(name) for name in reads_of(sums)}
+        sizes = {name: self.bytes_of(name) for name in dict.fromkeys(reads_of(sums))}
         found: list[tuple[int, int]] = []
         for other, item in self.alive():
             rows = self.made[other][0] if other in self.made else item
             if other != number and isinstance(rows, Nest):
                 shared = sum(sizes[name] for name in {*reads_of(rows), *writes_of(rows)} & sizes.keys())
-                if 2 * shared >= sum(sizes.values()) and _is_of_rows(rows, self.options.longest):
+                if 2 * shared >= sum(sizes.values()) and self.is_of_rows(rows):
                     found.append((-shared, other))
         return [other for _, other in sorted(found)]
 
@@ -121,23 +138,39 @@ class _State:
         return [(number, item) for number, item in self.items.items() if self.dependences.find(number) == number]
 
     def bytes_of(self, name: str) -> int:
-        count = numel(self.buffers[name].type.shape)
-        return count * ITEM_SIZE[self.buffers[name].type.dtype] if isinstance(count, int) else 0
+        type = self.buffers[name].type
+        return self.rough(numel(type.shape)) * ITEM_SIZE[type.dtype]
+
+    def rough(self, size: Dim) -> int:
+        return rough(size, self.schedule.hints)
+
+    def is_of_rows(self, nest: Nest) -> bool:
+        """Whether each outer point of a nest is a row, which is as long in each of its loops."""
+        loops = [block.axes for block in nest.blocks if block.axes]
+        if not nest.axes or not loops or any(isinstance(s, Scan) for s in statements_of(nest)):
+            return False
+        length = loops[0][0].size
+        if not all(len(axes) == 1 and axes[0].size == length for axes in loops):
+            return False
+        longest = self.options.longest if isinstance(length, int) else self.options.open
+        return 0 < self.rough(length) <= longest and all(s.mode == "set" for s in _writes(nest))
 
     def merged(self, rows: Nest, sums: list[Nest]) -> Nest | None:
         """One nest of all; None where they do not fit."""
         count, inner = points_of(rows.axes), _looped(rows)[0]
-        if not isinstance(count, int) or not isinstance(inner.size, int):
+        width = self.rough(inner.size)
+        length = self.options.rows_of_a_part(count, width, self.schedule.hints)
+        stored = sum(len(_writes(nest)) for nest in sums)
+        if length is None or stored * width > self.options.held:
             return None
-        most = min(self.options.programs, count // self.options.rows, self.options.sums // inner.size)
-        parts = divisor(count, max(most, 1))
         rows = _renamed(rows, {axis.name: ix.axis(inner.name) for axis in _looped(rows)}, inner)
-        part, row = Axis(self.names("a"), parts), Axis(self.names("a"), count // parts)
-        sizes = {**axis_sizes(rows), part.name: part.size, row.name: row.size}
-        found = ix.delinear(_row_major((part, row)), [axis.size for axis in rows.axes], sizes)
+        row = Axis(self.names("a"), count)
+        sizes = {**axis_sizes(rows), row.name: count}
+        found = ix.delinear(ix.axis(row.name), [axis.size for axis in rows.axes], sizes)
         ways = {axis.name: place for axis, place in zip(rows.axes, found, strict=True)}
-        gone = {axis.name: () for axis in rows.axes} | {rows.axes[0].name: (part, row)}
+        gone = {axis.name: () for axis in rows.axes} | {rows.axes[0].name: (row,)}
         blocks = Blocks(substitute_axes(rows, ways, gone).blocks)
+        at = (ix.floor_div(ix.axis(row.name), length, sizes), ix.axis(inner.name))
         for nest in sums:
             places = _places(rows, nest, inner, self.buffers)
             if places is None:
@@ -148,7 +181,6 @@ class _State:
             if not _reads_at_its_point(loop, rows):
                 return None
             stores = {s.value.name: s.buffer for s in _writes(nest) if isinstance(s.value, Ref)}
-            at = (ix.axis(part.name), ix.axis(inner.name))
             statements = [
                 Write(stores[s.results[0]], at, s.operand, "sum")
                 if isinstance(s, Reduce)
@@ -156,13 +188,10 @@ class _State:
                 for s in loop
             ]
             blocks.add(Block((inner,), tuple(statements)))
-        stored = sum(len(_writes(nest)) for nest in sums)
-        if stored * inner.size > self.options.held or parts < self.options.least:
-            return None
-        if not self.resize({s.buffer for s in _writes(sums[-1])}, parts):
+        if not self.resize({s.buffer for s in _writes(sums[-1])}, (count + (length - 1)) // length):
             return None
         origins = tuple([name for nest in (rows, *sums) for name in nest.origins])
-        return Nest(rows.name, (part, row), blocks.result(), origins, rows.line)
+        return Nest(rows.name, (row,), blocks.result(), origins, rows.line)
 
     def combine_together(self, before: list[Nest], sums: Nest) -> None:
         """Let one nest combine the parts of these sums and of earlier ones, where each has one."""
@@ -179,7 +208,7 @@ class _State:
                 if not isinstance(merged, str):
                     self.join(one, other, merged.nest)
 
-    def resize(self, names: set[str], parts: int) -> bool:
+    def resize(self, names: set[str], parts: Dim) -> bool:
         """Make the buffers of partial sums as long as there are parts now, and the loops over them; False, and nothing
         is changed, where something else is done with them."""
         readers: dict[int, Item] = {}
@@ -198,7 +227,7 @@ class _State:
         return True
 
 
-def _longer(nest: Nest, names: set[str], parts: int) -> Nest | None:
+def _longer(nest: Nest, names: set[str], parts: Dim) -> Nest | None:
     """A nest whose loops over parts are so long; None where they are not loops over these alone."""
     loops: set[str] = set()
     others = {axis.name for axis in nest.axes}
@@ -218,6 +247,14 @@ def _longer(nest: Nest, names: set[str], parts: int) -> Nest | None:
         for block in nest.blocks
     ]
     return msgspec.structs.replace(nest, blocks=tuple(blocks))
+
+
+def _over_whole_axes(sums: Nest) -> Nest:
+    """Sums in parts that hang over the end of an axis as sums over that axis; of the stores, only the buffers count."""
+    loop, stores = sums.blocks
+    loop, part = unmasked(loop)
+    axes = tuple([axis for axis in sums.axes if axis.name != part])
+    return msgspec.structs.replace(sums, axes=axes, blocks=(loop, stores))
 
 
 def _renamed(nest: Nest, names: dict[str, Index], axis: Axis) -> Nest:
@@ -243,16 +280,6 @@ def _looped(nest: Nest) -> list[Axis]:
     return [axis for block in nest.blocks for axis in block.axes]
 
 
-def _is_of_rows(nest: Nest, longest: int) -> bool:
-    """Whether each outer point of a nest is a row, which is as long in each of its loops."""
-    loops = [block.axes for block in nest.blocks if block.axes]
-    if not nest.axes or not loops or any(isinstance(s, Scan) for s in statements_of(nest)):
-        return False
-    length = loops[0][0].size
-    same = all(len(axes) == 1 and axes[0].size == length for axes in loops)
-    return same and isinstance(length, int) and 0 < length <= longest and all(s.mode == "set" for s in _writes(nest))
-
-
 def _is_of_sums(nest: Nest) -> bool:
     """Whether a nest does nothing but sums, each of which it stores by part and column."""
     if len(nest.axes) < 2 or len(nest.blocks) != 2 or not nest.blocks[0].axes or nest.blocks[1].axes:
@@ -273,13 +300,17 @@ def _is_of_sums(nest: Nest) -> bool:
 
 
 def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) -> dict[str, Index] | None:
-    """What the axes of sums are at a point of the rows, by something that both read (or the rows write) in the order in
-    which it lies in memory; None if there is nothing. inner: the axis of the loops over a row."""
+    """What the axes of sums are at a point of the rows, by something that both read (or the rows write): by the same
+    coordinates, or in the order in which it lies in memory; None if there is nothing. inner: the axis of the loops over
+    a row."""
     theirs = {s.buffer: s for s in statements_of(rows) if isinstance(s, Read | Write)}
     (*parts, column), counted = sums.axes, sums.blocks[0].axes
     for read in statements_of(sums):
         if not isinstance(read, Read) or read.buffer not in theirs:
             continue
+        found = _corresponding(rows, sums, inner, read.coordinates, theirs[read.buffer].coordinates)
+        if found is not None:
+            return found
         stride = buffers[read.buffer].type.stride
         here, there = (_steps(ix.linear(s.coordinates, stride)) for s in (read, theirs[read.buffer]))
         if here is None or there is None or here.pop(column.name, 0) != there.pop(inner.name, 0):
@@ -290,9 +321,31 @@ def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) 
         if same and _counts(here, digits, unit) and _counts(there, rows.axes, unit):
             sizes = axis_sizes(rows)
             flat = _row_major(rows.axes)
-            found = ix.delinear(flat, [axis.size for axis in digits], sizes)
-            return {column.name: ix.axis(inner.name)} | {a.name: place for a, place in zip(digits, found, strict=True)}
+            digit = ix.delinear(flat, [axis.size for axis in digits], sizes)
+            return {column.name: ix.axis(inner.name)} | {a.name: place for a, place in zip(digits, digit, strict=True)}
     return None
+
+
+def _corresponding(
+    rows: Nest, sums: Nest, inner: Axis, theirs: tuple[Index, ...], ours: tuple[Index, ...]
+) -> dict[str, Index] | None:
+    """The axes of rows that those of sums are where both read, if each coordinate is an axis, as long there as here."""
+    sizes, others = axis_sizes(sums), axis_sizes(rows)
+    found: dict[str, str] = {}
+    for here, there in zip(theirs, ours, strict=True):
+        one, other = ix.single_axis(here), ix.single_axis(there)
+        if one is not None and other is not None and one not in found and sizes[one] == others[other]:
+            found[one] = other
+        elif here != there or here.terms:
+            return None
+    long = [name for name, size in others.items() if size != 1]
+    if found.get(sums.axes[-1].name) != inner.name or sorted(n for n in found.values() if others[n] != 1) != sorted(
+        long
+    ):
+        return None
+    if any(size != 1 and name not in found for name, size in sizes.items()):
+        return None
+    return {name: ix.axis(found[name]) if name in found else ix.ZERO for name in sizes}
 
 
 def _row_major(axes: Sequence[Axis]) -> Index:
