@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from codegen.runtime.triton_loader import Load, Place
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
-from codegen.triton import compiling, cubins
+from codegen.triton import compile_server, compiling, cubins
 from codegen.triton.compile_server import in_processes
 from codegen.triton.cubin import Cubin, Wanted, cubin_of
 from stagewire.program import Unit
@@ -121,6 +122,22 @@ def test_known_machine_code_is_taken_where_sizes_do_not_change_it(place):
     ((_, code, _),) = place.load([Load(fixed, "slow", None, known)])
     assert code == known
     assert [len(request) for request in requests] == [1, 0]
+
+
+def test_a_source_is_imported_once_for_all_of_its_kernels(monkeypatch, tmp_path):
+    request, _ = request_of("softmax")
+    imported = []
+    monkeypatch.setattr(compile_server, "in_processes", lambda work, numbers, count: sorted(numbers))
+    monkeypatch.setattr(compile_server, "import_file", lambda path: imported.append(path) or Importable())
+    assert compile_server.answer(request * 3, tmp_path) == list(range(3 * len(request)))
+    assert [path.read_text() for path in imported] == [request[0][0]]
+
+
+class Importable:
+    """A module with any function."""
+
+    def __getattr__(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(src=name)
 
 
 def test_work_of_a_process_that_dies_is_missing():

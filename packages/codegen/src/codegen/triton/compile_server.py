@@ -134,7 +134,7 @@ def _without_key() -> None:
 
 def answer(request: Request, directory: Path) -> dict[int, Result | str]:
     """Compile what is asked for; the source of each kernel is written to `directory`."""
-    modules = {source: _module(source, directory) for source, _ in request}
+    modules = {source: _module(source, directory) for source in {source for source, _ in request}}
     functions = [getattr(modules[source], job["function"]) for source, job in request]
 
     def work(number: int) -> Result | str:
