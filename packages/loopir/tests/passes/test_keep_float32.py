@@ -59,3 +59,34 @@ input %x: f64[8]
 return %c
 """
     assert conversions(lowered(text)) == 2
+
+
+SCALED = """\
+input %x: f16[8, 64]
+input %factor: f32[64]
+input %y: f16[8, 64]
+%a: f32[8, 64] = prims.convert_element_type(%x, dtype(float32))
+%b: f32[8, 64] = prims.broadcast_in_dim(%factor, (8, 64), (1,))
+%c: f32[8, 64] = prims.mul(%a, {factor})
+%d: f16[8, 64] = prims.convert_element_type(%c, dtype(float16))
+%e: f32[8, 64] = prims.convert_element_type(%d, dtype(float32))
+%f: f32[8, 64] = prims.convert_element_type(%y, dtype(float32))
+%g: f32[8, 64] = prims.add(%e, %f)
+%h: f16[8, 64] = prims.convert_element_type(%g, dtype(float16))
+return %h
+"""
+
+
+def test_an_element_scaled_by_its_channel_is_rounded_before_it_is_added() -> None:
+    """Factors next to 1 leave half-precision numbers as they are, and sums in the middle of two go to the even one."""
+    random = np.random.default_rng(0)
+    x, y = (random.normal(0, 1, (8, 64)).astype(np.float16) for _ in range(2))
+    factor = np.full(64, 1 / np.sqrt(np.float32(1 + 1e-5)), np.float32)
+    graph = lowered(SCALED.format(factor="%b"))
+    assert conversions(graph) == 5
+    found = interpret(graph, [x, factor, y])[0]
+    np.testing.assert_array_equal(found, (x.astype(np.float32) + y).astype(np.float16))  # type: ignore[call-overload]
+
+
+def test_an_element_scaled_by_a_number_is_added_as_it_is() -> None:
+    assert conversions(lowered(SCALED.format(factor="0.125"))) == 3

@@ -89,6 +89,10 @@ class Builder:
         taken to begin where it was when the program was captured: ATen would be given a copy of these."""
         return True
 
+    def is_filled(self, x: Value) -> bool:
+        """Whether `x` was just made of one number."""
+        return False
+
     @property
     def out(self) -> TensorType:
         """The type of the first result."""
@@ -148,9 +152,13 @@ class GraphBuilder(Builder):
         self.phase: Phase = "forward"
         self.counter = 0
         self.elsewhere: set[str] = set()
+        self._filled: set[str] = set()
 
     def begins_anywhere(self, x: Value) -> bool:
         return x.payload in self.elsewhere
+
+    def is_filled(self, x: Value) -> bool:
+        return x.payload in self._filled
 
     def begin(self, node: Node) -> None:
         """Start the decomposition of `node`: its results name and type what is emitted."""
@@ -171,7 +179,10 @@ class GraphBuilder(Builder):
     def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
         encoders = _ENCODERS[record.name]
         args = tuple([encode(a) for encode, a in zip(encoders, arguments, strict=True)])
-        return self.append(_TARGETS[record.name], args, {}, types)  # type: ignore[return-value]
+        made = self.append(_TARGETS[record.name], args, {}, types)
+        if record.name == "full":
+            self._filled.add(made[0].payload)  # type: ignore[union-attr]
+        return made  # type: ignore[return-value]
 
     def extern(
         self, target: str, args: Sequence[Any], types: tuple[ValueType, ...], kwargs: dict[str, Any] | None = None

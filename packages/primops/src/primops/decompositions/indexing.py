@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,23 @@ def index_put(
     ready = ready_indices(p, x, indices)
     types = tuple(None if i is None else i.type for i in ready)
     values = broadcast(p, convert(p, to_device(p, values, x.device), x.dtype), indexed_shape(x.type, types))
-    return p.index_put(x, ready, values, bool(accumulate))
+    return accumulated(p, x, ready, values) if accumulate else p.index_put(x, ready, values, False)
+
+
+def accumulated(p: Builder, x: Value, indices: tuple[Value | None, ...], values: Value) -> Value:
+    """x with values added at the indices. Sums of halves in a new tensor, or of more values than there are places, are
+    found in float32: rounded after each addend they are neither right nor fast (BEiT's table of relative positions on
+    an H200: 2.5 ms, ATen 43 us)."""
+    inner = opmath(x.dtype)
+    if inner == x.dtype or not (p.is_filled(x) or _is_more(values.shape, x.shape)):
+        return p.index_put(x, indices, values, True)
+    return convert(p, p.index_put(convert(p, x, inner), indices, convert(p, values, inner), True), x.dtype)
+
+
+def _is_more(shape: tuple[Dim, ...], other: tuple[Dim, ...]) -> bool:
+    """Whether a tensor is known to have more elements than another."""
+    counts = math.prod(shape), math.prod(other)  # type: ignore[arg-type]
+    return isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] > counts[1]
 
 
 def _at(dim: int, index: Value) -> tuple[Value | None, ...]:
@@ -77,7 +94,7 @@ def index_add(p: Builder, x: Value, dim: int, index: Value, source: Value, alpha
     source = convert(p, reshape(p, source, shape), x.dtype)
     if alpha != 1:
         source = convert(p, p.mul(convert(p, source, opmath(x.dtype)), literal(alpha, x.dtype)), x.dtype)
-    return p.index_put(x, _at(dim, index), source, True)
+    return accumulated(p, x, _at(dim, index), source)
 
 
 def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> Value:
@@ -125,6 +142,10 @@ def _scatter(prim: str) -> Function:
                 src = p.slice(src, (0,) * src.rank, wide_index.shape, (1,) * src.rank)
         else:
             src = filled(p, src, x.dtype, wide_index.shape)
+        inner = opmath(x.dtype)
+        if prim == "scatter_add" and inner != x.dtype and (p.is_filled(x) or _is_more(src.shape, flat.shape)):
+            sums = p.scatter_add(convert(p, flat, inner), wrap(dim, flat.rank), wide_index, convert(p, src, inner))
+            return reshape(p, convert(p, sums, x.dtype), x.shape)
         return reshape(p, getattr(p, prim)(flat, wrap(dim, flat.rank), wide_index, src), x.shape)
 
     return decomposition
