@@ -14,7 +14,8 @@ import msgspec
 import torch
 
 from absint.errors import SymbolicSize, UnsupportedTensor
-from absint.symbolic.size import dim_of
+from absint.symbolic.shape_env import ShapeEnv
+from absint.symbolic.size import dim_of, layout_key
 from stagewire.expr import Dim, Expr
 from stagewire.types import TensorType
 
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 CPU = torch.device("cpu")
+_INT = {int}
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False):
@@ -53,11 +55,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_static(self) -> bool:
         """Whether all sizes, strides and the offset are plain ints."""
-        return (
-            type(self.storage_offset) is int
-            and all(type(size) is int for size in self.shape)
-            and all(type(step) is int for step in self.stride)
-        )
+        return {type(self.storage_offset), *map(type, self.shape), *map(type, self.stride)} == _INT
 
     def __repr__(self) -> str:
         text = f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}"
@@ -76,6 +74,13 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     >>> contiguous_stride((2, 3, 4))
     (12, 4, 1)
     """
+    for size in shape:
+        if type(size) is not int:
+            return _open_stride(size.node.env, shape)
+    return _product_stride(shape)
+
+
+def _product_stride(shape: Sequence[int]) -> tuple[int, ...]:
     strides = []
     step = 1
     for size in reversed(shape):
@@ -84,6 +89,15 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
             step = step * size
     strides.reverse()
     return tuple(strides)
+
+
+def _open_stride(env: ShapeEnv, shape: Sequence[int]) -> tuple[int, ...]:
+    """The same of symbolic sizes: most rules ask for it, and of few shapes."""
+    key = layout_key(shape)
+    known = env.row_major.get(key)
+    if known is None:
+        known = env.row_major[key] = tuple(shape), _product_stride(shape)
+    return known[1]
 
 
 def contiguous(shape: Sequence[int], dtype: torch.dtype, device: torch.device = CPU) -> Meta:
@@ -105,8 +119,8 @@ def to_wire(meta: Meta, *, requires_grad: bool = False) -> TensorType:
     static = meta.is_static
     return TensorType(
         str(meta.dtype).removeprefix("torch."),
-        meta.shape if static else tuple(map(dim_of, meta.shape)),
-        meta.stride if static else tuple(map(dim_of, meta.stride)),
+        meta.shape if static else tuple([size if type(size) is int else dim_of(size) for size in meta.shape]),
+        meta.stride if static else tuple([step if type(step) is int else dim_of(step) for step in meta.stride]),
         dim_of(meta.storage_offset),
         str(meta.device),
         requires_grad,

@@ -8,20 +8,23 @@ Every op on it is answered by the active `AbstractMode`.
 
 from __future__ import annotations
 
+import weakref
 from functools import cache
 from typing import Any, NoReturn
 
 import torch
 
 from absint.errors import DataDependentError, NoActiveMode
-from absint.meta import CPU, Meta, numel
+from absint.meta import CPU, Meta, contiguous_stride, numel
 from absint.rules.sizes import wrap_dim
+from absint.symbolic.size import layout_key, surely_equal
 
 __all__ = ["AbstractTensor", "Storage"]
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 # Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.
 _LARGE = 1 << 50
+_NOTHING = (lambda: None), None
 
 
 @cache
@@ -30,6 +33,40 @@ def _on_cuda(index: int) -> dict[str, Any]:
     if index >= torch.cuda.device_count():
         return {}
     return {"dispatch_device": True, "_extra_dispatch_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)}
+
+
+def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
+    """A wrapper of this type.
+
+    To make one with symbols, C++ asks Python some twenty questions, and more later about the layout. To copy one it
+    asks none, so that what has the type of another tensor becomes a copy of it (not where data decides sizes: there
+    `bytecap.fitting` has to see what each call asks).
+    """
+    options = dict(dtype=meta.dtype, device=CPU, requires_grad=requires_grad)
+    if meta.device.type == "cuda":
+        options |= _on_cuda(meta.device.index or 0)
+    shape, stride, offset = meta.shape, meta.stride, meta.storage_offset
+    if meta.is_static:
+        return _make_wrapper(cls, shape, strides=stride, storage_offset=offset, **options)
+    numbers = (offset, *shape, *stride)
+    key = (layout_key(numbers), meta.dtype, meta.device, torch.is_inference_mode_enabled())
+    for number in numbers:
+        if type(number) is not int:
+            env = number.node.env
+            break
+    reference, of = env.wrappers.get(key, _NOTHING)
+    known = reference()
+    if known is None or known.meta is not of or env.unknown:  # (a tensor may be retyped in place)
+        if type(offset) is int and offset == 0 and all(map(surely_equal, stride, contiguous_stride(shape))):
+            made = _make_wrapper(cls, shape, storage_size=_LARGE, **options)  # C++ knows then that it is contiguous
+        else:
+            made = _make_wrapper(cls, shape, strides=stride, storage_offset=offset, storage_size=_LARGE, **options)
+        env.wrappers[key] = weakref.ref(made), meta
+        return made
+    made = _make_wrapper(cls, (), **options)
+    with torch._C._DisableTorchDispatch():
+        made.data = known
+    return made
 
 
 class Storage:
@@ -64,17 +101,7 @@ class AbstractTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, meta: Meta, storage: Storage | None = None, *, requires_grad: bool = False) -> AbstractTensor:
-        tensor = _make_wrapper(
-            cls,
-            meta.shape,
-            strides=meta.stride,
-            storage_offset=meta.storage_offset,
-            dtype=meta.dtype,
-            device=CPU,
-            requires_grad=requires_grad,
-            storage_size=None if meta.is_static else _LARGE,
-            **(_on_cuda(meta.device.index or 0) if meta.device.type == "cuda" else {}),
-        )
+        tensor = _wrapper(cls, meta, requires_grad)
         tensor.meta = meta
         tensor._storage = storage
         return tensor

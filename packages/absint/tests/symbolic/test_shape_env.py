@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from absint.errors import SpecializedSize, UndecidedSize
 from absint.symbolic import ShapeEnv, Size, make_size
-from absint.symbolic.polynomial import Polynomial, constant, from_dim, symbol
+from absint.symbolic.polynomial import Polynomial, constant, divide, from_dim, symbol
 from stagewire.capture import Relation
 from stagewire.expr import evaluate, parse_expr
 
@@ -83,6 +83,52 @@ def test_what_ranges_say() -> None:
     assert a // 2 >= 1
     assert a % 2 < 2
     assert env.relations == []
+
+
+def test_what_is_asked_of_floors_narrows_the_range() -> None:
+    """Sizes of layers with strides: one relation of the size itself, from which the rest follows."""
+    env = environment({"n": 64})
+    n = make_size(env, symbol("n"))
+    half = n // 4 // 2
+    assert half != 0
+    assert half >= 2
+    assert half * half != 1
+    assert n // 4 != 1
+    assert [f"{relation.left} {relation.operator} {relation.right}" for relation in env.relations] == [
+        "n >= 8", "n >= 16",
+    ]  # fmt: skip
+
+
+@st.composite
+def floors(draw: st.DrawFn) -> Polynomial:
+    made = symbol("a") * draw(st.integers(1, 3)) + draw(st.integers(-9, 9))
+    for _ in range(draw(st.integers(1, 3))):
+        made = divide(made, constant(draw(st.integers(1, 5)))) * draw(st.sampled_from((1, 2, -1, -3)))
+        made = made + draw(st.integers(-9, 9))
+    return made
+
+
+@settings(max_examples=150, deadline=None)
+@given(floors(), st.integers(2, 40), st.sampled_from(COMPARISONS))
+def test_floors_are_compared_as_their_values_are(value: Polynomial, hint: int, comparison: str) -> None:
+    env = environment({"a": hint}, upper=40)
+    answer = ask(env, value, comparison)
+    for a in range(2, 41):
+        if all(holds(relation, {"a": a}) for relation in env.relations):
+            assert HOLDS[comparison](value.evaluate({"a": a}), 0) == answer
+    assert all(holds(relation, {"a": hint}) for relation in env.relations)
+
+
+def test_there_is_one_size_of_each_expression() -> None:
+    env = environment({"n": 6, "m": 6})
+    n, m = (make_size(env, symbol(name)) for name in "nm")
+    first = n * 2 + 1
+    assert first is 1 + n + n
+    other = m * 2 + 1
+    assert first is not other
+    assert n == m
+    assert first == other
+    assert m * 2 + 1 is n * 2 + 1
 
 
 def test_relations_read_as_they_were_meant() -> None:

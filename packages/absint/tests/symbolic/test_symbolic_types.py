@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from absint import AbstractMode, AbstractTensor, Meta, contiguous
 from absint.meta import contiguous_stride, to_wire
-from absint.symbolic import ShapeEnv, dim_of, make_size
+from absint.symbolic import ShapeEnv, dim_of, make_size, unwrap
 from stagewire.expr import evaluate
 
 SIZES = ({"b": 4, "s": 6}, {"b": 3, "s": 9}, {"b": 7, "s": 2}, {"b": 2, "s": 32})
@@ -106,6 +106,42 @@ def test_a_number_that_is_asked_for_is_fixed() -> None:
     assert n == 6
     assert dim_of(n * 2) == 12
     assert [f"{r.left} {r.operator} {r.right}" for r in env.relations] == ["n == 6"]
+
+
+def test_tensors_of_one_type_are_of_their_own() -> None:
+    """Wrappers are copied from one another: neither memory, history nor a change of the type in place goes along."""
+    env = ShapeEnv()
+    n, m = (make_size(env, env.create(symbol, hint)) for symbol, hint in (("n", 4), ("m", 6)))
+    meta = contiguous((n, 3, m), torch.float32)
+    with AbstractMode():
+        first = AbstractTensor(meta, requires_grad=True)
+        second = AbstractTensor(meta)
+        assert torch.Tensor.is_contiguous(second)
+        assert (first.requires_grad, second.requires_grad) == (True, False)
+        assert not first.is_alias_of(second)
+        second.add_(1)
+        assert (first._version, second._version) == (0, 1)
+        with torch.no_grad():
+            first.transpose_(0, 2)
+        third = AbstractTensor(meta)
+        for tensor, shape in ((first, ("m", "3", "n")), (second, ("n", "3", "m")), (third, ("n", "3", "m"))):
+            assert tuple(str(size) for size in torch.Tensor.size(tensor)) == shape
+        assert not torch.Tensor.is_contiguous(first)
+        with torch.inference_mode():
+            assert torch.Tensor.is_inference(AbstractTensor(meta))
+        assert not torch.Tensor.is_inference(AbstractTensor(meta))
+        assert (third * first.transpose(0, 2)).requires_grad
+
+
+def test_a_row_major_type_asks_nothing() -> None:
+    env = ShapeEnv()
+    n, m = (make_size(env, env.create(symbol, hint)) for symbol, hint in (("n", 4), ("m", 6)))
+    with AbstractMode():
+        for shape in ((n, 3, m), (n, 1, m * m), (n, m + 2), (0, n)):
+            tensor = AbstractTensor(contiguous(shape, torch.float32))
+            assert torch.Tensor.is_contiguous(tensor)
+            assert tuple(map(unwrap, torch.Tensor.stride(tensor))) == contiguous_stride(shape)
+    assert env.relations == []
 
 
 NORMS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {

@@ -16,7 +16,7 @@ import torch
 from absint import AbstractMode, AbstractTensor, DataDependentError, Meta
 from absint.data_sizes import DataSizedMode
 from absint.errors import UnsupportedTensor
-from absint.symbolic import SizeFloat
+from absint.symbolic import SizeFloat, maybe_equal
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
 from bytecap.builtin_parts import stored_items
@@ -615,10 +615,7 @@ class Tracer:
                 continue
             for other in inputs:
                 both_held = written.role != "tensor" and other.role != "tensor"
-                alike = (
-                    written.abstract.shape == other.abstract.shape and written.abstract.dtype == other.abstract.dtype
-                )
-                if other is not written and alike and not both_held:
+                if other is not written and not both_held and _may_be_one(written.abstract.meta, other.abstract.meta):
                     self.guards.same(written.source, other.source, False, None)  # type: ignore[arg-type]
 
     def guard_changed(self) -> None:
@@ -739,6 +736,12 @@ def run_hash(tracer: Tracer, real: Any) -> Hashable:
     except TypeError as error:
         raise tracer.raises_real(error) from None
     return real
+
+
+def _may_be_one(first: Meta, second: Meta) -> bool:
+    """Whether two tensors of these types may be the same one in another call."""
+    is_alike = first.dtype == second.dtype and first.ndim == second.ndim
+    return is_alike and all(map(maybe_equal, first.shape, second.shape))
 
 
 def _module_of(frame: Frame) -> str | None:

@@ -351,3 +351,20 @@ def test_a_backend_that_wants_fixed_sizes() -> None:
     for (x,) in batches(4, 5, 6):
         assert torch.equal(compiled(x), x + x.shape[0])
     assert len(backend.captures) == 3
+
+
+def test_a_batch_may_be_as_large_as_statistics_that_are_written() -> None:
+    """What the graph writes is compared with other inputs, which assumes nothing of sizes."""
+    layer = torch.nn.BatchNorm1d(8)
+    backend = run(layer.forward, batches(4, 5, 8), dynamic=True)
+    assert len(backend.captures) == 1
+    assert backend.relations() == ["8 == input.shape[1]"]
+
+
+def test_a_written_input_of_another_size_may_be_the_same_tensor_later() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sum() + y
+
+    one = torch.arange(6.0)
+    run(write, [(torch.ones(4), torch.ones(6)), (one, one)], dynamic=True)

@@ -172,8 +172,7 @@ class FloatNode(Node):
 
     str = __str__
 
-    def is_float(self) -> bool:
-        return True
+    is_float = True.__bool__
 
     @property
     def hint(self) -> float:

@@ -25,20 +25,12 @@ class Node:
     __slots__ = ("env",)
     env: ShapeEnv
 
-    def is_int(self) -> bool:
-        return False
-
-    def is_float(self) -> bool:
-        return False
-
-    def is_bool(self) -> bool:
-        return False
-
-    def is_nested_int(self) -> bool:
-        return False
-
-    def has_hint(self) -> bool:
-        return True
+    # C++ asks these of every node that it meets, several times: answered without a frame of Python.
+    is_int: Callable[[], bool] = False.__bool__
+    is_float: Callable[[], bool] = False.__bool__
+    is_bool: Callable[[], bool] = False.__bool__
+    is_nested_int: Callable[[], bool] = False.__bool__
+    has_hint: Callable[[], bool] = True.__bool__
 
     def clone(self) -> Any:
         return self
@@ -88,8 +80,7 @@ class SizeNode(Node):
 
     str = __str__
 
-    def is_int(self) -> bool:
-        return True
+    is_int = True.__bool__
 
     def maybe_as_int(self) -> int | None:
         return (self._value if self._age == self.env.age else self.value).number
@@ -135,7 +126,7 @@ class SizeNode(Node):
         return SizeNode(self.env, -self._value)
 
     def _with(self, other: SizeNode, operation: Callable[[Polynomial, Polynomial], Polynomial]) -> SizeNode:
-        return SizeNode(self.env, operation(self.value, other.value))
+        return SizeNode(self.env, operation(self._value, other._value))
 
     def add(self, other: SizeNode) -> SizeNode:
         return self._with(other, Polynomial.__add__)
@@ -177,14 +168,14 @@ class SizeNode(Node):
         return SizeNode(self.env, total)
 
     def eq(self, other: SizeNode) -> TruthNode:
-        gap = self.value - other.value
+        gap = self._value - other._value
         return TruthNode(self.env, lambda: self.env.is_zero(gap), lambda: self.env.known_zero(gap))
 
     def ne(self, other: SizeNode) -> TruthNode:
         return self.eq(other).sym_not()
 
     def ge(self, other: SizeNode) -> TruthNode:
-        gap = self.value - other.value
+        gap = self._value - other._value
         return TruthNode(self.env, lambda: self.env.is_nonnegative(gap), lambda: self.env.known_nonnegative(gap))
 
     def le(self, other: SizeNode) -> TruthNode:
@@ -241,8 +232,7 @@ class TruthNode(Node):
         self.decide = decide
         self.known = known
 
-    def is_bool(self) -> bool:
-        return True
+    is_bool = True.__bool__
 
     def is_constant(self) -> bool:
         return self.known() is not None

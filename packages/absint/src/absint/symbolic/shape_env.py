@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
 from absint.symbolic import polynomial
@@ -72,7 +73,10 @@ class ShapeEnv:
         self.given = GivenNumbers()
         self.unknown: dict[str, Polynomial] = {}  # what data decides -> as type rules see it
         self.taken_for_different: list[Polynomial] = []  # what was asked of those, in order: `value == 0`
-        self.equal: dict[tuple[Polynomial, Polynomial | int], bool] = {}  # answers of `is_zero` of differences
+        self.compared: dict[tuple[str, Polynomial, Polynomial | int], bool] = {}  # answers about two sizes
+        # What was made of shapes and layouts (`layout_key`), beside what the keys stand for.
+        self.row_major: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.wrappers: dict[Any, tuple[Callable[[], Any], Any]] = {}
         self.age = 0  # how often a symbol was found to be something else
         self._meanings: dict[str, Polynomial] = {}  # of symbols
         self._floors: dict[Atom, tuple[int, Polynomial]] = {}  # of multiples of other atoms, where they are no operands
@@ -81,7 +85,10 @@ class ShapeEnv:
         self._zero: set[Polynomial] = set()
         self._answers: dict[tuple[str, Polynomial], bool] = {}
         self._ranges: dict[frozenset[str], Ranges] = {}
+        self._quotients: dict[tuple[Polynomial, Polynomial], Polynomial] = {}
         self._reduced: dict[Polynomial, Polynomial] = {}
+        self.sizes: dict[Polynomial, Any] = {}  # what polynomials are as Python numbers, of this age
+        self.kept_sizes: dict[Polynomial, Any] = {}  # the same by what they read, of any age
 
     # -- symbols
 
@@ -121,10 +128,13 @@ class ShapeEnv:
 
     def divide(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """`left // right`; what lies within one divisor is 0."""
-        made = polynomial.divide(left, right)
-        if made.number is None and self._sign_by_bounds(left) and self._sign_by_bounds(right - left - 1):
-            return polynomial.ZERO
-        return made
+        known = self._quotients.get((left, right))
+        if known is None:
+            known = polynomial.divide(left, right)
+            if known.number is None and self._sign_by_bounds(left) and self._sign_by_bounds(right - left - 1):
+                known = polynomial.ZERO
+            self._quotients[left, right] = known
+        return known
 
     def remainder(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """`left % right`."""
@@ -321,6 +331,10 @@ class ShapeEnv:
 
     def _assume_nonzero(self, value: Polynomial) -> None:
         self._refuse(value, "!=")
+        for side in (value, -value):
+            if self.known_nonnegative(side):  # then it says more of the ranges
+                self._assume_sign(_lowest_terms(side - 1))
+                return
         self._note("!=", value)
         self._learn_nonzero(value)
 
@@ -385,6 +399,7 @@ class ShapeEnv:
         self._nonzero = {gap.substitute(self._meanings) for gap in self._nonzero}
         self._zero = {gap.substitute(self._meanings) for gap in self._zero}
         self._reduced.clear()
+        self.sizes.clear()
 
     def _learn_floor(self, value: Polynomial) -> None:
         """n//2 - 2*(n//2//2) == 0: what reads 2*(n//2//2) reads n//2 from now on, so that equal sizes read alike.
@@ -399,6 +414,7 @@ class ShapeEnv:
         if count and all(len(one) < len(longest) for one in rest.atoms()):
             self._floors[longest] = abs(count), rest if count < 0 else -rest
             self._reduced.clear()
+            self.sizes.clear()
             self.age += 1
 
     def _learn_range(self, name: str, meaning: Polynomial) -> None:
@@ -434,9 +450,19 @@ def _factor(value: Polynomial) -> int:
 
 @kept
 def _lowest_terms(value: Polynomial) -> Polynomial:
-    """A polynomial that is >= 0 for the same integers: 8*n - 3 >= 0 is n - 1 >= 0."""
+    """A polynomial that is >= 0 for the same integers: 8*n - 3 >= 0 is n - 1 >= 0, n//4 - 2 >= 0 is n - 8 >= 0."""
     factor = _factor(value)
-    return value if factor == 1 else Polynomial({key: count // factor for key, count in value.terms.items()})
+    if factor != 1:
+        value = Polynomial({key: count // factor for key, count in value.terms.items()})
+    variable = value - value.offset
+    atom = next(variable.atoms(), None)
+    divisor = atom.operands[1].number if atom is not None and atom.operator == "//" else None
+    if atom is None or divisor is None or divisor < 1 or variable.terms.keys() != {((atom, 1),)}:
+        return value
+    numerator, offset = atom.operands[0], value.offset
+    if variable.terms[((atom, 1),)] > 0:
+        return _lowest_terms(numerator + offset * divisor)
+    return _lowest_terms(-numerator + (offset * divisor + divisor - 1))
 
 
 @kept

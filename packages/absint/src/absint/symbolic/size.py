@@ -9,7 +9,7 @@ therefore right on them, if less general.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,7 +29,9 @@ __all__ = [
     "is_symbolic",
     "is_unknown",
     "known_negative",
+    "layout_key",
     "make_size",
+    "maybe_equal",
     "size_of",
     "surely_equal",
     "sym_max",
@@ -91,23 +93,27 @@ class Size(torch.SymInt):
         return format(int(self), spec)
 
     def __add__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__add__, "add")
+        side = other.node._value if type(other) is Size else other
+        if type(side) not in _EXACT:
+            return _combine(self, other, Polynomial.__add__, "add")
+        return make_size(self.node.env, self.node._value + side)
 
-    def __radd__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__add__, "add")
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return _combine(self, other, Polynomial.__sub__, "sub")
+        side = other.node._value if type(other) is Size else other
+        if type(side) not in _EXACT:
+            return _combine(self, other, Polynomial.__sub__, "sub")
+        return make_size(self.node.env, self.node._value - side)
 
     def __rsub__(self, other: Any) -> Any:
         return _combine(self, other, lambda a, b: b - a, "sub", swapped=True)
 
     def __mul__(self, other: Any) -> Any:
-        node = self.node
-        side = other.node.value if type(other) is Size else other
-        if type(side) is not int and type(side) is not Polynomial:
+        side = other.node._value if type(other) is Size else other
+        if type(side) not in _EXACT:
             return _combine(self, other, Polynomial.__mul__, "mul")
-        return make_size(node.env, node.value * side)
+        return make_size(self.node.env, self.node._value * side)
 
     __rmul__ = __mul__
 
@@ -143,45 +149,43 @@ class Size(torch.SymInt):
         return self // other, self % other
 
     def __eq__(self, other: object) -> Any:
-        # The question that broadcasting asks over and over: its answer, once given, stays.
-        node = self.node
-        env, value, side = node.env, node.value, other.node.value if type(other) is Size else other
-        if side is value:
-            return True
-        answers = None if env.unknown or type(side) not in (int, Polynomial) else env.equal
-        key = (value, side)
-        known = None if answers is None else answers.get(key)
-        if known is None:
-            known = self._equals(other)
-            if answers is not None:
-                answers[key] = known
-        return known
-
-    def _equals(self, other: object) -> Any:
-        gap = _gap(self, other)
-        if gap is None:
-            return _beside_float(self, "eq", other)
-        return self.node.env.is_zero(gap)
+        return self._compare("eq", other)
 
     def __ne__(self, other: object) -> Any:
-        equal = self.__eq__(other)
+        equal = self._compare("eq", other)
         return equal if equal is NotImplemented else not equal
 
     def __ge__(self, other: Any) -> Any:
-        gap = _gap(self, other)
-        return _beside_float(self, "ge", other) if gap is None else self.node.env.is_nonnegative(gap)
+        return self._compare("ge", other)
 
     def __le__(self, other: Any) -> Any:
-        gap = _gap(self, other)
-        return _beside_float(self, "le", other) if gap is None else self.node.env.is_nonnegative(-gap)
+        return self._compare("le", other)
 
     def __lt__(self, other: Any) -> Any:
-        gap = _gap(self, other)
-        return _beside_float(self, "lt", other) if gap is None else not self.node.env.is_nonnegative(gap)
+        return self._compare("lt", other)
 
     def __gt__(self, other: Any) -> Any:
-        gap = _gap(self, other)
-        return _beside_float(self, "gt", other) if gap is None else not self.node.env.is_nonnegative(-gap)
+        return self._compare("gt", other)
+
+    def _compare(self, name: str, other: object) -> Any:
+        """`self name other`. Type rules ask the same over and over: an answer, once given, stays."""
+        node, side = self.node, other.node._value if type(other) is Size else other
+        env, value = node.env, node._value
+        if side is value:
+            return name in _OF_EQUALS
+        if env.unknown or type(side) not in _EXACT:
+            return self._find(name, other)
+        key = (name, value, side)
+        known = env.compared.get(key)
+        if known is None:
+            known = env.compared[key] = self._find(name, other)
+        return known
+
+    def _find(self, name: str, other: object) -> Any:
+        second = _polynomial(other)
+        if second is None:
+            return _beside_float(self, name, other)
+        return _COMPARISONS[name](self.node.env, self.node._value - second)
 
     def __sym_max__(self, other: Any) -> Any:
         return _combine(self, other, self.node.env.largest, "max")
@@ -195,6 +199,17 @@ for _name in ("and_", "or_", "xor", "lshift", "rshift"):
     _stem = _name.rstrip("_")
     setattr(Size, f"__{_stem}__", lambda self, other, host=_host: host(int(self), unwrap_number(other)))
     setattr(Size, f"__r{_stem}__", lambda self, other, host=_host: host(unwrap_number(other), int(self)))
+
+
+_EXACT = frozenset((int, Polynomial))
+_OF_EQUALS = frozenset(("eq", "ge", "le"))
+_COMPARISONS: dict[str, Callable[[ShapeEnv, Polynomial], bool]] = {  # of the difference of two sizes
+    "eq": ShapeEnv.is_zero,
+    "ge": ShapeEnv.is_nonnegative,
+    "le": lambda env, gap: env.is_nonnegative(-gap),
+    "lt": lambda env, gap: not env.is_nonnegative(gap),
+    "gt": lambda env, gap: not env.is_nonnegative(-gap),
+}
 
 
 def _is_number(value: object) -> bool:
@@ -262,16 +277,22 @@ def _beside_float(size: Size, name: str, other: object) -> Any:
     )
 
 
-def _gap(size: Size, other: object) -> Polynomial | None:
-    second = _polynomial(other)
-    return None if second is None else size.node.value - second
-
-
 def make_size(env: ShapeEnv, value: Polynomial) -> Any:
-    """The polynomial as a Python number: an int where it is one."""
-    value = env.reduce(value)
-    number = value.number
-    return Size(SizeNode(env, value, env.age)) if number is None else number
+    """The polynomial as a Python number: an int where it is one, else the one `Size` of what it reads now."""
+    made = env.sizes.get(value)
+    if made is None:
+        reduced = env.reduce(value)
+        number = reduced.number
+        made = env.kept_sizes.get(reduced) if number is None else number
+        if made is None:
+            made = env.kept_sizes[reduced] = Size(SizeNode(env, reduced, env.age))
+        env.sizes[value] = made
+    return made
+
+
+def layout_key(numbers: Iterable[Any]) -> tuple[int, ...]:
+    """What tells lists of sizes apart, for who keeps them: there is one `Size` of each expression."""
+    return tuple([number if type(number) is int else ~id(number) for number in numbers])
 
 
 def size_of(node: SizeNode) -> Any:
@@ -335,6 +356,14 @@ def surely_equal(left: Any, right: Any) -> bool:
     node = (left if isinstance(left, torch.SymInt) else right).node
     first, second = _polynomial(left), _polynomial(right)
     return first is second or bool(node.env.known_zero(first - second))  # type: ignore[operator]
+
+
+def maybe_equal(left: Any, right: Any) -> bool:
+    """Whether two sizes may be equal, by what is known; assumes nothing."""
+    if type(left) is int and type(right) is int:
+        return left == right
+    node = (left if isinstance(left, torch.SymInt) else right).node
+    return node.env.known_zero(_polynomial(left) - _polynomial(right)) is not False  # type: ignore[operator]
 
 
 def hint_of(value: Any) -> int:
