@@ -25,7 +25,7 @@ from aotgrad.testing import capture_by_torch_function, check_against_eager, eage
 from aotgrad.testing.strategies import captures, programs
 from stagewire import decode, encode
 from stagewire.capture import Capture
-from stagewire.grad import Grad, SavedResult
+from stagewire.grad import Grad, SavedInput, SavedResult
 
 
 def joint_of(program, *inputs: torch.Tensor) -> Joint:
@@ -218,6 +218,20 @@ def test_operand_of_a_product_in_the_backward_is_saved() -> None:
     assert tanh_runs(partitioner=MinCut(save_operands=False)) == 0
     # A product is in memory anyway: a cheap function of it is not saved in its place.
     assert tanh_runs(partitioner=MinCut(save_operands=False, policy=Policy(transcendental=1))) == 1
+
+
+def test_an_operand_that_unfolds_an_input_is_computed_again_from_it() -> None:
+    """Unlike one that takes no more memory than the input: it was written in any case."""
+    truths, numbers = torch.rand(4, 4, 3) > 0.5, torch.randn(4, 4, 3)
+
+    def masked(x, truths):
+        return F.conv1d(x, torch.zeros(4, 4, 3).masked_fill(truths, -1.0))
+
+    unfolded = grad_of(masked, leaf(2, 4, 16), truths).binding.saved
+    doubled = grad_of(lambda x, numbers: F.conv1d(x, numbers * 2), leaf(2, 4, 16), numbers).binding.saved
+    assert {saved.input for saved in unfolded if isinstance(saved, SavedInput)} == {0, 1}
+    assert not any(isinstance(saved, SavedResult) for saved in unfolded)
+    assert [type(saved) for saved in doubled].count(SavedResult) == 1
 
 
 def test_a_copy_of_an_input_is_saved_and_not_the_input() -> None:

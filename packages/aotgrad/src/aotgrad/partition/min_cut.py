@@ -144,7 +144,9 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
     inner = inside_of_checkpoints(joint)
     true_costs = Costs(definitions(joint.graph), sizes, policy) if inner else None
     inputs = {value.name: value.type for value in joint.primal_values}
-    kept = held_back(needs, policy, options.longest_life, options.save_operands) if costs is None else frozenset()
+    types = inputs | {value.name: value.type for node in needs.producers.values() for value in node.results}
+    size = lambda name: sizes.bytes(types[name])  # noqa: E731
+    kept = held_back(needs, policy, options.longest_life, options.save_operands, size) if costs is None else frozenset()
     kept = (kept - inner) | copies_of_inputs(joint)
     results = {name for arg in joint.result_refs for name in references(arg)}
     index: dict[str, int] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aotgrad.operands import operands
 from aotgrad.ops import packet_of
 from aotgrad.partition.needs import Needs
@@ -19,14 +21,18 @@ _FUSED = frozenset(
 ) | frozenset(f"prims.{name}" for name in ("sum", "amax", "amin", "var_mean"))  # fmt: skip
 
 
-def held_back(needs: Needs, policy: Policy, longest_life: int, save_operands: bool) -> frozenset[str]:
-    """Names of values not to compute again: operands of ops that are not fused, and values that would live long."""
+def held_back(
+    needs: Needs, policy: Policy, longest_life: int, save_operands: bool, bytes_of: Callable[[str], int]
+) -> frozenset[str]:
+    """Names of values not to compute again: operands of ops that are not fused, but for unfolded inputs, and values
+    that would live long."""
     fused = [is_fused(node, policy) for node in needs.backward]
     kept: set[str] = set()
     if save_operands:
         for name, users in needs.consumers.items():
             if any(not fused[user] for user in users):
                 kept.update(_memory(name, needs, policy))
+        kept = {name for name in kept if not _unfolds_inputs(name, needs, policy, bytes_of)}
     clock = [0]
     for passes_once in fused:
         clock.append(clock[-1] + (not passes_once))
@@ -46,6 +52,25 @@ def _memory(name: str, needs: Needs, policy: Policy) -> tuple[str, ...]:
         name = operands(node)[0]
         node = needs.producers.get(name)
     return () if node is None or not operands(node) else (name,)
+
+
+def _unfolds_inputs(name: str, needs: Needs, policy: Policy, bytes_of: Callable[[str], int]) -> bool:
+    """Whether a value is one pass over inputs that take less memory than it, as what is added to scores is over a mask
+    of truth values."""
+    found: set[str] = set()
+    pending, seen = [name], {name}
+    while pending:
+        one = pending.pop()
+        node = needs.producers.get(one)
+        if node is None:
+            found.add(one)
+            continue
+        if policy.element_cost(node) is None:
+            return False
+        fresh = [operand for operand in operands(node) if operand not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return bool(found) and not found & needs.mutated and sum(map(bytes_of, found)) < bytes_of(name)
 
 
 def _long_lived(needs: Needs, policy: Policy, clock: list[int], longest: int, kept: set[str]) -> list[str]:
