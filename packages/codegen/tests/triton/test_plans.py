@@ -20,6 +20,7 @@ from stagewire.loop import (
     Load,
     LoopGraph,
     Reduce,
+    Scan,
     Section,
     Store,
     Term,
@@ -341,3 +342,53 @@ def test_what_several_warps_load_is_not_overwritten_before(directory, device):
     for _ in range(10):
         found = run(graph, directory, device, w, x)
         torch.testing.assert_close(found, [gate, (x * gate[:, None]).sum(1)])
+
+
+def scanned(rows: int, columns: int, dtype: str, kinds: tuple[str, ...] = ("sum",)) -> LoopGraph:
+    """Scans along columns."""
+    whole = at(("i", columns), ("j", 1))
+    scans = [Scan(f"s{n}", kind, Ref("x"), dtype) for n, kind in enumerate(kinds)]
+    stores = [Store(f"y{n}", whole, Ref(scan.result)) for n, scan in enumerate(scans)]
+    kernel = Kernel(
+        "k", (Axis("j", columns),), (Section((Axis("i", rows),), (Load("x", "x", whole, dtype), *scans, *stores)),)
+    )
+    shape = contiguous(dtype, (rows, columns))
+    buffers = (Buffer("x", shape, "input"), *(Buffer(store.buffer, shape, "kernel") for store in stores))
+    return LoopGraph(buffers=buffers, inputs=("x",), outputs=tuple(Ref(s.buffer) for s in stores), steps=(kernel,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "kinds", "tile", "warps"),
+    [
+        (16384, 4096, "bfloat16", ("sum",), (32, 64), 8),
+        (16384, 4096, "float32", ("sum",), (32, 32), 4),
+        (16384, 4096, "bfloat16", ("max", "min"), (32, 32), 8),
+        (16384, 4096, "float32", ("logaddexp",), (16, 32), 4),
+        (64, 1 << 20, "bfloat16", ("sum",), (256, 8), 8),
+        (4, 4096, "float32", ("sum",), (32, 1), 1),
+    ],
+)
+def test_columns_in_steps(rows, columns, dtype, kinds, tile, warps):
+    (kernel,) = scanned(rows, columns, dtype, kinds).steps
+    tiles = plan(kernel)
+    assert ((tiles.outer, tiles.inner), tiles.steps, tiles.warps) == (tile, 8, warps)
+
+
+def test_few_columns_are_tiles():
+    (kernel,) = scanned(4096, 1024, "float32").steps
+    assert plan(kernel).steps == 1
+
+
+@pytest.mark.parametrize("columns", [40, 64])
+def test_steps_beyond_the_end(columns, device, directory, monkeypatch):
+    """Columns and rows of which the last tiles hang over; infinities and nan stay in what comes behind them."""
+    monkeypatch.setattr("codegen.triton.plan.COLUMNS", 1)
+    x = torch.randn(37, columns)
+    x[5, 1], x[30, 2], x[0, 3], x[9:20, 4] = torch.inf, -torch.inf, torch.nan, -torch.inf
+    x[7, 4] = torch.inf
+    graph = scanned(37, columns, "float32", ("sum", "max", "min", "prod", "logaddexp"))
+    graph = replace(graph, buffers=tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers))
+    found = load(emit(graph, Options(target="triton")), directory)(x.to(device))
+    exact = x.cumsum(0), x.cummax(0)[0], x.cummin(0)[0], x.cumprod(0), x.logcumsumexp(0)
+    for have, want in zip(found, exact, strict=True):
+        torch.testing.assert_close(have.cpu(), want, rtol=1e-5, atol=1e-5, equal_nan=True)

@@ -110,12 +110,14 @@ def test_scans_from_tile_to_tile(directory, device, graph, seed):
 
 
 @FEW
-@given(graph=scan_graphs(sizes=(1, 2, 5, 9)), seed=st.integers(0, 5))
-def test_scans_of_columns_in_steps(directory, device, graph, seed):
-    """Four points of each column together, however few columns there are."""
+@given(scan_graphs(sizes=(1, 2, 5, 9)), st.integers(0, 5), st.sampled_from((2, 4)), st.sampled_from((64, 256)))
+def test_scans_of_columns_in_steps(directory, device, graph, seed, steps, tile):
+    """A few points of each column together by one lane or several, however few columns there are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codegen.triton.plan.STEPS", 4)
-        patch.setattr("codegen.triton.plan.STEP_BYTES", 1)
+        patch.setattr("codegen.triton.plan.STEPS", steps)
+        patch.setattr("codegen.triton.plan.WARP", 2)
+        patch.setattr("codegen.triton.plan.STEP_TILE", tile)
+        patch.setattr("codegen.triton.plan.COLUMNS", 1)
         check_drawn(graph, seed, directory, device)
 
 

@@ -67,12 +67,6 @@ def test_products_go_on_from_one() -> None:
     np.testing.assert_allclose(found, np.cumprod(x.astype(np.float64), 1), rtol=1e-3)  # type: ignore[call-overload]
 
 
-def test_columns_of_half_precision_are_cut_sooner() -> None:
-    assert [parts_of(16384, 4096, False, narrowest=bytes) for bytes in (2, 4)] == [32, 1]
-    text = "input %x: bf16[16384, 4096]@cuda:0\n%y: bf16[16384, 4096]@cuda:0 = prims.cumsum(%x, 0)\nreturn %y\n"
-    assert len(kernels(lowered(text))) == 3
-
-
 @pytest.mark.parametrize(
     ("size", "outer", "along_rows", "parts"),
     [

@@ -24,7 +24,7 @@ from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of
 from stagewire.expr import Dim, Expr
-from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Section, Store
+from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Scan, Section, Store
 from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -255,20 +255,27 @@ class _KernelEmitter(ReductionEmitter):
             self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
 
     def steps(self, section: Section, count: Dim) -> None:
-        """A loop over the points of columns, some at a time."""
-        parts = parted(section.statements)
+        """A loop over tiles in which each lane has some points that follow each other."""
+        parts, steps = parted(section.statements), self.plan.steps
         assert parts is not None, "a load that depends on a scan is in no plan of steps"
-        self.put(f"for base in range(0, {self.dim(count)}, {self.plan.steps}):")
-        self.indent, self.in_steps = "        ", True
+        loop = f"tl.range(0, {self.dim(count)}, RBLOCK * {steps}, num_stages={self.plan.stages(section)})"
+        self.put(f"for base in {loop}:")
+        self.indent = "        "
+        self.put(f"first = base + {self.lanes}")
+        alone = section.axes if len(section.axes) == 1 else ()
         before, spread = self.names, self.spread
-        known = [(dict(before), dict(spread)) for _ in range(self.plan.steps)]
+        known = [(dict(before), dict(spread)) for _ in range(steps)]
         for statements in parts:
-            for step, (self.names, self.spread) in enumerate(known):
-                self.suffix = f"_{step}"
-                self.inner(f"base + {step}", section.axes)
-                self.statements(statements, XR)
-        self.names, self.spread, self.suffix = before, spread, ""
-        self.indent, self.in_steps = "    ", False
+            match statements:
+                case (Scan() as scan,):
+                    self.scan_in_steps(scan, known)
+                case _:
+                    for step, (self.names, self.spread) in enumerate(known):
+                        self.suffix, self.ahead = f"_{step}", {axis.name: ("first", step) for axis in alone}
+                        self.inner(f"base + {step}", section.axes)
+                        self.statements(statements, XR)
+        self.names, self.spread, self.suffix, self.ahead = before, spread, "", {}
+        self.indent = "    "
         self.carries.clear()
 
     def store(self, statement: Store, scope: frozenset[str]) -> None:
@@ -293,11 +300,16 @@ class _KernelEmitter(ReductionEmitter):
         before = f"tl.load({pointer}, {' & '.join(filter(None, (mask, '(turn > 0)')))}, other=0)"
         self.put(f"tl.store({pointer}, {before} + tl.sum({value}, 0)[None, :]{', ' + mask if mask else ''})")
 
+    @property
+    def lanes(self) -> str:
+        """The first points of the lanes of a tile."""
+        lanes = self.widened("tl.arange(0, RBLOCK)[None, :]")
+        return lanes if self.plan.steps == 1 else f"{lanes} * {self.plan.steps}"
+
     def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
         """The inner points of one tile, and the axes that they stand for."""
-        lanes = "tl.arange(0, RBLOCK)[None, :]"
         self.tiles["r"] = axes, start
-        self.put(f"r = {start} + {self.widened(lanes)}" if start else f"r = {self.widened(lanes)}")
+        self.put(f"r = {start} + {self.lanes}" if start else f"r = {self.lanes}")
         self.fit("r", axes, self.plan.inner * self.plan.steps)
         self.split("r", axes)
 
@@ -326,7 +338,7 @@ class _KernelEmitter(ReductionEmitter):
         if len(steps) < len(place.terms):
             return None
         for way, (axes, _) in self.tiles.items():
-            length = self.plan.outer if way == "x" else self.plan.inner
+            length = self.plan.outer if way == "x" else self.plan.inner // self.plan.steps
             if not axes or length < 4 or steps.get(axes[-1].name) != 1:
                 continue
             others = [place.constant, *(step for name, step in steps.items() if name != axes[-1].name)]

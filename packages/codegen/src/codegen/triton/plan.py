@@ -61,8 +61,11 @@ WARP = 32
 LOADED = 16
 """Threads, and bytes that one of them loads at once."""
 
-STEPS, STEP_BYTES = 16, 128 * 1024
-"""Points of columns that are scanned together, and bytes of a row of columns that are enough for that."""
+STEPS, STEP_TILE = 8, 32 * 1024
+"""Points of a column that a lane scans one after the other, and bytes of those that all lanes of a program load."""
+
+COLUMNS = 96 * WARP
+"""So many columns are enough to keep the machine busy where each is scanned by one program."""
 
 ON_THEIR_WAY = 48 * 1024
 """Bytes that a program may have on their way through shared memory; twice that would leave room for few programs."""
@@ -81,8 +84,8 @@ MANY = 264
 class Plan:
     """`kernel`, perhaps with an outer axis made an inner one. outer, inner: XBLOCK and RBLOCK, powers of two.
 
-    steps: of scans of columns whose tiles are one point of each: how many of them come together. part: of kernels that
-    store sums over outer points: of how many each is. A program computes these tile by tile.
+    steps: of scans of columns: how many points that follow each other a lane of a tile has. part: of kernels that store
+    sums over outer points: of how many each is. A program computes these tile by tile.
     """
 
     kernel: Kernel
@@ -127,11 +130,13 @@ class Plan:
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
         goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
         most of long rows that stay in registers. Exponentials along columns have few rows, of few columns, so that one
-        warp scans them."""
+        warp scans them. In steps, it is eight elements a step; four where two values of each are kept."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
         if summed(self.kernel):
             return max(4, min(16, self.outer * self.inner // 512))
+        if self.steps > 1:
+            return max(1, min(16, self.outer * self.inner // (WARP * 8 // _kept(self.kernel))))
         if self.reads_again:
             longest = max(count for count in map(points, self.loops) if isinstance(count, int))
             return 16 if longest <= WHOLE_LIMIT and self.inner < max(AGAIN_TILES) else 32
@@ -149,7 +154,7 @@ class Plan:
         their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions along
         rows take so many instructions that what goes through shared memory takes longer; means and deviations of narrow
         elements overlap with more. Tiles that may be a whole row, or are read again, leave no time to be ahead; factors
-        of parts of a row would go through shared memory one by one."""
+        of parts of a row would go through shared memory one by one. In steps, a multiprocessor has few programs."""
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
         if (self.kind == "row" and kinds & {"argmax", "argmin"}) or self.may_fit or self.reads_again:
             return 1
@@ -159,8 +164,9 @@ class Plan:
                 if self.kind == "row" and _step(load.index, section.axes[-1]) != 1:
                     return 1
                 wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
-                moved += ITEM_SIZE[load.dtype] * self.inner * (self.outer if wide else 1)
-        return ahead + 1 if 0 < ahead * moved <= ON_THEIR_WAY else 1
+                moved += ITEM_SIZE[load.dtype] * self.inner * self.steps * (self.outer if wide else 1)
+        room = ON_THEIR_WAY if self.steps == 1 else TURNS_ON_THEIR_WAY
+        return ahead + 1 if 0 < ahead * moved <= room else 1
 
     @property
     def turn_stages(self) -> int:
@@ -203,10 +209,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         return _in_parts(kernel, power_of_two(inner))
     if _runs_along_columns(kernel):
         if _goes_in_steps(kernel, outer):
-            width = WARP * LOADED // _narrowest(kernel)
-            while width > WARP and outer < width * 4 * MANY:
-                width //= 2
-            return Plan(kernel, "column", width, 1, STEPS)
+            return _in_steps(kernel, outer, inner)
         width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
         while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
             width //= 2
@@ -260,13 +263,28 @@ def _part(kernel: Kernel) -> Dim:
 
 
 def _goes_in_steps(kernel: Kernel, outer: int) -> bool:
-    """Whether a kernel only scans columns, and these are enough to keep the machine busy point by point."""
+    """Whether a kernel only scans columns, and these are enough to keep the machine busy."""
     loops = [section.statements for section in kernel.sections if section.axes]
     if any(isinstance(s, Reduce) for loop in loops for s in loop) or any(parted(loop) is None for loop in loops):
         return False
-    if not all(any(isinstance(s, Scan) for s in loop) for loop in loops):
-        return False
-    return outer * _narrowest(kernel) >= STEP_BYTES
+    return all(any(isinstance(s, Scan) for s in loop) for loop in loops) and outer >= COLUMNS
+
+
+def _in_steps(kernel: Kernel, outer: int, inner: int) -> Plan:
+    """As many lanes as there is work for, and as few columns as are loaded well: one program goes along each."""
+    elements = STEP_TILE // (STEPS * _narrowest(kernel) * _kept(kernel))
+    width = WARP // 2 if "logaddexp" in _scans(kernel) else WARP
+    lanes = min(elements // width, power_of_two(-(-inner // STEPS)))
+    wide = elements // lanes
+    while wide > width and outer < wide * MANY:
+        wide //= 2
+    return Plan(kernel, "column", wide, lanes, STEPS)
+
+
+def _kept(kernel: Kernel) -> int:
+    """How many values of each point scans keep: one, or several, which is called two."""
+    scans = [s for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
+    return 2 if len(scans) > 1 or any(scan.scan == "logaddexp" for scan in scans) else 1
 
 
 def _is_fixed(section: Section) -> bool:

@@ -21,6 +21,11 @@ def minimum(a, b):
 
 
 @triton.jit
+def plus(a, b):
+    return a + b
+
+
+@triton.jit
 def product(a, b):
     return a * b
 
@@ -73,6 +78,34 @@ def add_exponentials(top_a, sum_a, top_b, sum_b):
     e = tl.where(top_a == top_b, 1.0, tl.exp(-tl.abs(top_a - top_b)))  # both may be infinite
     first = top_a > top_b
     return maximum(top_a, top_b), tl.where(first, sum_a, sum_b) + tl.where(first, sum_b, sum_a) * e
+
+
+# of (what comes before the last, all): a scan of these, begun with (nothing, value), leaves the value itself out
+@triton.jit
+def before_plus(before_a, all_a, before_b, all_b):
+    return plus(all_a, before_b), plus(all_a, all_b)
+
+
+@triton.jit
+def before_product(before_a, all_a, before_b, all_b):
+    return product(all_a, before_b), product(all_a, all_b)
+
+
+@triton.jit
+def before_maximum(before_a, all_a, before_b, all_b):
+    return maximum(all_a, before_b), maximum(all_a, all_b)
+
+
+@triton.jit
+def before_minimum(before_a, all_a, before_b, all_b):
+    return minimum(all_a, before_b), minimum(all_a, all_b)
+
+
+@triton.jit
+def before_add_exponentials(top_a, sum_a, all_top_a, all_sum_a, top_b, sum_b, all_top_b, all_sum_b):
+    top, sum = add_exponentials(all_top_a, all_sum_a, top_b, sum_b)
+    all_top, all_sum = add_exponentials(all_top_a, all_sum_a, all_top_b, all_sum_b)
+    return top, sum, all_top, all_sum
 
 
 @triton.jit

@@ -3,14 +3,16 @@
 Logarithms of sums of exponentials are computed at the end of a scan of two values, the greatest exponent so far and the
 sum of exp(x - greatest): one exponential each time two are combined.
 
-In steps, each thread goes along columns of its own, point by point: nothing passes between threads. What a few points
-load comes before what they store, behind which nothing would be loaded early.
+In steps, each lane of a tile has a few points that follow each other, and goes along them point by point; what the
+lanes before it come to is found once for all of these. What they load comes before what they store, behind which
+nothing would be loaded early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.statements import StatementEmitter
@@ -36,47 +38,82 @@ ALONG: dict[ScanKind, str] = {
     "sum": "tl.cumsum({0}, 1)", "prod": "tl.cumprod({0}, 1)", "max": "tl.associative_scan({0}, 1, maximum)",
     "min": "tl.associative_scan({0}, 1, minimum)", "logaddexp": "tl.associative_scan(({0}), 1, add_exponentials)",
 }  # fmt: skip
+FOLD: dict[ScanKind, str] = {
+    "sum": "plus", "prod": "product", "max": "maximum", "min": "minimum", "logaddexp": "add_exponentials"
+}  # fmt: skip
+"""What combines two, by the name that it has in `prelude.py`; behind "before_", of pairs: see there."""
+
+Names = tuple[dict[str, str], dict[str, frozenset[str]]]
+"""What values are called at one point, and which of "x" and "r" they vary along."""
 
 
 @dataclass(kw_only=True)
 class ScanEmitter(StatementEmitter):
-    """carries: in a loop of tiles, by scan, the names of what the tiles before came to. in_steps: whether a tile is one
-    point of each column."""
+    """carries: in a loop of tiles, by scan, the names of what the tiles before came to."""
 
     carries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    in_steps: bool = False
 
     def begin_scans(self, statements: tuple[Statement, ...]) -> None:
         """What a loop of tiles starts from. Points outside of the loop come last: no point inside sees them."""
         for scan in (s for s in statements if isinstance(s, Scan)):
-            starts = [_neutral(scan), "0"] if scan.scan == "logaddexp" else [_neutral(scan)]
+            starts = _neutral(scan)
             names = tuple(f"c{len(self.names)}_{len(self.carries)}_{i}" for i in range(len(starts)))
             self.carries[scan.result] = names
             for name, start in zip(names, starts, strict=True):
                 self.put(f"{name} = tl.full([XBLOCK, 1], {start}, {TYPES[_working(scan)]})")
 
     def scan(self, statement: Scan) -> None:
-        dtype = TYPES[_working(statement)]
-        operand = self.operand(statement.operand, statement.dtype)
-        values = [f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"]
-        if statement.scan == "logaddexp":
-            values.append(f"tl.full([XBLOCK, RBLOCK], 1, {dtype})")
-        names = [f"s{len(self.names)}_{i}{self.suffix}" for i in range(len(values))]
-        if not self.in_steps:
-            self.put(f"{', '.join(names)} = {ALONG[statement.scan].format(', '.join(values))}")
-            values = names
+        names, values = self.scanned(statement)
+        self.put(f"{', '.join(names)} = {ALONG[statement.scan].format(', '.join(values))}")
         if statement.result in self.carries:
             carries = self.carries[statement.result]
-            self.put(f"{', '.join(names)} = {COMBINE[statement.scan].format(*carries, *values)}")
+            self.put(f"{', '.join(names)} = {COMBINE[statement.scan].format(*carries, *names)}")
             for carry, name in zip(carries, names, strict=True):
                 last = f"tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {name}, 0)"
-                self.put(f"{carry} = {name if self.in_steps else f'tl.sum({last}, 1)[:, None].to({dtype})'}")
-        found = f"{names[0]} + tl.log({names[1]})" if statement.scan == "logaddexp" else names[0]
-        self.define(statement.result, f"({found}).to({TYPES[statement.dtype]})", frozenset("xr"))
+                self.put(f"{carry} = tl.sum({last}, 1)[:, None].to({TYPES[_working(statement)]})")
+        self.define_scan(statement, names)
+
+    def scan_in_steps(self, scan: Scan, points: Iterable[Names]) -> None:
+        """The scan at those points of each lane that follow each other, of which each has names of its own."""
+        points, at, combine = list(points), list[list[str]](), COMBINE[scan.scan]
+        for step, (self.names, self.spread) in enumerate(points):
+            self.suffix = f"_{step}"
+            names, values = self.scanned(scan)
+            self.put(f"{', '.join(names)} = {combine.format(*at[-1], *values) if at else ', '.join(values)}")
+            at.append(names)
+        dtype, fold, last = TYPES[_working(scan)], FOLD[scan.scan], ", ".join(at[-1])
+        carries, before = self.carries[scan.result], [f"{name}b" for name in at[-1]]
+        rest, all_lanes = ", ".join("_" for _ in before), [f"{name}a" for name in at[-1]]
+        starts = ", ".join(f"tl.full([XBLOCK, RBLOCK], {start}, {dtype})" for start in _neutral(scan))
+        self.put(f"{', '.join(before)}, {rest} = tl.associative_scan(({starts}, {last}), 1, before_{fold})")
+        self.put(f"{', '.join(before)} = {combine.format(*carries, *before)}")
+        reduced = f"tl.reduce({last if len(before) == 1 else f'({last})'}, 1, {fold})"
+        self.put(f"{', '.join(all_lanes)} = {reduced}")
+        wide = [f"{name}[:, None]" for name in all_lanes]
+        self.put(f"{', '.join(carries)} = {combine.format(*carries, *wide)}")
+        for step, (self.names, self.spread) in enumerate(points):
+            self.suffix = f"_{step}"
+            self.put(f"{', '.join(at[step])} = {combine.format(*before, *at[step])}")
+            self.define_scan(scan, at[step])
+
+    def scanned(self, scan: Scan) -> tuple[list[str], list[str]]:
+        """Names for what a scan keeps at each point, and what that is of one point alone."""
+        dtype = TYPES[_working(scan)]
+        operand = self.operand(scan.operand, scan.dtype)
+        values = [f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"]
+        if scan.scan == "logaddexp":
+            values.append(f"tl.full([XBLOCK, RBLOCK], 1, {dtype})")
+        return [f"s{len(self.names)}_{i}{self.suffix}" for i in range(len(values))], values
+
+    def define_scan(self, scan: Scan, names: list[str]) -> None:
+        """The result, of what is kept."""
+        found = f"{names[0]} + tl.log({names[1]})" if scan.scan == "logaddexp" else names[0]
+        self.define(scan.result, f"({found}).to({TYPES[scan.dtype]})", frozenset("xr"))
 
 
-def parted(statements: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], tuple[Statement, ...]] | None:
-    """The statements that loads need, these included, and the rest; None where a load needs what a scan gives."""
+def parted(statements: tuple[Statement, ...]) -> list[tuple[Statement, ...]] | None:
+    """The statements in parts to be written one after the other: those that loads need, these included; then the rest,
+    each scan being a part of its own. None where a load needs what a scan gives."""
     needed = {id(s) for s in statements if isinstance(s, Load)}
     used = {name for s in statements if isinstance(s, Load) for name in _used(s)}
     for statement in reversed(statements):
@@ -86,7 +123,8 @@ def parted(statements: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], tu
                 return None
             needed.add(id(statement))
             used.update(_used(statement))
-    return tuple(s for s in statements if id(s) in needed), tuple(s for s in statements if id(s) not in needed)
+    rest = groupby((s for s in statements if id(s) not in needed), lambda s: id(s) if isinstance(s, Scan) else 0)
+    return [tuple(s for s in statements if id(s) in needed), *(tuple(part) for _, part in rest)]
 
 
 def _used(statement: Statement) -> set[str]:
@@ -117,14 +155,17 @@ def _working(scan: Scan) -> str:
     return {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}.get(scan.dtype, scan.dtype)
 
 
-def _neutral(scan: Scan) -> str:
+def _neutral(scan: Scan) -> tuple[str, ...]:
+    """What changes nothing, of all that is kept."""
     dtype = _working(scan)
     match scan.scan:
         case "sum":
-            return "0"
+            return ("0",)
         case "prod":
-            return "1"
-        case "max" | "logaddexp":
-            return "float('-inf')" if dtype in FLOATS else str(limits(dtype)[0])
+            return ("1",)
+        case "max":
+            return ("float('-inf')" if dtype in FLOATS else str(limits(dtype)[0]),)
         case "min":
-            return "float('inf')" if dtype in FLOATS else str(limits(dtype)[1])
+            return ("float('inf')" if dtype in FLOATS else str(limits(dtype)[1]),)
+        case "logaddexp":
+            return "float('-inf')", "0"

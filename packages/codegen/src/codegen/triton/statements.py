@@ -90,7 +90,8 @@ class StatementEmitter:
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
     compared: the values of indices that are only compared.
     full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
-    suffix: what the names of values end with, where the same statements are written more than once.
+    suffix: what the names of values end with, where the same statements are written more than once. ahead: of axes, the
+    name of another point and by how much this one is ahead of it.
     """
 
     parameters: tuple[str, ...]
@@ -107,6 +108,7 @@ class StatementEmitter:
     full: frozenset[str] = frozenset()
     compared: frozenset[str] = frozenset()
     suffix: str = ""
+    ahead: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
@@ -188,7 +190,7 @@ class StatementEmitter:
             self.define(statement.result, f"tl.full([1, 1], {self.pointer[statement.buffer]}, tl.int64)", frozenset())
             return
         along = self.index_spread(statement.index)
-        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        pointer = self.address(statement)
         mask = self.bounds(along)
         if statement.mask is not None:
             wanted = self.spread[statement.mask.name]
@@ -216,7 +218,7 @@ class StatementEmitter:
         if statement.mask is not None:
             mask = " & ".join(filter(None, (mask, self.names[statement.mask.name])))
         value = self.operand(statement.value, self.types[statement.buffer].dtype)
-        pointer = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        pointer = self.address(statement)
         if self.index_spread(statement.index) != scope:
             pointer += f" + tl.zeros({shape}, tl.int32)"
         call = "atomic_add" if statement.mode == "atomic_add" else "store"
@@ -242,6 +244,19 @@ class StatementEmitter:
         return " & ".join(f"{direction}mask" for direction in sorted(along - self.full, reverse=True))
 
     # indices
+
+    def address(self, statement: Load | Store) -> str:
+        """Where a statement reads or writes. Points that are ahead of another by a number share most of it."""
+        terms = statement.index.terms
+        shared = {term.atom.name: term.coefficient for term in terms if isinstance(term.atom, AxisAtom)}
+        shared = {name: step for name, step in shared.items() if name in self.ahead and isinstance(step, int)}
+        if any(isinstance(term.atom, FloorDivAtom | ModAtom) for term in terms):
+            shared = {}  # of what these are made of
+        names, self.names = self.names, self.names | {name: self.ahead[name][0] for name in shared}
+        near = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
+        self.names = names
+        further = sum(step * self.ahead[name][1] for name, step in shared.items())
+        return f"{near} + {further}" if further else near
 
     def index(self, index: Index) -> str:
         parts = [self.dim(index.constant)] if index.constant != 0 or not index.terms else []

@@ -21,9 +21,8 @@ from stagewire.types import ITEM_SIZE
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
 NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
 
-FEW_ROWS, FEW_COLUMNS, FEW_NARROW = 128, 2048, 32768
-"""Outer points that leave a large GPU idle: each a row along memory, or a column; columns of half precision take as
-long as wide ones where they are not read by very many threads."""
+FEW_ROWS, FEW_COLUMNS = 128, 3072
+"""Outer points that leave a large GPU idle: each a row along memory, or a column."""
 
 WIDTH = 256 * 1024
 """Bytes of a row of columns, or of their parts, that are enough threads to read each column point by point."""
@@ -39,7 +38,7 @@ def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_H
     length, rows = rough(size, hints), rough(outer, hints)
     few, points, shortest = FEW_ROWS, 1024, 4096
     if not along_rows:
-        few, points, shortest = FEW_COLUMNS if narrowest > 2 else FEW_NARROW, WIDTH // narrowest, 256
+        few, points, shortest = FEW_COLUMNS, WIDTH // narrowest, 256
     if not 0 < rows < few:
         return 1
     wanted = max(1, min(-(-points // rows), length // shortest))
