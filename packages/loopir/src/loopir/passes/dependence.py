@@ -11,7 +11,10 @@ from stagewire.loop import Extern
 
 
 class Dependences:
-    """Direct dependences and ancestor sets (bit masks) of groups of items; a group is named by one of its members."""
+    """Direct dependences and ancestor sets (bit masks) of groups of items; a group is named by one of its members.
+
+    alive: the groups; the masks of others are of no use.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         count = len(schedule.items)
@@ -19,6 +22,7 @@ class Dependences:
         self.members = [1 << n for n in range(count)]
         self.direct: list[set[int]] = [set() for _ in range(count)]
         self.ancestors = [0] * count
+        self.alive = dict.fromkeys(range(count))
         self.writers: dict[str, list[int]] = {}
         self._collect(schedule)
 
@@ -74,11 +78,12 @@ class Dependences:
         self.group[b] = a
         self.members[a] = members
         self.direct[a] = self.direct[a] | self.direct[b]
-        self.ancestors[a] = ancestors
         extended = ancestors | members
-        for number, mask in enumerate(self.ancestors):
-            if mask & members and number != a:
-                self.ancestors[number] = mask | extended
+        del self.alive[b]
+        masks = self.ancestors
+        for number in [number for number in self.alive if masks[number] & members]:
+            masks[number] |= extended
+        masks[a] = ancestors
 
     def order(self) -> list[int]:
         """The groups in an order that respects every dependence, otherwise as they came."""

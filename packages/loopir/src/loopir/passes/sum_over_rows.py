@@ -80,7 +80,10 @@ class SumOverRows:
 
 
 class _State:
-    """made: by the item that they are in now, the nest of rows and the nests of sums that one was made of."""
+    """made: by the item that they are in now, the nest of rows and the nests of sums that one was made of.
+
+    touching: the items that read or write a buffer.
+    """
 
     def __init__(self, schedule: Schedule, options: SumOverRows) -> None:
         self.schedule, self.options = schedule, options
@@ -90,6 +93,10 @@ class _State:
         self.dependences = Dependences(schedule)
         self.decisions: list[Decision] = []
         self.made: dict[int, tuple[Nest, list[Nest]]] = {}
+        self.touching: dict[str, list[int]] = {}
+        for number, item in self.items.items():
+            for name in {*reads_of(item), *writes_of(item)}:
+                self.touching.setdefault(name, []).append(number)
 
     def result(self) -> Schedule:
         return msgspec.structs.replace(
@@ -126,9 +133,10 @@ class _State:
         """Nests of rows that have at least half of what the sums read, those that have most of it first."""
         sizes = {name: self.bytes_of(name) for name in dict.fromkeys(reads_of(sums))}
         found: list[tuple[int, int]] = []
-        for other, item in self.alive():
-            rows = self.made[other][0] if other in self.made else item
-            if other != number and isinstance(rows, Nest):
+        touching = {self.dependences.find(item) for name in sizes for item in self.touching.get(name, ())}
+        for other in touching - {number}:
+            rows = self.made[other][0] if other in self.made else self.items[other]
+            if isinstance(rows, Nest):
                 shared = sum(sizes[name] for name in {*reads_of(rows), *writes_of(rows)} & sizes.keys())
                 if 2 * shared >= sum(sizes.values()) and self.is_of_rows(rows):
                     found.append((-shared, other))
