@@ -144,6 +144,23 @@ def test_a_network_that_joins_levels() -> None:
     assert (len(backend.reports), backend.refused_sizes) == (2, 0)  # one image is a program of its own
 
 
+def test_depthwise_convolutions_with_channels_last() -> None:
+    """Inside of the program images lie channels last, its inputs and results as eager's; few windows are products."""
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 128, 3, 2, 1), torch.nn.ReLU(), torch.nn.Conv2d(128, 128, 3, 2, 1, groups=128),
+        torch.nn.Hardswish(), torch.nn.Conv2d(128, 160, 1), torch.nn.BatchNorm2d(160),
+        torch.nn.Conv2d(160, 160, 3, padding=1, groups=160),
+    ).eval()  # fmt: skip
+    call, backend = compiled(model.forward, dynamic=True)
+    with torch.no_grad():
+        for batch, size in ((2, 32), (3, 7), (2, 5), (4, 18), (5, 64)):
+            x = torch.randn(batch, 3, size, size)
+            found, expected = call(x), model(x)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            assert found.stride() == expected.stride()
+    assert (len(backend.reports), backend.refused_sizes) == (1, 0)
+
+
 def test_texts_of_sizes() -> None:
     def program(x: torch.Tensor) -> tuple[torch.Tensor, str]:
         return x * 2, f"{x.shape[0]} rows of {x.shape[1]:>5}, {x.shape[1] + 1}" + str(x.shape[0] // 2)

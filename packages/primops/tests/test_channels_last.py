@@ -33,6 +33,14 @@ def test_convolutions_and_what_follows_them() -> None:
     assert (found["e"], found["f"]) == ((8, 1, 1, 1), (8, 1))
 
 
+def test_symbolic_sizes_have_it_too() -> None:
+    text = SEPARABLE.replace("2, 3, 8, 8", "s0, 3, s1, s1").replace("2, 8, 8, 8", "s0, 8, s1, s1")
+    graph = parse_graph(text.replace("[2, 8, 1, 1]", "[s0, 8, 1, 1]").replace("[2, 8]", "[s0, 8]"))
+    assert suits(graph)
+    found = strides(channels_last(graph))
+    assert [str(step) for step in found["c"]] == ["8*s1**2", "1", "8*s1", "8"]
+
+
 def test_outputs_keep_their_strides() -> None:
     graph = parse_graph(SEPARABLE.replace("return %f", "return %f, %c"))
     assert strides(channels_last(graph))["c"] == (512, 64, 8, 1)
