@@ -51,6 +51,9 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: torch.softmax(x @ x.mT, -1) @ x,
     "mean": lambda x: x.sum(1) / x.shape[1] + x.mean(),
     "norm": lambda x: functional.layer_norm(x, (x.shape[1],)),
+    "positions by floats": lambda x: (
+        x * torch.arange(x.shape[1], -x.shape[1], -2.0, dtype=torch.int64) + torch.arange(1, x.shape[1] + 1, 1.0)
+    ),
     "positions": lambda x: x + torch.arange(x.shape[1]) * torch.ones(x.shape[0], 1),
     "triangle": lambda x: torch.tril(x) + x.new_full((x.shape[0], 1), x.shape[0]),
     "joined": lambda x: torch.cat([x, x.flip(0), x[:, :1].expand(-1, 2).mT.repeat(1, 1).mT], 1),

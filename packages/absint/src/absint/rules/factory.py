@@ -89,13 +89,17 @@ def _arange_step(start: Any, end: Any, step: Any = 1, *, dtype: DType = None, de
     whole = all(not isinstance(bound, float) for bound in (start, end, step))
     if dtype is None:
         dtype = torch.int64 if whole else torch.get_default_dtype()
-    if whole:
-        count = (end - start + step - (1 if step > 0 else -1)) // step
-    elif dtype is torch.int64:
-        count = (int(end) - int(start) + int(step) - (1 if step > 0 else -1)) // int(step)
-    else:
+    start, end, step = (_as_whole(bound, dtype) for bound in (start, end, step))
+    if any(isinstance(bound, float) for bound in (start, end, step)):
         count = math.ceil((end - start) / step)
+    else:
+        count = (end - start + step - (1 if step > 0 else -1)) // step
     return _made((count,), dtype, device)
+
+
+def _as_whole(bound: Any, dtype: DType) -> Any:
+    """A float as an integer where that counts the same: of an integer's value, or cut off, as int64 has it."""
+    return int(bound) if isinstance(bound, float) and (dtype is torch.int64 or bound.is_integer()) else bound
 
 
 @TABLE.rule(
