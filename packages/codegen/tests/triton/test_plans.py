@@ -363,7 +363,8 @@ def scanned(rows: int, columns: int, dtype: str, kinds: tuple[str, ...] = ("sum"
         (16384, 4096, "bfloat16", ("sum",), (32, 64), 8),
         (16384, 4096, "float32", ("sum",), (32, 32), 4),
         (16384, 4096, "bfloat16", ("max", "min"), (32, 32), 8),
-        (16384, 4096, "float32", ("logaddexp",), (16, 32), 4),
+        (16384, 4096, "float32", ("logaddexp",), (32, 32), 16),
+        (2048, 24576, "float32", ("sum",), (64, 32), 8),
         (64, 1 << 20, "bfloat16", ("sum",), (256, 8), 8),
         (4, 4096, "float32", ("sum",), (32, 1), 1),
     ],
@@ -371,7 +372,8 @@ def scanned(rows: int, columns: int, dtype: str, kinds: tuple[str, ...] = ("sum"
 def test_columns_in_steps(rows, columns, dtype, kinds, tile, warps):
     (kernel,) = scanned(rows, columns, dtype, kinds).steps
     tiles = plan(kernel)
-    assert ((tiles.outer, tiles.inner), tiles.steps, tiles.warps) == (tile, 8, warps)
+    assert ((tiles.outer, tiles.inner), tiles.warps) == (tile, warps)
+    assert tiles.steps == (16 if kinds == ("logaddexp",) else 8)
 
 
 def test_few_columns_are_tiles():
@@ -392,3 +394,21 @@ def test_steps_beyond_the_end(columns, device, directory, monkeypatch):
     exact = x.cumsum(0), x.cummax(0)[0], x.cummin(0)[0], x.cumprod(0), x.logcumsumexp(0)
     for have, want in zip(found, exact, strict=True):
         torch.testing.assert_close(have.cpu(), want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "tile", "stages"), [("bfloat16", (64, 16), 6), ("float32", (64, 32), 3)])
+def test_positions_along_columns(dtype, tile, stages):
+    (kernel,) = scanned(16384, 32768, dtype).steps
+    section = replace(kernel.sections[0], statements=(kernel.sections[0].statements[0], POSITION))
+    tiles = plan(replace(kernel, sections=(section,)))
+    assert ((tiles.outer, tiles.inner), tiles.stages(section)) == (tile, stages)
+
+
+POSITION = Reduce(("p",), "argmax", Ref("x"), "int64")
+
+
+def test_two_tiles_have_none_ahead():
+    for rows, stages in ((64, 1), (96, 3)):
+        (kernel,) = scanned(rows, 32768, "float32").steps
+        section = replace(kernel.sections[0], statements=(kernel.sections[0].statements[0], POSITION))
+        assert plan(replace(kernel, sections=(section,))).stages(section) == stages

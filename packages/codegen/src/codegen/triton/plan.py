@@ -61,8 +61,9 @@ WARP = 32
 LOADED = 16
 """Threads, and bytes that one of them loads at once."""
 
-STEPS, STEP_TILE = 8, 32 * 1024
-"""Points of a column that a lane scans one after the other, and bytes of those that all lanes of a program load."""
+STEPS, EXPONENTIAL_STEPS, STEP_TILE = 8, 16, 32 * 1024
+"""Points of a column that a lane scans one after the other (of sums of exponentials, of which lanes take long to be
+combined), and bytes of those that all lanes of a program load."""
 
 COLUMNS = 96 * WARP
 """So many columns are enough to keep the machine busy where each is scanned by one program."""
@@ -130,13 +131,13 @@ class Plan:
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
         goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
         most of long rows that stay in registers. Exponentials along columns have few rows, of few columns, so that one
-        warp scans them. In steps, it is eight elements a step; four where two values of each are kept."""
+        warp scans them. In steps, it is eight elements a step; fewer where more of each is kept."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
         if summed(self.kernel):
             return max(4, min(16, self.outer * self.inner // 512))
         if self.steps > 1:
-            return max(1, min(16, self.outer * self.inner // (WARP * 8 // _kept(self.kernel))))
+            return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
             longest = max(count for count in map(points, self.loops) if isinstance(count, int))
             return 16 if longest <= WHOLE_LIMIT and self.inner < max(AGAIN_TILES) else 32
@@ -153,12 +154,20 @@ class Plan:
         """How many tiles of a loop over the section are in work at once: while one is computed, the next two are on
         their way. Without, few bytes are (a thread loads 16 at a time), least of narrow elements. Positions along
         rows take so many instructions that what goes through shared memory takes longer; means and deviations of narrow
-        elements overlap with more. Tiles that may be a whole row, or are read again, leave no time to be ahead; factors
-        of parts of a row would go through shared memory one by one. In steps, a multiprocessor has few programs."""
+        elements overlap with more, positions along columns with most. Of two tiles of columns, none is ahead. Tiles
+        that may be a whole row, or are read again, leave no time to be ahead; factors of parts of a row would go
+        through shared memory one by one. In steps, a multiprocessor has few programs."""
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
         if (self.kind == "row" and kinds & {"argmax", "argmin"}) or self.may_fit or self.reads_again:
             return 1
-        moved, ahead = 0, 3 if "welford" in kinds and _narrowest(self.kernel) <= 2 else 2
+        moved, ahead, narrow = 0, 2, _narrowest(self.kernel) <= 2
+        if narrow and ("welford" in kinds or self.steps > 1):
+            ahead = 3
+        if narrow and kinds & {"argmax", "argmin"}:
+            ahead = 5
+        count = points(section.axes)
+        if self.kind == "column" and isinstance(count, int) and count <= 2 * self.inner * self.steps:
+            return 1
         for load in (s for s in section.statements if isinstance(s, Load)):
             if any(_varies(load.index, axis) for axis in section.axes):
                 if self.kind == "row" and _step(load.index, section.axes[-1]) != 1:
@@ -214,6 +223,8 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
             width //= 2
         long = WARP if in_one_warp else COLUMN_TILE // width
+        if _narrowest(kernel) <= 2 and _finds_positions(kernel):
+            long //= 2  # a few warps, which do not wait for each other
         fitting = _fitting(kernel, long, long // 2)
         return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
     if inner <= PERSISTENT_LIMIT:
@@ -271,20 +282,25 @@ def _goes_in_steps(kernel: Kernel, outer: int) -> bool:
 
 
 def _in_steps(kernel: Kernel, outer: int, inner: int) -> Plan:
-    """As many lanes as there is work for, and as few columns as are loaded well: one program goes along each."""
-    elements = STEP_TILE // (STEPS * _narrowest(kernel) * _kept(kernel))
-    width = WARP // 2 if "logaddexp" in _scans(kernel) else WARP
-    lanes = min(elements // width, power_of_two(-(-inner // STEPS)))
+    """One program goes along each column: as many lanes as there is work for, and as few columns as are loaded well;
+    twice as many where there are enough."""
+    steps = EXPONENTIAL_STEPS if "logaddexp" in _scans(kernel) else STEPS
+    width = WARP if outer < 2 * WARP * MANY else 2 * WARP
+    thread = _side_by_side(kernel)
+    elements = WARP * 8 * thread if width > WARP else STEP_TILE * thread // (8 * STEPS * _narrowest(kernel))
+    if steps > STEPS:
+        elements = WARP * 16 * thread
+    lanes = min(elements // width, power_of_two(-(-inner // steps)))
     wide = elements // lanes
     while wide > width and outer < wide * MANY:
         wide //= 2
-    return Plan(kernel, "column", wide, lanes, STEPS)
+    return Plan(kernel, "column", wide, lanes, steps)
 
 
-def _kept(kernel: Kernel) -> int:
-    """How many values of each point scans keep: one, or several, which is called two."""
-    scans = [s for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
-    return 2 if len(scans) > 1 or any(scan.scan == "logaddexp" for scan in scans) else 1
+def _side_by_side(kernel: Kernel) -> int:
+    """How many columns of a lane a thread has in steps: the more, the less scans keep of each point."""
+    scans = [s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
+    return 2 if "logaddexp" in scans else 8 if len(scans) == 1 else 4
 
 
 def _is_fixed(section: Section) -> bool:
@@ -306,6 +322,12 @@ def _has_moments(kernel: Kernel) -> bool:
     """Whether a kernel computes means and deviations."""
     statements = (s for section in kernel.sections for s in section.statements)
     return any(isinstance(s, Reduce) and s.reduction == "welford" for s in statements)
+
+
+def _finds_positions(kernel: Kernel) -> bool:
+    """Whether a kernel finds the place of a greatest or least value."""
+    statements = (s for section in kernel.sections for s in section.statements)
+    return any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
 
 
 def _held(kernel: Kernel) -> int:
