@@ -8,13 +8,14 @@ under a mask, and chooses; without, it is the loop that each source alone would 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
 from codegen.cpp.indexing import coefficient
+from codegen.cpp.interior import interior
 from codegen.cpp.operations import DIVISIONS
 from codegen.cpp.uses import used_values
 from stagewire.expr import Dim, greatest, least
@@ -101,11 +102,14 @@ def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
 def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The parts along a contiguous axis: sections of one kernel, unless something is read across."""
     parts = parts_along(kernel, axis, SHORTEST)
-    statements = [s for part in parts for s in part.sections[0].statements]
-    if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
-        return parts
+    if len(parts) == 1:
+        parts = _around_interior(kernel, axis)
+    else:
+        statements = [s for part in parts for s in part.sections[0].statements]
+        if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
+            return parts
     if len(parts) == 1 or len(parts) > MOST_PIECES:
-        return (kernel,)
+        return parts if len(parts) == 1 else (kernel,)
     sections = tuple(_section(part, axis.name, number) for number, part in enumerate(parts))
     axes = tuple(one for one in kernel.axes if one.name != axis.name)
     return (msgspec.structs.replace(kernel, axes=axes, sections=sections),)
@@ -116,6 +120,28 @@ def _section(kernel: Kernel, name: str, number: int) -> Section:
     own = next(Axis(f"{name}.{number}", axis.size) for axis in kernel.axes if axis.name == name)
     statements = tuple(_moved(s, name, 0, own.name) for s in kernel.sections[0].statements)
     return Section((own,), statements)
+
+
+def _around_interior(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
+    """The kernel along one axis: in front of what is not clamped, there, and behind it."""
+    found = interior(kernel, axis)
+    if found is None or (isinstance(found.first, int) and isinstance(found.last, int) and found.length < SHORTEST):
+        return (kernel,)
+    free = tuple(without_unused(found.statements))
+    spans = ((0, found.first, None), (found.first, found.last, free), (found.last, axis.size, None))
+    return tuple(_span(kernel, axis, *span) for span in spans if span[1] - span[0] != 0)
+
+
+def _span(kernel: Kernel, axis: Axis, start: Dim, end: Dim, given: tuple[Statement, ...] | None) -> Kernel:
+    statements = kernel.sections[0].statements if given is None else given
+    moved = tuple(_moved(s, axis.name, start, axis.name) for s in statements)
+    axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
+    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), moved),))
+
+
+def _settled_where(statements: Iterable[Statement], known: dict[str, bool]) -> list[Statement]:
+    """What is left to do where the truth of some values is known."""
+    return without_unused([one for s in statements if (one := _settled(s, known)) is not None])
 
 
 def parts_along(kernel: Kernel, given: Axis, shortest: int) -> tuple[Kernel, ...]:
@@ -162,7 +188,7 @@ def narrowed(kernel: Kernel, condition: str) -> Kernel | None:
     statements = section.statements
     for axis, (first, _) in bounds.items():
         statements = tuple(_moved(s, axis, first, axis) for s in statements)
-    settled = without_unused([one for s in statements if (one := _settled(s, known)) is not None])
+    settled = _settled_where(statements, known)
     axes = tuple(Axis(name, greatest(last - first, 0)) for name, (first, last) in bounds.items())
     return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
 
@@ -214,10 +240,7 @@ def _conditions(section: Section) -> list[Condition]:
 def _piece(kernel: Kernel, axis: Axis, conditions: list[Condition], start: int, end: int) -> Kernel:
     """The points from `start` to `end` of the axis, which then begins at 0."""
     known = {one.result: one.at(start) for one in conditions if one.at(start) == one.at(end - 1)}
-    statements = [_moved(s, axis.name, start, axis.name) for s in kernel.sections[0].statements]
-    settled = without_unused([one for s in statements if (one := _settled(s, known)) is not None])
-    axes = tuple(Axis(axis.name, end - start) if one.name == axis.name else one for one in kernel.axes)
-    return msgspec.structs.replace(kernel, axes=axes, sections=(Section((), tuple(settled)),))
+    return _span(kernel, axis, start, end, tuple(_settled_where(kernel.sections[0].statements, known)))
 
 
 def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
@@ -267,7 +290,7 @@ def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
     return known.get(operand.name) if isinstance(operand, Ref) else operand if isinstance(operand, bool) else None
 
 
-def without_unused(statements: list[Statement]) -> list[Statement]:
+def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     """Without values that nothing reads; what may report an error stays."""
     needed: set[str] = set()
     kept = []

@@ -19,6 +19,9 @@ from stagewire.types import numel
 LONGEST_TILE = 4096
 """The tile along an axis of unknown length, where no array has its size."""
 
+BORDER, SCALAR = 8, 4.0
+"""A section of so much fewer points than the longest is a border beside it: its points cost so much, one by one."""
+
 COSTLY = frozenset(
     """
     exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
@@ -174,6 +177,7 @@ def _column_cost(kernel: Kernel, axis: Axis) -> float:
 
 def _row_cost(kernel: Kernel) -> float:
     cost = 0.0
+    longest = max(points(section.axes) for section in kernel.sections)
     for section in kernel.sections:
         if not section.axes:
             cost += len(section.statements)
@@ -181,7 +185,9 @@ def _row_cost(kernel: Kernel) -> float:
         axis = lane_of(section)
         accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
         ordered = any(is_ordered(s) for s in section.statements)
-        here = points(section.axes) * (accesses + 0.3 * len(section.statements)) * _short(axis.size)
+        is_border = points(section.axes) * BORDER <= longest
+        waste = SCALAR if is_border else _short(axis.size)
+        here = points(section.axes) * (accesses + 0.3 * len(section.statements)) * waste
         cost += here * (8.0 if ordered else 1.0)
     return cost
 
