@@ -103,6 +103,8 @@ def looks_channels_last(shape: Shape, stride: Shape) -> bool:
 
 def suggest_format(meta: Meta) -> torch.memory_format:
     """`Tensor::suggest_memory_format`: channels-last if the strides look so, else contiguous."""
+    if meta.stride is contiguous_stride(meta.shape):  # (kept of symbolic sizes)
+        return torch.contiguous_format
     if looks_channels_last(meta.shape, meta.stride):
         return _CHANNELS_LAST_FORMAT[len(meta.shape)]
     return torch.contiguous_format
@@ -248,13 +250,13 @@ def view_stride(old_shape: Shape, old_stride: Shape, new_shape: Shape) -> Shape 
     """Strides of `x.view(new_shape)`, or None where no strides can express it."""
     if not old_shape:
         return (1,) * len(new_shape)
-    empty = any(size == 0 for size in old_shape)
-    if empty:
+    row_major = contiguous_stride(old_shape)
+    if old_stride is row_major or all(map(surely_equal, old_stride, row_major)):
+        return contiguous_stride(new_shape)
+    if any(size == 0 for size in old_shape):
         return old_stride if old_shape == new_shape else contiguous_stride(new_shape)
     if len(old_shape) == 1 and is_unknown(old_shape[0]):  # it fits, or eager refuses
         return tuple([step * old_stride[0] for step in contiguous_stride(new_shape)])
-    if all(map(surely_equal, old_stride, contiguous_stride(old_shape))):
-        return contiguous_stride(new_shape)
     strides = [0] * len(new_shape)
     view_dim = len(new_shape) - 1
     base_stride = old_stride[-1]

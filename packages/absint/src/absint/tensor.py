@@ -57,7 +57,9 @@ def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
     reference, of = env.wrappers.get(key, _NOTHING)
     known = reference()
     if known is None or known.meta is not of or env.unknown:  # (a tensor may be retyped in place)
-        if type(offset) is int and offset == 0 and all(map(surely_equal, stride, contiguous_stride(shape))):
+        row_major = contiguous_stride(shape)
+        is_row_major = stride is row_major or all(map(surely_equal, stride, row_major))
+        if is_row_major and type(offset) is int and offset == 0:
             made = _make_wrapper(cls, shape, storage_size=_LARGE, **options)  # C++ knows then that it is contiguous
         else:
             made = _make_wrapper(cls, shape, strides=stride, storage_offset=offset, storage_size=_LARGE, **options)

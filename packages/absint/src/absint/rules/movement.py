@@ -89,7 +89,7 @@ def span_clone(self: Meta) -> Meta:
 def _cat(tensors: Sequence[Meta], dim: int = 0) -> Meta:
     if not tensors:
         raise TypeRuleError("torch.cat(): expected a non-empty list of Tensors")
-    kept = [t for t in tensors if t.shape != (0,)]
+    kept = [t for t in tensors if t.ndim != 1 or t.shape != (0,)]
     dtype = result_type(tensors)
     device = common_device(tensors)
     if not kept:

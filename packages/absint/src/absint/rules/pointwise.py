@@ -87,7 +87,9 @@ def pointwise(operands: Sequence[Operand], common: torch.dtype | None = None, ou
     first = operands[0]
     if len(operands) == 1 and type(first) is Meta:
         stride, row_major = first.stride, contiguous_stride(first.shape)
-        is_row_major = all(map(surely_equal, stride, row_major)) or is_contiguous(first.shape, stride)
+        is_row_major = (
+            stride is row_major or all(map(surely_equal, stride, row_major)) or is_contiguous(first.shape, stride)
+        )
         if not is_row_major:
             converted = first.dtype is not common and first.device.type == "cpu"
             stride = preserve_stride(first.shape, stride) if converted else stride

@@ -125,17 +125,14 @@ class SizeNode(Node):
     def neg(self) -> SizeNode:
         return SizeNode(self.env, -self._value)
 
-    def _with(self, other: SizeNode, operation: Callable[[Polynomial, Polynomial], Polynomial]) -> SizeNode:
-        return SizeNode(self.env, operation(self._value, other._value))
-
     def add(self, other: SizeNode) -> SizeNode:
-        return self._with(other, Polynomial.__add__)
+        return SizeNode(self.env, self._value + other._value)
 
     def sub(self, other: SizeNode) -> SizeNode:
-        return self._with(other, Polynomial.__sub__)
+        return SizeNode(self.env, self._value - other._value)
 
     def mul(self, other: SizeNode) -> SizeNode:
-        return self._with(other, Polynomial.__mul__)
+        return SizeNode(self.env, self._value * other._value)
 
     def floordiv(self, other: SizeNode) -> SizeNode:
         return SizeNode(self.env, self.env.divide(self.value, other.value))

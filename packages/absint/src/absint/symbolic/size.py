@@ -118,7 +118,10 @@ class Size(torch.SymInt):
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        return _combine(self, other, self.node.env.divide, "floordiv")
+        env = self.node.env
+        if type(other) is int:
+            return make_size(env, env.divide(self.node.value, constant(other)))
+        return _combine(self, other, env.divide, "floordiv")
 
     def __rfloordiv__(self, other: Any) -> Any:
         env = self.node.env
@@ -319,7 +322,7 @@ def is_unknown(value: object) -> bool:
 
 def dim_of(value: Any) -> Dim:
     """A size as documents write it."""
-    if isinstance(value, torch.SymInt):
+    if type(value) is Size or isinstance(value, torch.SymInt):
         return value.node.value.dim
     return int(value)
 
