@@ -8,11 +8,11 @@ Every op on it is answered by the active `AbstractMode`.
 
 from __future__ import annotations
 
-import weakref
 from functools import cache
 from typing import Any, NoReturn
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from absint.errors import DataDependentError, NoActiveMode
 from absint.meta import CPU, Meta, contiguous_stride, numel
@@ -63,7 +63,7 @@ def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
             made = _make_wrapper(cls, shape, storage_size=_LARGE, **options)  # C++ knows then that it is contiguous
         else:
             made = _make_wrapper(cls, shape, strides=stride, storage_offset=offset, storage_size=_LARGE, **options)
-        env.wrappers[key] = weakref.ref(made), meta
+        env.wrappers[key] = TensorWeakRef(made), meta
         return made
     made = _make_wrapper(cls, (), **options)
     with torch._C._DisableTorchDispatch():
