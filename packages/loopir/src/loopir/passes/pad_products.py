@@ -7,14 +7,14 @@ the result takes three to seven times as long. A vocabulary of 50,257 words in b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from loopir import index as ix
-from loopir.builder import record
+from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
 from loopir.passes.alias_views import strides_on, window_of
@@ -71,7 +71,8 @@ class Product(NamedTuple):
 @dataclass(frozen=True)
 class PadResults:
     """Before: a product has the sizes that the program gives it. After: where that pays, its result has more rows or
-    columns, and a nest copies those that are meant; the inliner lets later nests read them where they are."""
+    columns, and a nest copies those that are meant; the inliner lets later nests read them where they are. Where a
+    factor would be copied for more columns, there are two products instead: of a good number, and of the others."""
 
     name = "pad_results"
     gain: Gain = Gain()
@@ -84,7 +85,13 @@ class PadResults:
         for item in schedule.items:
             items.append(item)
             product = product_of(item, buffers, schedule.hints)
-            if product is None or not _pays(product, schedule, buffers, given, product.result in kept, self.gain):
+            if product is None:
+                continue
+            columns = _columns_to_split_off(product, buffers, given)
+            if columns is not None and _two_pay(product, schedule, product.result in kept, self.gain):
+                items[-1:] = _in_two(product, columns, buffers, names)
+                continue
+            if not _pays(product, schedule, buffers, given, product.result in kept, self.gain):
                 continue
             (rows, _, columns), type = product.padded, buffers[product.result].type
             if (rows, columns) == type.shape[-2:]:
@@ -95,6 +102,55 @@ class PadResults:
             items[-1] = msgspec.structs.replace(item, results=(whole,))  # type: ignore[type-var]
             items.append(copying(whole, product.result, buffers, names, type.shape))
         return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items), fresh=names.count)
+
+
+def _columns_to_split_off(product: Product, buffers: Mapping[str, Buffer], given: Set[str]) -> int | None:
+    """How many columns are too many for a good number of them, where nothing else is no good number, and more of them
+    would be a copy of the second factor; any part of its columns is a window on it."""
+    type, columns = buffers[product.right].type, product.sizes[2]
+    if product.bias is not None or len(type.shape) != 2 or type.stride[0] != 1 or not isinstance(columns, int):
+        return None
+    if product.padded[:2] != product.sizes[:2] or product.padded[2] == columns:
+        return None
+    if buffers[product.right].role == "kernel" and product.right not in given:
+        return None
+    rest = columns % (PIECE // ITEM_SIZE[type.dtype])
+    return rest if rest < columns else None
+
+
+def _two_pay(product: Product, schedule: Schedule, keeps_result: bool, gain: Gain) -> bool:
+    """Whether the time that is saved is more than that of another product, which reads the first factor again, and of
+    copying the result."""
+    rows, inner, columns = product.sizes
+    moved = rough(rows * inner, schedule.hints) + (2 * rough(rows * columns, schedule.hints) if keeps_result else 0)
+    size = ITEM_SIZE[schedule.buffers[product.left].type.dtype]
+    return 2 * gain.launch + moved * size / gain.bandwidth < product.work * gain.saved
+
+
+def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Names) -> Iterator[Item]:
+    """The products of all columns but the last, and of these; their factors are windows."""
+    (rows, inner, columns), result, factor = product.sizes, buffers[product.result].type, buffers[product.right].type
+    buffers[product.result] = Buffer(product.result, result, "kernel")
+    for start, count in ((0, columns - rest), (columns - rest, rest)):  # type: ignore[operator]
+        window, part = f"{product.right}_{names('from')}", f"{product.result}_{names('from')}"
+        window_type = msgspec.structs.replace(factor, shape=(inner, count), storage_offset=0)
+        buffers[window] = Buffer(window, window_type, "kernel")
+        buffers[part] = Buffer(part, packed(result, (rows, count), (0, 1)), "extern")
+        yield _moving(product.right, window, (inner, count), buffers, names, source_start=start)
+        yield Extern("aten.mm.default", (Ref(product.left), Ref(window)), {}, (part,))
+        yield _moving(part, product.result, (rows, count), buffers, names, target_start=start)
+
+
+def _moving(source: str, target: str, shape: tuple[Dim, ...], buffers: Mapping[str, Buffer], names: Names, *,
+            source_start: int = 0, target_start: int = 0) -> Nest:  # fmt: skip
+    """A nest that copies so many columns from one place to another."""
+
+    def body(ops: Recorder, *place: Index) -> None:
+        there, here = ((*place[:-1], ix.shift(place[-1], start)) for start in (target_start, source_start))
+        ops.store(target, there, ops.load_buffer(source, here))
+
+    types = {name: buffers[name].type for name in (source, target)}
+    return record(target, types, shape, body, names=names, origins=(target,))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
