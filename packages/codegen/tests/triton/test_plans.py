@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
-from codegen.triton.plan import PERSISTENT_LIMIT, plan
+from codegen.triton.plan import ACCESSES, PERSISTENT_LIMIT, plan
 from stagewire.expr import Dim, evaluate, symbol
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -172,6 +172,16 @@ def test_short_and_odd_rows_are_flattened(size):
 def test_rows_of_a_narrow_dtype_have_fewer_warps():
     assert plan(moments(8, 4096, "bfloat16").steps[0]).warps == 8
     assert plan(moments(8, 4096, "float32").steps[0]).warps == 16
+
+
+def test_kernels_of_many_accesses_have_fewer_elements_a_thread():
+    def warps(operands: int, size: int) -> int:
+        reads = tuple(Load(f"x{n}", f"x{n}", at(("i", 1)), "float32") for n in range(operands))
+        store = Store("y", at(("i", 1)), Ref("x0"))
+        return plan(Kernel("k", (Axis("i", size),), (Section((), (*reads, store)),))).warps
+
+    assert (warps(ACCESSES - 1, 1 << 20), warps(ACCESSES, 1 << 20)) == (4, 8)
+    assert warps(ACCESSES, 32) == 1
 
 
 def normalised(rows: int, size: int, operands: int = 1, dtype: str = "float32") -> LoopGraph:

@@ -77,6 +77,9 @@ TURNS_ON_THEIR_WAY = 160 * 1024
 LONG_ROW, ROW_TILE = 512, 2048
 """Pointwise rows from this many elements have tiles of their own, of up to that many."""
 
+ACCESSES = 32
+"""From more of them on, threads have half as many elements: machine code is as long as both, and takes long to make."""
+
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
 
@@ -131,7 +134,8 @@ class Plan:
         row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
         goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
         most of long rows that stay in registers. Exponentials along columns have few rows, of few columns, so that one
-        warp scans them. In steps, it is eight elements a step; fewer where more of each is kept."""
+        warp scans them. Kernels of many accesses have half as many elements a thread. In steps, it is eight
+        elements a step; fewer where more of each is kept."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
         if summed(self.kernel):
@@ -148,6 +152,8 @@ class Plan:
             elements = 32
         if self.kind == "column" and "logaddexp" in scans:
             elements = 8
+        if sum(len(list(_accesses(section))) for section in self.kernel.sections) > ACCESSES:
+            elements //= 2
         return max(1, min(16, self.outer * self.inner // (32 * elements)))
 
     def stages(self, section: Section) -> int:
