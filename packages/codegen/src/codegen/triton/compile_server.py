@@ -108,9 +108,11 @@ def import_file(path: Path) -> ModuleType:
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer until there is nothing more to read. Triton's own cache is a directory that ends with this process."""
+    """Answer until there is nothing more to read. Triton's own cache is a directory that ends with this process, for
+    machine code alone; that has no numbers of lines (which are half of it), unless the environment asks for them."""
     with tempfile.TemporaryDirectory(prefix="codegen-triton-") as directory:
-        os.environ["TRITON_CACHE_DIR"] = directory
+        os.environ |= {"TRITON_CACHE_DIR": directory, "TRITON_STORE_BINARY_ONLY": "1"}
+        os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
         _without_key()
         compile_kernel(_module(FIRST, Path(directory)).kernel, FIRST_JOB)
         while True:
