@@ -142,6 +142,8 @@ def answer(request: Request, directory: Path) -> dict[int, Result | str]:
     def work(number: int) -> Result | str:
         return result_of(functions[number], request[number][1])
 
+    if len(request) == 1:
+        return {0: work(0)}
     longest_first = sorted(range(len(request)), key=lambda number: -len(functions[number].src))
     return in_processes(work, longest_first, min(len(request), len(os.sched_getaffinity(0)), LARGEST))
 
