@@ -74,8 +74,8 @@ def test_a_large_weight_is_not_copied_for_few_rows() -> None:
 
 def test_two_products_are_not_made_for_few_rows() -> None:
     text = HEAD + "return %y\n"
-    assert products(lowered(text.replace("4096", "64"))) == in_two(64)
-    assert products(lowered(text.replace("4096", "16"))) == [[(16, 768), (768, 50257), (16, 50257)]]
+    assert products(lowered(text.replace("4096", "1024"))) == in_two(1024)
+    assert products(lowered(text.replace("4096", "64"))) == [[(64, 768), (768, 50257), (64, 50257)]]
 
 
 @pytest.mark.parametrize("columns", [9, 11, 15])
