@@ -120,8 +120,8 @@ def _columns_to_split_off(product: Product, buffers: Mapping[str, Buffer], given
 
 
 def _two_pay(product: Product, schedule: Schedule, keeps_result: bool, gain: Gain) -> bool:
-    """Whether the time that is saved is more than twice that of another product, which reads the first factor again, and
-    of copying the result: that takes memory, too."""
+    """Whether the time that is saved is more than twice that of another product, which reads the first factor again,
+    and of copying the result: that takes memory, too."""
     rows, inner, columns = product.sizes
     moved = rough(rows * inner, schedule.hints) + (2 * rough(rows * columns, schedule.hints) if keeps_result else 0)
     size = ITEM_SIZE[schedule.buffers[product.left].type.dtype]
