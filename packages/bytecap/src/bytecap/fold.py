@@ -33,11 +33,13 @@ def fold(tracer: Tracer, function: Callable[..., Any], args: tuple[Any, ...], kw
 
 def fold_call(tracer: Tracer, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a known-pure function on values that all have real objects."""
-    from bytecap.handlers.pure import looks_at_classes_alone
+    from bytecap.handlers.pure import looks_at_classes_alone, looks_elsewhere
     from bytecap.values.data_numbers import apply
     from bytecap.values.size_floats import compute_of_sizes
     from bytecap.values.sizes import as_value
 
+    if looks_elsewhere(function):
+        raise UnsupportedCall(f"call of {function.__qualname__}, which may return something else at the next run")
     of_data = apply(tracer, function, args)
     if of_data is not None:
         return of_data

@@ -11,6 +11,8 @@ import contextvars
 import dataclasses
 import enum
 import itertools
+import os
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -350,6 +352,24 @@ def weakref_target():
 def contextvar():
     v = contextvars.ContextVar("v", default=2)
     return (lambda x: x * v.get()), (T,), lambda: v.set(9) and None
+
+
+@case
+def contextvar_with_a_default():
+    v = contextvars.ContextVar("v")
+    return (lambda x: x * v.get(2)), (T,), lambda: v.set(9) and None
+
+
+@case
+def file_that_appears():
+    folder = tempfile.TemporaryDirectory()
+    path = os.path.join(folder.name, "file")
+
+    def appear(folder=folder):
+        with open(path, "w"):
+            pass
+
+    return (lambda x: x * 2 if os.path.exists(path) else x), (T,), appear
 
 
 @case

@@ -7,6 +7,7 @@ import builtins
 import collections
 import dataclasses
 import datetime
+import decimal
 import importlib.util
 import inspect
 import json
@@ -45,8 +46,28 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
     }
 )  # fmt: skip
 
+_ELSEWHERE = frozenset(
+    {datetime.datetime.now, datetime.datetime.today, datetime.datetime.utcnow, datetime.date.today,
+     decimal.getcontext, decimal.setcontext, decimal.localcontext, inspect.currentframe, inspect.stack, inspect.trace}
+) | frozenset(
+    getattr(os.path, name)
+    for name in (
+        "exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime", "getatime", "getctime",
+        "samefile", "sameopenfile", "abspath", "realpath", "relpath", "expanduser", "expandvars",
+    )
+)  # fmt: skip
+"""Of the modules above, but they read files, clocks, frames, or what belongs to the process."""
+
 _OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "copyreg", "dataclasses"})
 _OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, torch._C._has_torch_function})
+
+
+def looks_elsewhere(function: Any) -> bool:
+    """Whether the result depends on more than the arguments and the code."""
+    try:
+        return function in _ELSEWHERE
+    except TypeError:
+        return False
 
 
 def looks_at_classes_alone(function: Any) -> bool:
