@@ -14,6 +14,7 @@ from stagefold.cache import Cache, program_key
 from stagefold.errors import CacheWarning
 from stagefold.options import parse_options
 from stagewire.capture import Capture, Code, Input, LengthIs, Local, Relation, Symbol
+from stagewire.codec import decode, encode
 from stagewire.expr import symbol
 from stagewire.grad import Binding
 from stagewire.graph import Graph, Node, Ref, Value
@@ -135,3 +136,17 @@ def test_it_is_made_anew_where_what_it_assumes_does_not_hold(tmp_path: Path) -> 
     assert first_key != other_key
     assert run(9, tmp_path) == (True, other_key)
     assert run(6, tmp_path) == (True, first_key)
+
+
+def test_loading_is_begun_for_a_program_on_a_gpu_that_has_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Path | None] = []
+    monkeypatch.setattr("stagefold.backend.prepare", begun.append)
+    backend = StagefoldBackend(parse_options(None, {"cache_dir": str(tmp_path)}))
+    on_cpu = capture()
+    on_gpu = decode(encode(on_cpu).replace(b'"cpu"', b'"cuda:0"'), "capture")
+    for one, expected in ((on_cpu, []), (on_gpu, [tmp_path / "code"])):
+        for _ in range(2):  # the second time it is there
+            backend._program(one, lambda event: None, traced=False)
+        assert begun == expected

@@ -2,14 +2,17 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import stagewire
-from codegen import Options
+from codegen import Options, prepare
+from codegen.cpp.compiler import code_key
 from codegen.errors import CompileFailed
+from codegen.runtime.native import executor_source
 from codegen.runtime.triton_loader import Load, Place
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
@@ -69,6 +72,15 @@ def test_a_server_that_has_ended_is_replaced_by_this_process_and_then_by_another
     assert found == [(job["function"], 90) for _, job in request]
     assert compiling.start_server() is not server
     assert isinstance(compiling.compile_all(request, not_here)[0][0], bytes)
+
+
+def test_preparing_begins_what_loading_waits_for(tmp_path):
+    prepare(tmp_path)
+    assert compiling.start_server()._process.poll() is None
+    executor, end = tmp_path / f"{code_key(executor_source())}.json", time.monotonic() + 120
+    while not executor.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert executor.exists()
 
 
 @pytest.fixture
