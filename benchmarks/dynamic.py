@@ -6,7 +6,7 @@ Compilations: the same calls through stagefold and through torch.compile(dynamic
 graph is a compilation, its kernels are not made); stagefold's results are compared with eager's. Cold: the same first
 step with fixed and with symbolic sizes, each in a process of its own with empty caches, in processor time, the C++
 compiler's included. Steady: both versions in turns, at the same size. Captures: what symbols add, and what guards take,
-in the fastest of ten captures of a process that has made one before.
+in the fastest of twenty captures, made in turns with and without symbols in a process that has made some before.
 `--page` writes docs/dynamic.md.
 """
 
@@ -38,7 +38,7 @@ from stagefold.options import parse_options
 
 PAGE = Path(__file__).parents[1] / "docs" / "dynamic.md"
 ROUNDS = 21
-CAPTURES = 10
+CAPTURES = 20
 
 Call = Callable[..., Any]
 Case = tuple[Callable[[], torch.nn.Module], Callable[[torch.nn.Module, Call], Iterator[torch.Tensor]]]
@@ -119,16 +119,19 @@ def step_of(model: torch.nn.Module, call: Call, inputs: tuple[Any, ...], trainin
     return step if training else plain
 
 
-def cold(name: str, training: bool, dynamic: bool) -> dict[str, float]:
-    """Processor seconds of a first step, of its capture, and of the guards in it. For a process of its own."""
-    build, make_inputs = STEPS[name]
-    model, inputs, spent = build(), make_inputs(), {"capture": 0.0, "guards": 0.0}
-    steps = [step_of(model, bytecap.optimize(model.forward, Counting(), dynamic=dynamic), inputs, training)]
-    for _ in range(CAPTURES):
-        another = build()
-        steps.append(step_of(another, bytecap.optimize(another.forward, Counting(), dynamic=dynamic), inputs, training))
+def cold(name: str, training: bool, dynamic: bool) -> float:
+    """Processor seconds of a first step. For a process of its own."""
+    step = _first_step(name, training, dynamic)
     warm_up = bytecap.optimize(lambda x: torch.relu(x @ x) + 1, Counting(), dynamic=dynamic)
     warm_up(torch.randn(4, 4))
+    start = _processor_seconds()
+    step()
+    return _processor_seconds() - start
+
+
+def captures(name: str, training: bool) -> list[dict[str, float]]:
+    """Processor seconds of a capture and of its guards, without symbols and with. For a process of its own."""
+    spent = {"capture": 0.0, "guards": 0.0}
 
     def timed(place: str, function: Call) -> Call:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -140,16 +143,22 @@ def cold(name: str, training: bool, dynamic: bool) -> dict[str, float]:
 
         return call
 
-    for place, name in (("capture", "capture"), ("guards", "compile_guards"), ("guards", "with_relations")):
-        setattr(bytecap.engine, name, timed(place, getattr(bytecap.engine, name)))
-    start = _processor_seconds()
-    steps[0]()
-    whole, captures = _processor_seconds() - start, []
-    for step in steps[1:]:
-        spent.update(capture=0.0, guards=0.0)
-        step()
-        captures.append(dict(spent))
-    return {"step": whole, **min(captures, key=lambda one: sum(one.values()))}
+    for place, function in (("capture", "capture"), ("guards", "compile_guards"), ("guards", "with_relations")):
+        setattr(bytecap.engine, function, timed(place, getattr(bytecap.engine, function)))
+    made: tuple[list[dict[str, float]], ...] = [], []
+    for _ in range(CAPTURES + 2):
+        for dynamic, found in zip((False, True), made, strict=True):
+            step = _first_step(name, training, dynamic)
+            spent.update(capture=0.0, guards=0.0)
+            step()
+            found.append(dict(spent))
+    return [min(found[2:], key=lambda one: sum(one.values())) for found in made]
+
+
+def _first_step(name: str, training: bool, dynamic: bool) -> Call:
+    build, make_inputs = STEPS[name]
+    model = build()
+    return step_of(model, bytecap.optimize(model.forward, Counting(), dynamic=dynamic), make_inputs(), training)
 
 
 def _processor_seconds() -> float:
@@ -157,12 +166,13 @@ def _processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def cold_in_a_process(name: str, training: bool, dynamic: bool) -> dict[str, float]:
+def in_a_process(what: str, name: str, *flags: bool) -> Any:
+    """What one of the functions above gives in a process of its own, with empty caches."""
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "STAGEFOLD_CACHE_DIR": directory}
-        command = [sys.executable, __file__, "--cold", name, str(int(training)), str(int(dynamic))]
+        command = [sys.executable, __file__, "--own", what, name, *(str(int(flag)) for flag in flags)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def steady(name: str, training: bool) -> float:
@@ -209,15 +219,16 @@ def tables() -> Iterator[str]:
 
 
 def _costs(name: str, training: bool) -> str:
-    fixed, symbolic = (cold_in_a_process(name, training, dynamic) for dynamic in (False, True))
-    ratio = symbolic["step"] / fixed["step"]
+    first, first_symbolic = (in_a_process("cold", name, training, dynamic) for dynamic in (False, True))
+    fixed, symbolic = in_a_process("captures", name, training)
     whole = symbolic["capture"] + symbolic["guards"]
     share = (symbolic["guards"] + max(0.0, symbolic["capture"] - fixed["capture"])) / whole
-    return (
-        f"| {name}, {'training' if training else 'inference'} | {fixed['step']:.2f} | {symbolic['step']:.2f} | "
-        f"{ratio:.2f} | {steady(name, training):.2f} | {fixed['capture']:.3f} | {symbolic['capture']:.3f} | "
-        f"{symbolic['guards']:.3f} | {share:.0%} |"
-    )
+    cells = (
+        f"{name}, {'training' if training else 'inference'}", f"{first:.2f}", f"{first_symbolic:.2f}",
+        f"{first_symbolic / first:.2f}", f"{steady(name, training):.2f}", f"{fixed['capture']:.3f}",
+        f"{symbolic['capture']:.3f}", f"{symbolic['guards']:.3f}", f"{share:.0%}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 HEAD = """# Sizes that change
@@ -233,13 +244,13 @@ of `benchmarks/beside/networks.py`.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--cold", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--own", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if given.cold:
-        name, training, dynamic = given.cold
-        print(json.dumps(cold(name, bool(int(training)), bool(int(dynamic)))))
+    if given.own:
+        what, name, *flags = given.own
+        print(json.dumps({"cold": cold, "captures": captures}[what](name, *(bool(int(flag)) for flag in flags))))
         return
     lines = []
     for line in tables():
