@@ -48,13 +48,16 @@ ROWS: dict[str, Case] = {
     "softmax 8k x 16k": (lambda x: x.softmax(1), (8192, 16384)),
     "softmax 4k x 32k": (lambda x: x.softmax(1), (4096, 32768)),
     "softmax 2k x 64k": (lambda x: x.softmax(1), (2048, 65536)),
+    "softmax 4k x 20k": (lambda x: x.softmax(1), (4096, 20000)),
     "softmax 8k x 50k": (lambda x: x.softmax(1), (8192, 50304)),
+    "layer norm 8k x 5k": (layer_norm, (8192, 5120)),
     "layer norm 4k x 32k": (layer_norm, (4096, 32768)),
     "layer norm 2k x 64k": (layer_norm, (2048, 65536)),
 }
 TRAINING: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "RMS norm 8k x 16k, training": (rms_norm, (8192, 16384), 1),
     "RMS norm 32k x 4k, training": (rms_norm, (32768, 4096), 1),
+    "layer norm 8k x 16k, training": (layer_norm, (8192, 16384), 2),
     "layer norm 32k x 4k, training": (layer_norm, (32768, 4096), 2),
     "layer norm 32k x 1k, training": (layer_norm, (32768, 1024), 2),
     "layer norm 16k x 768, training": (layer_norm, (16384, 768), 2),

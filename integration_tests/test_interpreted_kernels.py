@@ -144,6 +144,12 @@ PROGRAMS = {
     "loss": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(32, 600), torch.randint(0, 600, (32,))),
     "loss of images": lambda: (lambda x, t: F.cross_entropy(x, t), drawn(2, 7, 8, 8), torch.randint(0, 7, (2, 8, 8))),
     "layer norm": lambda: (lambda x, w, b: F.layer_norm(x, (4200,), w, b), drawn(5, 4200), drawn(4200), drawn(4200)),
+    "layer norm of long rows": lambda: (lambda x: F.layer_norm(x, (40000,)), torch.randn(3, 40000)),
+    "layer norm of long rows of half precision": lambda: (
+        lambda x, w: F.layer_norm(x, (20000,), w),
+        constant((3, 20000)),
+        constant((20000,)),
+    ),
     "layer norm of many rows": lambda: (
         lambda x, c, w, b: F.layer_norm(x + c, (200,), w, b),
         drawn(2, 800, 200),

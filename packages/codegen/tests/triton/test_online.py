@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.triton.online import paired_sections
+from codegen.triton.plan import plan
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -78,6 +79,7 @@ def short_tiles(monkeypatch):
     monkeypatch.setattr("codegen.triton.plan.WHOLE_LIMIT", 1)
     monkeypatch.setattr("codegen.triton.plan.LOOP_TILE", 8)
     monkeypatch.setattr("codegen.triton.plan.AGAIN_TILES", (8,))
+    monkeypatch.setattr("codegen.triton.plan.WRITTEN_TILES", 0)
 
 
 def run(graph: LoopGraph, directory, device: str, x: torch.Tensor) -> list[torch.Tensor]:
@@ -106,6 +108,25 @@ def test_the_numbers_of_softmax(dtype, keeps_top, directory, device, short_tiles
     graph = softmax(dtype, keeps_top=keeps_top)
     assert emit(graph, Options(target="triton")).source.count("for base") == 2
     x = sample(getattr(torch, dtype))
+    found, *tops = run(graph, directory, device, x)
+    torch.testing.assert_close(found, (1.5 * x).softmax(1), equal_nan=True, rtol=3e-6, atol=1e-12)
+    for top in tops:
+        torch.testing.assert_close(top, (1.5 * x).amax(1), equal_nan=True)
+
+
+@pytest.mark.parametrize(("kept", "pairs"), [(0, 3), (1, 3), (3, 0)])
+@pytest.mark.parametrize("keeps_top", [False, True])
+def test_tiles_that_are_written_out(kept, pairs, keeps_top, directory, device, short_tiles, monkeypatch):
+    """Rows of three tiles: exponentials of what is kept need no pairs."""
+    limits = {"WRITTEN_TILES": 4, "WRITTEN_TILE": 8, "KEPT_WIDE": 96 if kept == 3 else 0, "KEPT_PART": 32 * kept}
+    for name, value in limits.items():
+        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    graph = softmax(keeps_top=keeps_top)
+    assert plan(graph.steps[0]).kept == kept
+    text = emit(graph, Options(target="triton")).source
+    assert text.count("level = ") == pairs
+    assert text.count("tl.load(p0") == (3 if kept == 3 else 3 + 3 - kept)
+    x = sample(torch.float32)
     found, *tops = run(graph, directory, device, x)
     torch.testing.assert_close(found, (1.5 * x).softmax(1), equal_nan=True, rtol=3e-6, atol=1e-12)
     for top in tops:

@@ -83,6 +83,7 @@ class KernelInfo(msgspec.Struct, frozen=True):
     """One entry point of the source: parameter buffers in order; launch metadata for Triton (grid, warps, ...).
 
     `function`: its name in the source where that is another: several kernels may be one function with other constants.
+    `registers`: of a thread at most; 0: as many as the compiler likes.
     """
 
     name: str
@@ -92,6 +93,7 @@ class KernelInfo(msgspec.Struct, frozen=True):
     num_warps: int = 4
     num_stages: int = 1
     function: str = ""
+    registers: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True):

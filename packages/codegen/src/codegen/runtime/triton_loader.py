@@ -242,7 +242,8 @@ class TritonWrapper(PythonWrapper):
             constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
         on_device = any(buffer.device.type != "cpu" for buffer in buffers)
         given = [buffer.item() if on_device and buffer.device.type == "cpu" else buffer for buffer in buffers]
-        function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages)
+        limit = {"maxnreg": info.registers} if info.registers else {}
+        function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages, **limit)
 
 
 def reach(tensor: torch.Tensor) -> int:

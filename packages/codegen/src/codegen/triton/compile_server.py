@@ -26,7 +26,8 @@ from typing import Any, BinaryIO, TypedDict
 class Job(TypedDict):
     """A kernel to be compiled. signature: the types of its parameters, by name, constants included.
 
-    divisors: a number of which a parameter is always a multiple, by its place. capability: ten times the device's.
+    divisors: a number of which a parameter is always a multiple, by its place. registers: of a thread at most, 0: any
+    number. capability: ten times the device's.
     """
 
     function: str
@@ -35,6 +36,7 @@ class Job(TypedDict):
     divisors: dict[int, int]
     warps: int
     stages: int
+    registers: int
     capability: int
 
 
@@ -62,6 +64,7 @@ FIRST_JOB = Job(
     divisors={},
     warps=4,
     stages=1,
+    registers=0,
     capability=90,
 )
 """What is compiled while nothing is asked for: Triton loads much of itself when it is first used."""
@@ -81,6 +84,7 @@ def compile_kernel(function: Any, job: Job) -> Result:
         attrs={(place,): [["tt.divisibility", divisor]] for place, divisor in job["divisors"].items()},
     )
     options = {"num_warps": job["warps"], "num_stages": job["stages"], "enable_fp_fusion": True}
+    options |= {"maxnreg": job["registers"]} if job["registers"] else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax
         compiled = triton.compile(source, target=GPUTarget("cuda", job["capability"], 32), options=options)

@@ -57,6 +57,7 @@ class Wanted(NamedTuple):
             divisors=divisors,
             warps=self.info.num_warps,
             stages=self.info.num_stages,
+            registers=self.info.registers,
             capability=capability,
         )
 

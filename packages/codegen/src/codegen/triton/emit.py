@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.expressions import TYPES
-from codegen.triton.online import maximum_for, paired_sections, sum_of
+from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points, summed
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
-from codegen.triton.statements import compared_of, dtypes_of
+from codegen.triton.statements import compared_of, dtypes_of, widened_of
 from stagewire.expr import Dim, Expr
-from stagewire.loop import Axis, AxisAtom, Index, Kernel, Load, Reduce, Scan, Section, Store
+from stagewire.graph import Ref
+from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
 from stagewire.types import TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -79,7 +80,10 @@ class _KernelEmitter(ReductionEmitter):
     pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
     sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
     is_whole: whether a tile is as long as the loops of symbolic length.
-    shared: values that are loaded before the first turn.
+    held: values that were loaded, and are kept for later loops: by their place, and by place and section. stored: the
+    buffers that the kernel stores to. widened_later: values that are only used in float32. number: of the section that
+    is being written; terms: what its values are, by numbers of `known`.
+    moved, totals: of a softmax, what exponentials are taken of, and their sums; inverses: names of 1 / sum.
     """
 
     kernel: Kernel
@@ -89,7 +93,15 @@ class _KernelEmitter(ReductionEmitter):
     pairs: dict[int, int] = field(default_factory=dict)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
     is_whole: bool = False
-    shared: set[str] = field(default_factory=set)
+    held: dict[object, str] = field(default_factory=dict)
+    stored: frozenset[str] = frozenset()
+    widened_later: frozenset[str] = frozenset()
+    number: int = -1
+    known: dict[object, int] = field(default_factory=dict)
+    terms: Terms = field(init=False)
+    moved: set[str] = field(default_factory=set)
+    totals: set[str] = field(default_factory=set)
+    inverses: dict[str, str] = field(default_factory=dict)
 
     def emit(self) -> None:
         if any(section.axes for section in self.kernel.sections):
@@ -97,6 +109,9 @@ class _KernelEmitter(ReductionEmitter):
             self.shared_places = [s.index for s in statements if isinstance(s, Load)]
         statements = tuple(s for section in self.kernel.sections for s in section.statements)
         self.dtypes, self.compared = dtypes_of(statements), compared_of(statements)
+        self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
+        self.widened_later = widened_of(statements)
+        self.find_softmax(statements)
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
         if summed(self.kernel):
@@ -112,9 +127,20 @@ class _KernelEmitter(ReductionEmitter):
                 continue
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
                 self.put("tl.debug_barrier()")
+            self.number, self.terms = number, Terms(section, self.known)
+            if self.plan.narrow:
+                self.put(f"nothing = tl.program_id(2) {self.unknown()}")
             self.section(number, section)
             stored.update(s.buffer for s in section.statements if isinstance(s, Store))
         self.end_turns()
+
+    def unknown(self) -> str:
+        """What makes a 0 a value of the section that is being written, which comes of the last reduction before it."""
+        before = [s for section in self.kernel.sections[: self.number] for s in section.statements]
+        made = [s.results[0] for s in before if isinstance(s, Reduce) and s.dtype == "float32"]
+        if made:
+            return f"& {self.names[made[-1]]}.to(tl.int32, bitcast=True)"
+        return f"* {'turn' if self.plan.part != 0 else self.number}"
 
     def begin_turns(self) -> str:
         """The loop over the tiles that a program computes in turn; the first outer point of a tile.
@@ -144,22 +170,54 @@ class _KernelEmitter(ReductionEmitter):
 
     def load_shared(self) -> None:
         """Load what all rows share, once."""
-        stored = {s.buffer for section in self.kernel.sections for s in section.statements if isinstance(s, Store)}
         for section in (section for section in self.kernel.sections if section.axes):
-            inside = {AxisAtom(axis.name) for axis in section.axes}
-            loads = [s for s in section.statements if isinstance(s, Load) and s.mask is None and s.buffer not in stored]
+            inside, self.terms = {AxisAtom(axis.name) for axis in section.axes}, Terms(section, self.known)
+            loads = [s for s in section.statements if isinstance(s, Load) and s.mask is None]
             self.inner("", section.axes)
-            for load in (s for s in loads if {term.atom for term in s.index.terms} <= inside):
-                super().load(load)
-                self.shared.add(load.result)
+            for load in (s for s in loads if s.buffer not in self.stored):
+                if {term.atom for term in load.index.terms} <= inside and self.place(load) not in self.held:
+                    super().load(load)
+                    self.held[self.place(load)] = self.names[load.result]
 
     def load(self, statement: Load) -> None:
-        if statement.result not in self.shared:
-            super().load(statement)
+        place = self.place(statement)
+        if place in self.held:
+            self.once_more(statement, place)
+            return
+        super().load(statement)
+        if self.stays(statement):
+            self.held[place] = self.held[place, self.number] = self.names[statement.result]
+
+    def place(self, load: Load) -> object:
+        """What is the same for loads of the same in several sections."""
+        axes, start = self.tiles["r"] if "r" in self.index_spread(load.index) else ((), "")
+        return self.terms.of(Ref(load.result)), tuple(axis.size for axis in axes), start
+
+    def once_more(self, statement: Load, place: object) -> None:
+        """What was loaded before; in another section as a value of its own, if it is to be kept as narrow as it is."""
+        along = self.index_spread(statement.index)
+        if not self.plan.narrow or statement.result not in self.widened_later:
+            self.names[statement.result], self.spread[statement.result] = self.held[place], along
+            return
+        here = place, self.number
+        if here not in self.held:
+            self.define(statement.result, f"again({self.held[place]}, nothing)", along)
+            self.held[here] = self.names[statement.result]
+        self.names[statement.result], self.spread[statement.result] = self.held[here], along
+
+    def stays(self, statement: Load) -> bool:
+        """Whether what is loaded is kept in registers for later loops over the row."""
+        if statement.mask is not None or statement.buffer in self.stored or self.index_spread(statement.index) != XR:
+            return False
+        return self.plan.narrow if self.plan.kept is None else (self.tile or 0) < self.plan.kept
 
     def cache_hint(self, statement: Load) -> str:
         """What a later loop reads again is to stay; what the last one reads is not."""
-        if not self.plan.reads_again or self.index_spread(statement.index) != XR:
+        if (
+            (self.tile or 0) < (self.plan.kept or 0)
+            or not self.plan.reads_again
+            or self.index_spread(statement.index) != XR
+        ):
             return ""
         loops = [section for n, section in enumerate(self.kernel.sections) if section.axes and n not in self.pairs]
         readers = [any(isinstance(s, Load) and s.buffer == statement.buffer for s in one.statements) for one in loops]
@@ -185,13 +243,39 @@ class _KernelEmitter(ReductionEmitter):
         self.names, self.spread = names, spread
         return pointer, self.bounds(frozenset("r"))
 
+    def of_row(self, statement: Compute, operands: list[str]) -> str | None:
+        """Exponentials of what is at most 0 need no look at its range. Nor does their sum, of which one is 1: its
+        inverse does for all."""
+        match statement:
+            case Compute(_, "exp", (Ref(name),), "float32") if name in self.moved:
+                return f"exponential({operands[0]})"
+            case Compute(_, "div", (_, Ref(name)), "float32") if name in self.inverses:
+                return f"({operands[0]} * {self.inverses[name]})"
+        return None
+
+    def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
+        super().fold(reduction, values)
+        for total in self.totals & self.names.keys() - self.inverses.keys():
+            self.inverses[total] = f"i{self.made}"
+            self.put(f"i{self.made} = 1.0 / {self.names[total]}")
+
+    def find_softmax(self, statements: tuple[Statement, ...]) -> None:
+        """Find exponentials of what the greatest value of a row was taken from, and sums of all of them."""
+        tops = {s.results[0] for s in statements if isinstance(s, Reduce) and s.reduction == "max"}
+        for one in (s for s in statements if isinstance(s, Compute) and len(s.operands) == 2):
+            if isinstance(one.operands[1], Ref) and (one.op, one.operands[1].name in tops) == ("sub", True):
+                self.moved.add(one.result)
+        divisors = {s.operands[1] for s in statements if isinstance(s, Compute) and s.op == "div"}
+        sums = [sum_of(self.kernel.sections[later]) for later in paired_sections(self.kernel)]
+        self.totals = {s.results[0] for s in sums if s.dtype == "float32" and Ref(s.results[0]) in divisors}
+
     def pair(self) -> None:
         """Find the sums that need no loop of their own; in rows that are at hand as a whole none does."""
         sections = self.kernel.sections
         if self.plan.kind == "tiled":
             return
         for later, before in paired_sections(self.kernel).items():
-            if not self.fits_tile(points(sections[before].axes)):
+            if not self.fits_tile(points(sections[before].axes)) and not self.plan.keeps_rows:
                 self.pairs[later] = before
                 top = maximum_for(sections[before], sections[later])
                 self.paired[top.results[0]] = sum_of(sections[later])
@@ -234,6 +318,9 @@ class _KernelEmitter(ReductionEmitter):
                 else:
                     self.fold(reduction, self.masked(reduction))
             return
+        if self.plan.kept is not None:
+            self.tiles_one_by_one(section, count, reductions)
+            return
         self.begin_scans(section.statements)
         if self.plan.steps > 1:
             self.steps(section, count)
@@ -251,6 +338,24 @@ class _KernelEmitter(ReductionEmitter):
             self.accumulate(reduction, accumulators[id(reduction)])
         self.indent = indent
         self.carries.clear()
+        for reduction in reductions:
+            self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
+
+    def tiles_one_by_one(self, section: Section, count: Dim, reductions: list[Reduce]) -> None:
+        """A loop over tiles that is written out, so that the compiler loads as early as it has registers for."""
+        assert isinstance(count, int), "loops of symbolic length are in no plan that writes them out"
+        accumulators = {id(s): self.accumulator(self.number, i, s) for i, s in enumerate(reductions)}
+        self.put(f"lanes = {self.lanes}")
+        names, spread = dict(self.names), dict(self.spread)
+        for tile, base in enumerate(range(0, count, self.plan.inner)):
+            self.tile, self.names, self.spread = tile, dict(names), dict(spread)
+            self.suffix = f"_{self.number}_{tile}"
+            self.ahead = {axis.name: ("lanes", base) for axis in section.axes if len(section.axes) == 1}
+            self.inner(str(base), section.axes, base + self.plan.inner <= count)
+            self.statements(section.statements, XR)
+            for reduction in reductions:
+                self.accumulate(reduction, accumulators[id(reduction)])
+        self.names, self.spread, self.suffix, self.ahead, self.tile = names, spread, "", {}, None
         for reduction in reductions:
             self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
 
@@ -306,11 +411,11 @@ class _KernelEmitter(ReductionEmitter):
         lanes = self.widened("tl.arange(0, RBLOCK)[None, :]")
         return lanes if self.plan.steps == 1 else f"{lanes} * {self.plan.steps}"
 
-    def inner(self, start: str, axes: tuple[Axis, ...]) -> None:
-        """The inner points of one tile, and the axes that they stand for."""
+    def inner(self, start: str, axes: tuple[Axis, ...], is_full: bool = False) -> None:
+        """The inner points of one tile, which may be known to be full, and the axes that they stand for."""
         self.tiles["r"] = axes, start
         self.put(f"r = {start} + {self.lanes}" if start else f"r = {self.lanes}")
-        self.fit("r", axes, self.plan.inner * self.plan.steps)
+        self.fit("r", axes, 1 if is_full else self.plan.inner * self.plan.steps)
         self.split("r", axes)
 
     def fit(self, way: str, axes: tuple[Axis, ...], tile: Dim) -> None:

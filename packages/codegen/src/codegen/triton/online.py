@@ -82,7 +82,7 @@ def _makes(section: Section, top: str, later: Section, value: Operand) -> bool:
     for statement in section.statements:
         if isinstance(statement, Reduce) and statement.results == (top,) and statement.reduction == "max":
             known: dict[object, int] = {}
-            here, there = _Terms(section, known), _Terms(later, known)
+            here, there = Terms(section, known), Terms(later, known)
             return statement.dtype in WIDE and here.of(statement.operand) == there.of(value)
     return False
 
@@ -104,7 +104,7 @@ def _loaded(section: Section) -> set[str]:
     return {s.buffer for s in section.statements if isinstance(s, Load)}
 
 
-class _Terms:
+class Terms:
     """The values of a section as numbers of terms, which do not depend on how they and its axes are called.
 
     known: the numbers of the terms met so far, in whatever sections.

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.scans import parted
-from stagewire.expr import Dim
+from stagewire.expr import Dim, Expr
 from stagewire.loop import (
     Axis,
     AxisAtom,
+    Compute,
     FloorDivAtom,
     Index,
     Kernel,
@@ -46,6 +47,24 @@ LOOP_TILE, SCAN_TILE, LEAST_TILE = 2048, 4096, 1024
 AGAIN_TILES = (16384, 8192)
 """Tiles of rows that are longer than that, and elements of such tiles of all operands: few programs are then in work at
 once, and what they read again is still in the cache."""
+
+WRITTEN_TILE, FEW_WARPS_TILE, WRITTEN_TILES = 4096, 2048, 16
+"""Elements of the tiles of rows whose loops are written out, and how many tiles that are at most."""
+
+KEPT, KEPT_WIDE = 64 * 1024, 208 * 1024
+"""Bytes of a row that stays in registers where two programs share a multiprocessor, and where there is one."""
+
+KEPT_PART, KEPT_PART_OF_MOMENTS = 128 * 1024, 160 * 1024
+"""Bytes of longer rows that do, beside what is loaded of the rest; where exponentials are computed, and where not."""
+
+FULL = 0.7
+"""How much of a tile of half precision a row has to fill to be one."""
+
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
+
+SUMMED = 192 * 1024
+"""Bytes of rows and of sums over rows in full precision which the registers of a program hold."""
 
 TURN_TILE = 2048
 """Elements of a tile of short rows, where programs take tiles in turn."""
@@ -90,6 +109,9 @@ class Plan:
 
     steps: of scans of columns: how many points that follow each other a lane of a tile has. part: of kernels that store
     sums over outer points: of how many each is. A program computes these tile by tile.
+
+    kept: of loops that are written out tile by tile: of how many tiles what is loaded stays in registers, where later
+    loops load the same. narrow: whether it stays in 16 bits. registers: of a thread at most; 0: any number.
     """
 
     kernel: Kernel
@@ -98,6 +120,9 @@ class Plan:
     inner: int
     steps: int = 1
     part: Dim = 0
+    kept: int | None = None
+    narrow: bool = False
+    registers: int = 0
 
     @property
     def grid(self) -> tuple[Dim, ...]:
@@ -114,10 +139,25 @@ class Plan:
         return [section.axes for section in self.kernel.sections if section.axes]
 
     @property
+    def has_short_rows(self) -> bool:
+        """Whether a row is short enough for one warp, and at hand as a whole; and there are many."""
+        counts, rows = [points(axes) for axes in self.loops], points(self.kernel.axes)
+        fits = self.inner <= POINTWISE_TILE and all(isinstance(n, Expr) or n <= self.inner for n in counts)
+        return fits and (isinstance(rows, Expr) or rows >= MANY)
+
+    @property
     def reads_again(self) -> bool:
         """Whether several loops of large tiles go over rows that are too long to be kept."""
         longest = max((count for count in map(points, self.loops) if isinstance(count, int)), default=0)
-        return self.kind == "row" and PERSISTENT_LIMIT < self.inner < longest and _held(self.kernel) > 0
+        if self.kept is not None:
+            return self.kept * self.inner < longest
+        return self.kind == "row" and PERSISTENT_LIMIT < self.inner < longest and bool(_held(self.kernel))
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether all of a row stays in registers in full precision, tile by tile."""
+        longest = max((count for count in map(points, self.loops) if isinstance(count, int)), default=0)
+        return self.kept is not None and self.kept * self.inner >= longest and not self.narrow
 
     @property
     def may_fit(self) -> bool:
@@ -131,23 +171,27 @@ class Plan:
     @property
     def warps(self) -> int:
         """About eight elements a thread, between one warp and sixteen; sixteen elements in tiles that are not of one
-        row's kind, or where rows of a narrow dtype are reduced, or where there are sums that run along a row: each warp
-        goes through the totals of all others. Where that takes more than an addition there are thirty-two; so many at
-        most of long rows that stay in registers. Exponentials along columns have few rows, of few columns, so that one
-        warp scans them. Kernels of many accesses have half as many elements a thread. In steps, it is eight
-        elements a step; fewer where more of each is kept."""
+        row's kind, or where rows of a narrow dtype are reduced (short ones by one warp), or where there are sums that
+        run along a row: each warp goes through the totals of all others. Where that takes more than an addition there
+        are thirty-two; so many at most of long rows that stay in registers. Exponentials along columns have few rows,
+        of few columns, so that one warp scans them. Kernels of many accesses have half as many elements a thread. In
+        steps, it is eight elements a step; fewer where more of each is kept."""
         wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
         scans = _scans(self.kernel)
         if summed(self.kernel):
-            return max(4, min(16, self.outer * self.inner // 512))
+            return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
+        if self.kept is not None:
+            return self.inner // 256
         if self.steps > 1:
             return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
             longest = max(count for count in map(points, self.loops) if isinstance(count, int))
             return 16 if longest <= WHOLE_LIMIT and self.inner < max(AGAIN_TILES) else 32
         if self.inner > max(PERSISTENT_LIMIT, LOOP_TILE):
-            return 16 if _held(self.kernel) * self.inner <= WHOLE_LIMIT // 2 else 32
+            return 16 if len(_held(self.kernel)) * self.inner <= WHOLE_LIMIT // 2 else 32
         elements = 8 if wide and not scans else 16
+        if self.kind == "row" and not wide and self.outer == 1 and self.has_short_rows:
+            elements = 32
         if self.kind == "row" and scans - {"sum", "prod"}:
             elements = 32
         if self.kind == "column" and "logaddexp" in scans:
@@ -238,10 +282,14 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
     if _held(kernel) and all(_is_fixed(s) for s in kernel.sections):
         row = power_of_two(inner)
-        wide = _narrowest(kernel) > 2 or _has_moments(kernel)
-        if _held(kernel) * row <= (WHOLE_LIMIT if wide or row <= WHOLE_LIMIT // 2 else 0):
-            return Plan(kernel, "row", 1, row)
-        tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * _held(kernel) <= AGAIN_TILES[0]]
+        wide = _narrowest(kernel) > 2
+        if len(_held(kernel)) * row <= (WHOLE_LIMIT if wide or row <= WHOLE_LIMIT // 2 else 0):
+            if wide or inner > FULL * row:
+                return Plan(kernel, "row", 1, row)
+            return Plan(kernel, "row", 1, row // 8, kept=-(-inner // (row // 8)))
+        if inner <= WRITTEN_TILES * WRITTEN_TILE and (_has_moments(kernel) or _has_exponentials(kernel)):
+            return _written_out(kernel, inner)
+        tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * len(_held(kernel)) <= AGAIN_TILES[0]]
         if tiles:
             return Plan(kernel, "row", 1, min(tiles, key=lambda tile: -(-inner // tile) * tile))
     return Plan(kernel, "row", 1, _fitting(kernel, SCAN_TILE if _scans(kernel) else LOOP_TILE, LEAST_TILE))
@@ -259,7 +307,28 @@ def _in_parts(kernel: Kernel, row: int) -> Plan:
     part, outer = _part(kernel), 1
     while divides(2 * outer, part) and 2 * outer * row <= TURN_TILE:
         outer *= 2
-    return Plan(kernel, "row", outer, row, part=part)
+    loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
+    shared = any(index.terms and not _varies(index, kernel.axes[-1]) for index in loads)
+    sums = sum(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
+    narrow = 4 * row * (sums + len(_held(kernel)) + shared) > SUMMED
+    return Plan(kernel, "row", outer, row, part=part, narrow=narrow)
+
+
+def _written_out(kernel: Kernel, inner: int) -> Plan:
+    """Long rows, of which more is loaded at a time than a loop would. What fits stays in registers; the rest is read
+    again, from the cache while few programs are at work."""
+    bytes_, has_moments = sum(_held(kernel)), _has_moments(kernel)
+    tile = FEW_WARPS_TILE if has_moments else WRITTEN_TILE
+    tiles, all_registers = -(-inner // tile), 8 * REGISTERS // tile
+    if _narrowest(kernel) > 2:
+        if bytes_ * inner <= KEPT_WIDE:
+            return Plan(kernel, "row", 1, tile, kept=tiles)
+        if has_moments:
+            return Plan(kernel, "row", 1, tile, kept=KEPT_PART_OF_MOMENTS // (bytes_ * tile))
+        return Plan(kernel, "row", 1, tile, kept=KEPT_PART // (bytes_ * tile), registers=all_registers)
+    if has_moments and bytes_ * inner <= KEPT:
+        return Plan(kernel, "row", 1, tile, kept=tiles, narrow=True, registers=all_registers // 2)
+    return Plan(kernel, "row", 1, WRITTEN_TILE, kept=0, registers=4 * REGISTERS // WRITTEN_TILE if bytes_ == 2 else 0)
 
 
 def _part(kernel: Kernel) -> Dim:
@@ -336,19 +405,26 @@ def _finds_positions(kernel: Kernel) -> bool:
     return any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
 
 
-def _held(kernel: Kernel) -> int:
-    """How many elements of its own more than one loop reads at each point of a row; 0 where a loop goes on from tile to
-    tile."""
+def _has_exponentials(kernel: Kernel) -> bool:
+    statements = (s for section in kernel.sections for s in section.statements)
+    return any(isinstance(s, Compute) and s.op == "exp" for s in statements)
+
+
+def _held(kernel: Kernel) -> tuple[int, ...]:
+    """The bytes of each element of its own that more than one loop reads at each point of a row; none where a loop goes
+    on from tile to tile."""
     if _scans(kernel):
-        return 0
+        return ()
     readers: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for section in kernel.sections:
         reads = [s for s in section.statements if isinstance(s, Load)]
         inner, outer = section.axes[-1:], kernel.axes
-        varying = {s.buffer for s in reads if all(any(_varies(s.index, a) for a in way) for way in (inner, outer))}
-        for buffer in varying:
+        varying = {s.buffer: s for s in reads if all(any(_varies(s.index, a) for a in way) for way in (inner, outer))}
+        for buffer, load in varying.items():
             readers[buffer] = readers.get(buffer, 0) + 1
-    return sum(count > 1 for count in readers.values())
+            sizes[buffer] = ITEM_SIZE[load.dtype]
+    return tuple(sizes[buffer] for buffer, count in readers.items() if count > 1)
 
 
 def _scans(kernel: Kernel) -> set[str]:

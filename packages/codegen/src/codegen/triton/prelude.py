@@ -26,6 +26,22 @@ def plus(a, b):
 
 
 @triton.jit
+def again(x, nothing):
+    # x, of 16 bits, to be widened: `nothing` is 0, which the compiler does not know, else it would keep what it has
+    # widened x to before
+    if x.dtype == tl.bfloat16:
+        return ((x.to(tl.uint16, bitcast=True).to(tl.int32) << 16) | nothing).to(tl.float32, bitcast=True)
+    else:
+        return (x.to(tl.int16, bitcast=True) | nothing.to(tl.int16)).to(x.dtype, bitcast=True)
+
+
+@triton.jit
+def exponential(x):
+    # what is below 2**-126 is 0
+    return tl.exp2(x * 1.4426950408889634) if x.dtype == tl.float32 else tl.exp(x)
+
+
+@triton.jit
 def product(a, b):
     return a * b
 

@@ -29,12 +29,13 @@ class ReductionEmitter(ScanEmitter):
     """paired: by the result of a maximum, the sum of exponentials that its loop makes, too.
 
     group: how many neighbours of a row a thread has at a time, in the section that is being written. beside: by the
-    result of a position, the reductions that give the value there.
+    result of a position, the reductions that give the value there. tile: of a loop that is written out, the number.
     """
 
     paired: dict[str, Reduce] = field(default_factory=dict)
     group: int = 1
     beside: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
+    tile: int | None = None
 
     def apart(self, reductions: list[Reduce]) -> list[Reduce]:
         """The reductions but for the greatest (the least) values of which the position is wanted, too."""
@@ -121,7 +122,8 @@ class ReductionEmitter(ScanEmitter):
                 self.put(f"tile = tl.reshape({value}, [XBLOCK, RBLOCK // {self.group}, {self.group}])")
                 self.put(f"top = maximum({best}, tl.reduce(tile, 2, maximum))")
                 self.put("level = tl.where(top == float('-inf'), 0.0, top)  # of nothing but -inf comes nothing")
-                self.put(f"{total} = {total} * tl.exp({best} - level) + tl.sum(tl.exp(tile - level[:, :, None]), 2)")
+                self.put(f"old = {total} * exponential({best} - level)")
+                self.put(f"{total} = old + tl.sum(exponential(tile - level[:, :, None]), 2)")
                 self.put(f"{best} = top")
             case "sum":
                 self.put(f"{names[0]} += {value}")
@@ -138,7 +140,7 @@ class ReductionEmitter(ScanEmitter):
                 mean, squares = names
                 self.put(f"step = {self.where_inside(f'{value} - {mean}', '0.0')}")
                 count = f"(tl.zeros([1, 1], {TYPES[self.working(reduction)]}) + (base // RBLOCK + 1))"
-                self.put(f"{mean} += step * (1.0 / {count})")
+                self.put(f"{mean} += step * {f'(1.0 / {count})' if self.tile is None else 1 / (self.tile + 1)}")
                 self.put(f"{squares} += step * ({value} - {mean})")
 
     def moments(self, reduction: Reduce, count: str) -> None:
@@ -172,7 +174,7 @@ class ReductionEmitter(ScanEmitter):
             folded = f"tl.reduce({values[0]}, 1, {_COMBINE[kind]})[:, None]"
             self.define(reduction.results[0], f"{folded}.to({dtype})", X)
             if reduction.results[0] in self.paired and len(values) == 2:
-                scaled = f"{values[1]} * tl.exp({values[0]} - {self.names[reduction.results[0]]})"
+                scaled = f"{values[1]} * exponential({values[0]} - {self.names[reduction.results[0]]})"
                 total = self.paired[reduction.results[0]]
                 self.define(total.results[0], f"tl.sum({scaled}, 1)[:, None].to({TYPES[total.dtype]})", X)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.expressions import TYPES, expression, literal
+from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -56,6 +56,15 @@ def compared_of(statements: tuple[Statement, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
+def widened_of(statements: tuple[Statement, ...]) -> frozenset[str]:
+    """Values of half precision that are loaded, and only used in float32."""
+    found = {s.result for s in statements if isinstance(s, Load) and s.dtype in LOW_PRECISION}
+    for statement in statements:
+        if not (isinstance(statement, Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
+            found -= _used_by(statement)
+    return frozenset(found)
+
+
 def _used_by(statement: Statement) -> set[str]:
     match statement:
         case Compute(operands=operands):
@@ -90,8 +99,8 @@ class StatementEmitter:
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
     compared: the values of indices that are only compared.
     full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
-    suffix: what the names of values end with, where the same statements are written more than once. ahead: of axes, the
-    name of another point and by how much this one is ahead of it.
+    suffix: what the names of values end with, where the same statements are written more than once. made: how many
+    values have been named. ahead: of axes, the name of another point and by how much this one is ahead of it.
     """
 
     parameters: tuple[str, ...]
@@ -109,6 +118,7 @@ class StatementEmitter:
     compared: frozenset[str] = frozenset()
     suffix: str = ""
     ahead: dict[str, tuple[str, int]] = field(default_factory=dict)
+    made: int = 0
 
     def __post_init__(self) -> None:
         self.pointer = {name: f"p{i}" for i, name in enumerate(self.parameters)}
@@ -160,7 +170,7 @@ class StatementEmitter:
                         self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
                     ]
                     along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
-                    self.define(result, expression(op, texts, source, dtype), along)
+                    self.define(result, self.of_row(statement, texts) or expression(op, texts, source, dtype), along)
                 case IndexValue(result, index, dtype):
                     self.places[result] = index
                     kind = TYPES[dtype] if result not in self.compared else self.index_type
@@ -171,13 +181,18 @@ class StatementEmitter:
                 case Scan():
                     self.scan(statement)
 
+    def of_row(self, statement: Compute, operands: list[str]) -> str | None:
+        """A cheaper form of what is computed with a value of a whole row; None if there is none."""
+        return None
+
     def source_dtype(self, statement: Compute) -> str:
         """The dtype that the tensor operands of a statement have (that of the result if all are literals)."""
         considered = statement.operands[1:] if statement.op == "where" else statement.operands
         return next((self.dtypes[o.name] for o in considered if isinstance(o, Ref)), statement.dtype)
 
     def define(self, result: str, text: str, along: frozenset[str]) -> None:
-        name = self.names[result] = f"v{len(self.names)}{self.suffix}"
+        name = self.names[result] = f"v{self.made}{self.suffix}"
+        self.made += 1
         self.spread[result] = along
         self.put(f"{name} = {text}")
 

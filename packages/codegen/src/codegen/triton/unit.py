@@ -142,4 +142,5 @@ NUMBER = ("cpu", "int64", ())
 def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
     """Grid, block sizes and warps of a kernel."""
     blocks = (*((("WIDE", 0),) if is_symbolic else ()), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
-    return KernelInfo(tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=tiles.warps)
+    limits = {"num_warps": tiles.warps, "registers": tiles.registers}
+    return KernelInfo(tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, **limits)

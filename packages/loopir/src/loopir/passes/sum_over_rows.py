@@ -61,7 +61,7 @@ class SumOverRows:
     programs: int = 528
     least: int = 96
     rows: int = 16
-    sums: int = 1 << 22
+    sums: int = 1 << 21
 
     def rows_of_a_part(self, count: Dim, width: int, hints: Hints) -> Dim | None:
         """How many of so many rows a part has; None where there is no good number."""
