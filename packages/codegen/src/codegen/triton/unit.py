@@ -142,5 +142,7 @@ NUMBER = ("cpu", "int64", ())
 def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
     """Grid, block sizes and warps of a kernel."""
     blocks = (*((("WIDE", 0),) if is_symbolic else ()), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
-    limits = {"num_warps": tiles.warps, "registers": tiles.registers}
-    return KernelInfo(tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, **limits)
+    warps, registers = tiles.warps, tiles.registers
+    return KernelInfo(
+        tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=warps, registers=registers
+    )
