@@ -181,7 +181,7 @@ class Plan:
         if summed(self.kernel):
             return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
         if self.kept is not None:
-            return self.inner // 256
+            return max(1, self.inner // 256)
         if self.steps > 1:
             return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
