@@ -29,7 +29,7 @@ def avg_pool2d(
     kernel, pad = _pair(kernel_size), _pair(padding)
     step = _pair(stride) if len(stride) else kernel
     out, inner, lead = p.out.shape[-2:], _float(x, kernel), x.rank - 2
-    _refuse_overhang(x.shape, out, kernel, step, pad)
+    _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
     wide = convert(p, x, inner)
     if any(pad):
         widths = (*(0,) * lead, *pad)
@@ -46,15 +46,21 @@ def avg_pool2d_backward(
     kernel, pad = _pair(kernel_size), _pair(padding)
     step = _pair(stride) if len(stride) else kernel
     out, inner, lead = grad.shape[-2:], _float(x, kernel), x.rank - 2
-    _refuse_overhang(x.shape, out, kernel, step, pad)
+    _refuse_overhang(x.shape, out, kernel, step, pad, ceil_mode)
     share = _shared(p, convert(p, grad, inner), x.shape, kernel, step, pad, count_include_pad, divisor_override)
     spaced = _spaced(p, share, step)
     low = (*(0,) * lead, kernel[0] - 1, kernel[1] - 1)
-    reach = [max(0, pad[i] + x.shape[lead + i] - out[i] * step[i]) for i in (0, 1)]  # type: ignore[type-var,operator]
+    reach = [_reach(x.shape[lead + i], out[i], kernel[i], step[i], pad[i]) for i in (0, 1)]
     spaced = p.pad(spaced, low, (*(0,) * lead, *reach), 0.0)
     start = (*(0,) * lead, *pad)
     begin = p.slice(spaced, start, spaced.shape, (1,) * x.rank)
     return convert(p, _window_sum(p, begin, x.shape[-2:], kernel, (1, 1)), x.dtype)
+
+
+def _reach(size: Dim, out: Dim, kernel: int, step: int, pad: int) -> int:
+    """How many zeros the last elements need behind the spaced windows; of unknown sizes, how many they may need."""
+    rest = pad + size - out * step
+    return max(0, rest if isinstance(rest, int) else kernel - 1 - pad)
 
 
 def _float(x: Value, kernel: Sequence[int]) -> str:
@@ -65,10 +71,13 @@ def _float(x: Value, kernel: Sequence[int]) -> str:
 
 
 def _refuse_overhang(
-    shape: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int], pad: Sequence[int]
-) -> None:
+    shape: Sequence[Dim], out: Sequence[Dim], kernel: Sequence[int], step: Sequence[int], pad: Sequence[int],
+    ceil_mode: bool,
+) -> None:  # fmt: skip
+    if not ceil_mode:
+        return
     if not all(isinstance(n, int) for n in (*shape, *out)):
-        raise Decline("symbolic sizes")
+        raise Decline("symbolic sizes, rounded up")
     if any((out[i] - 1) * step[i] + kernel[i] > shape[i - 2] + 2 * pad[i] for i in (0, 1)):  # type: ignore[operator]
         raise Decline("windows beyond the padding")
 
