@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 import stagefold
 from integration_tests.zoo.devices import TWO_GPUS
@@ -55,21 +56,24 @@ def data_parallel(net: nn.Module) -> nn.Module:
     return nn.parallel.DistributedDataParallel(net)
 
 
+def _mesh(net: nn.Module) -> DeviceMesh:
+    """All processes. (Without it torch takes the GPUs of a machine that has some, whatever the module is on.)"""
+    return init_device_mesh(next(net.parameters()).device.type, (dist.get_world_size(),))
+
+
 def sharded(net: nn.Module) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     for layer in net.children():
         if isinstance(layer, nn.Linear):
-            fully_shard(layer)
-    return fully_shard(net)
+            fully_shard(layer, mesh=_mesh(net))
+    return fully_shard(net, mesh=_mesh(net))
 
 
 def tensor_parallel(net: nn.Module) -> nn.Module:
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    mesh = init_device_mesh(next(net.parameters()).device.type, (dist.get_world_size(),))
-    return parallelize_module(net, mesh, {"0": ColwiseParallel(), "3": RowwiseParallel()})
+    return parallelize_module(net, _mesh(net), {"0": ColwiseParallel(), "3": RowwiseParallel()})
 
 
 def reduced(x: Tensor) -> Tensor:
