@@ -131,18 +131,11 @@ def _array(tracer: Tracer, real: Any, source: Source | None) -> Value:
     return OutsideArray(real, source, lambda array: array.guard_content(tracer))
 
 
-def _opaque(tracer: Tracer, real: Any, source: Source | None) -> Value:
+def _opaque(tracer: Tracer, real: Any, source: Source | None, kind: type[OpaqueValue] = OpaqueValue) -> Value:
     if source is None:
-        return OpaqueValue(real)
+        return kind(real)
     tracer.guards.type_is(source, type(real), tracer.line())
-    return OpaqueValue(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
-
-
-def _context_variable(tracer: Tracer, real: ContextVar[Any], source: Source | None) -> Value:
-    if source is None:
-        return ContextVariable(real, None, None)
-    tracer.guards.type_is(source, type(real), tracer.line())
-    return ContextVariable(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
+    return kind(real, source, lambda: tracer.guards.identity(source, real, tracer.line()))
 
 
 def _iterator(tracer: Tracer, real: Any, source: Source | None) -> Value:
@@ -548,7 +541,7 @@ _BY_TYPE: dict[type, Wrapper] = {
     Size: _symbolic,
     torch.SymFloat: _symbolic,
     SizeFloat: _symbolic,
-    ContextVar: _context_variable,
+    ContextVar: functools.partial(_opaque, kind=ContextVariable),
     torch.finfo: _opaque,
     torch.iinfo: _opaque,
     torch.jit.ScriptFunction: _opaque,  # from 3.12 on its objects keep their attributes as Python objects do

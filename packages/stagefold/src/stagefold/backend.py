@@ -249,9 +249,9 @@ class StagefoldBackend:
             return Programs(program), cached, key
         keys = [self._key(capture, f";freezing={fingerprint('stagefold')};{part}") for part in Programs._fields]
         if not traced:
-            main, prepare = (None if key is None else self._cache.read(key) for key in keys)
-            if main is not None and (prepare is not None or len(main.binding.inputs) == len(capture.inputs)):
-                return Programs(main, prepare), True, keys[0]
+            main, frozen = (None if key is None else self._cache.read(key) for key in keys)
+            if main is not None and (frozen is not None or len(main.binding.inputs) == len(capture.inputs)):
+                return Programs(main, frozen), True, keys[0]
         self._prepare(capture)
         programs = frozen_programs(self._pipeline_for(capture), capture, observe)
         made_here = any(program is not None and _calls_twins(program) for program in programs)

@@ -35,7 +35,9 @@ class ContextVariable(OpaqueValue):
 
     __slots__ = ("content", "is_read", "writes")
 
-    def __init__(self, real: ContextVar[Any], source: Source | None, pin: Callable[[], None] | None) -> None:
+    def __init__(
+        self, real: ContextVar[Any], source: Source | None = None, pin: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(real, source, pin)
         self.content: Value | None = None
         self.is_read = False

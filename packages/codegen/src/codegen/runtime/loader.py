@@ -50,8 +50,9 @@ def machine_for(directory: Path, driver: Driver) -> Machine | None:
     return load_machine(path, driver)
 
 
+@lru_cache
 def prepare_machine(directory: Path) -> None:
-    """Begin to compile the native executor, if it is not there, beside what this thread does."""
+    """Begin to compile the native executor, if it is not there, beside what this thread does; once."""
 
     def compile_it() -> None:
         with contextlib.suppress(NoCompiler):  # which `machine_for` says

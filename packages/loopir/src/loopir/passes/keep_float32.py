@@ -45,11 +45,9 @@ def _widened(kernel: Kernel) -> Kernel:
             statement = _substituted(statement, same)
             if isinstance(statement, Compute):
                 dtypes[statement.result] = statement.dtype
-                operand = statement.operands[0] if statement.op == "convert" else None
+                operand = statement.operands[0] if statement.op == "convert" and statement.result not in added else None
                 if isinstance(operand, Ref) and statement.dtype in HALVES and dtypes.get(operand.name) == "float32":
                     rounded[statement.result] = operand
-                elif statement.result in added:
-                    pass
                 elif isinstance(operand, Ref) and statement.dtype == "float32" and operand.name in rounded:
                     same[statement.result] = rounded[operand.name]
                     continue

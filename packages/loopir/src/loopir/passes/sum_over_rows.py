@@ -346,10 +346,8 @@ def _corresponding(
             found[one] = other
         elif here != there or here.terms:
             return None
-    long = [name for name, size in others.items() if size != 1]
-    if found.get(sums.axes[-1].name) != inner.name or sorted(n for n in found.values() if others[n] != 1) != sorted(
-        long
-    ):
+    long = sorted(name for name, size in others.items() if size != 1)
+    if found.get(sums.axes[-1].name) != inner.name or sorted(n for n in found.values() if others[n] != 1) != long:
         return None
     if any(size != 1 and name not in found for name, size in sizes.items()):
         return None

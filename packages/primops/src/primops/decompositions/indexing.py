@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from primops.decompositions.operands import (
 from primops.errors import Decline
 from primops.prims.indexing import indexed_shape
 from stagewire.expr import Dim
+from stagewire.types import numel
 
 
 def ready_indices(p: Builder, x: Value, indices: Sequence[Value | None]) -> tuple[Value | None, ...]:
@@ -55,19 +55,18 @@ def index_put(
 
 
 def accumulated(p: Builder, x: Value, indices: tuple[Value | None, ...], values: Value) -> Value:
-    """x with values added at the indices. Sums of halves in a new tensor, or of more values than there are places, are
-    found in float32: rounded after each addend they are neither right nor fast (BEiT's table of relative positions on
-    an H200: 2.5 ms, ATen 43 us)."""
-    inner = opmath(x.dtype)
-    if inner == x.dtype or not (p.is_filled(x) or _is_more(values.shape, x.shape)):
-        return p.index_put(x, indices, values, True)
+    """x with values added at the indices."""
+    inner = _dtype_of_sums(p, x, values)
     return convert(p, p.index_put(convert(p, x, inner), indices, convert(p, values, inner), True), x.dtype)
 
 
-def _is_more(shape: tuple[Dim, ...], other: tuple[Dim, ...]) -> bool:
-    """Whether a tensor is known to have more elements than another."""
-    counts = math.prod(shape), math.prod(other)  # type: ignore[arg-type]
-    return isinstance(counts[0], int) and isinstance(counts[1], int) and counts[0] > counts[1]
+def _dtype_of_sums(p: Builder, x: Value, values: Value) -> str:
+    """The dtype in which values are added to places of x. Sums of halves in a new tensor, or of more values than there
+    are known to be places, are found in float32: rounded after each addend they are neither right nor fast (BEiT's
+    table of relative positions on an H200: 2.5 ms, ATen 43 us)."""
+    count, places = numel(values.shape), numel(x.shape)
+    is_more = isinstance(count, int) and isinstance(places, int) and count > places
+    return opmath(x.dtype) if is_more or p.is_filled(x) else x.dtype
 
 
 def _at(dim: int, index: Value) -> tuple[Value | None, ...]:
@@ -142,11 +141,9 @@ def _scatter(prim: str) -> Function:
                 src = p.slice(src, (0,) * src.rank, wide_index.shape, (1,) * src.rank)
         else:
             src = filled(p, src, x.dtype, wide_index.shape)
-        inner = opmath(x.dtype)
-        if prim == "scatter_add" and inner != x.dtype and (p.is_filled(x) or _is_more(src.shape, flat.shape)):
-            sums = p.scatter_add(convert(p, flat, inner), wrap(dim, flat.rank), wide_index, convert(p, src, inner))
-            return reshape(p, convert(p, sums, x.dtype), x.shape)
-        return reshape(p, getattr(p, prim)(flat, wrap(dim, flat.rank), wide_index, src), x.shape)
+        inner = _dtype_of_sums(p, x, src) if prim == "scatter_add" else x.dtype
+        args = convert(p, flat, inner), wrap(dim, flat.rank), wide_index, convert(p, src, inner)
+        return reshape(p, convert(p, getattr(p, prim)(*args), x.dtype), x.shape)
 
     return decomposition
 
