@@ -180,6 +180,7 @@ PROGRAMS = {
     "sum of rows in parts": lambda: (lambda x: x.sum(1), drawn(3, 6000)),
     "positions in parts": lambda: (lambda x: x.argmax(0), torch.randint(-9, 9, (1040, 24)).float()),
     "scan of columns in parts": lambda: (lambda x: x.cumsum(0), torch.randn(2048, 40)),
+    "scan of a long row": lambda: (lambda x: (x * 2).cumsum(0).relu() + x, torch.randn(40000)),
     "scan of many columns": lambda: (lambda x: (x * 2).cumsum(0) + x, torch.randn(10, 3080)),
     "log of sums along columns": lambda: (lambda x: x.logcumsumexp(0), with_infinities(torch.randn(200, 40))),
 }

@@ -104,7 +104,7 @@ def test_running_sums_of_parts(shape: str) -> None:
         f"%y: i64{shape}@cuda:0 = prims.cumsum(%a, {dim})\n%z: i64{shape}@cuda:0 = prims.add(%y, %x)\nreturn %z\n"
     )
     graph = lowered(text, hints={"n": 1 << 17})
-    assert scans(graph) == [0, 1, 1, 0]
+    assert scans(graph) == ([0, 1, 1, 0] if dim == 0 and len(sizes) > 1 else [1])  # rows are shared by programs
     assert scans(lowered(text, hints={"n": 1 << 8})) == [1]
     for n in (2, 1000, 40961):
         x = np.random.default_rng(0).integers(-9, 9, [n if size == "n" else int(size) for size in sizes])

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
+from codegen.triton.chains import Chain, memory_of
 from codegen.triton.expressions import TYPES
 from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points, summed
@@ -114,6 +115,8 @@ class _KernelEmitter(ReductionEmitter):
         self.find_softmax(statements)
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
+        if self.plan.chained:
+            start = self.begin_part()
         if summed(self.kernel):
             start = self.begin_turns()
         self.tiles["x"] = self.kernel.axes, start
@@ -141,6 +144,14 @@ class _KernelEmitter(ReductionEmitter):
         if made:
             return f"& {self.names[made[-1]]}.to(tl.int32, bitcast=True)"
         return f"* {'turn' if self.plan.part != 0 else self.number}"
+
+    def begin_part(self) -> str:
+        """The part of a row that a program scans; the number of the row."""
+        rows = self.dim(points(self.kernel.axes))
+        self.chain = chain = Chain(self.kernel, self.pointer[memory_of(self.kernel)], rows)
+        for line in chain.begin():
+            self.put(line)
+        return self.widened("block")
 
     def begin_turns(self) -> str:
         """The loop over the tiles that a program computes in turn; the first outer point of a tile.
@@ -305,6 +316,10 @@ class _KernelEmitter(ReductionEmitter):
         count = points(section.axes)
         if self.plan.kind == "tiled":
             self.inner("tl.program_id(1) * RBLOCK", section.axes)
+            self.statements(section.statements, XR)
+            return
+        if self.plan.chained:
+            self.inner(f"{self.widened('part')} * RBLOCK", section.axes)
             self.statements(section.statements, XR)
             return
         reductions = self.apart([s for s in section.statements if isinstance(s, Reduce)])

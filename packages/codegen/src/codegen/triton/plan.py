@@ -84,6 +84,9 @@ STEPS, EXPONENTIAL_STEPS, STEP_TILE = 8, 16, 32 * 1024
 """Points of a column that a lane scans one after the other (of sums of exponentials, of which lanes take long to be
 combined), and bytes of those that all lanes of a program load."""
 
+FEW_ROWS, CHAINED_ROW, CHAIN_TILE = 128, 32768, 8192
+"""Rows that are so few and so long are scanned by several programs each, of which each takes so many elements."""
+
 COLUMNS = 96 * WARP
 """So many columns are enough to keep the machine busy where each is scanned by one program."""
 
@@ -112,6 +115,7 @@ class Plan:
 
     kept: of loops that are written out tile by tile: of how many tiles what is loaded stays in registers, where later
     loops load the same. narrow: whether it stays in 16 bits. registers: of a thread at most; 0: any number.
+    chained: whether each tile of a row is a program's own: see `chains.py`.
     """
 
     kernel: Kernel
@@ -123,6 +127,7 @@ class Plan:
     kept: int | None = None
     narrow: bool = False
     registers: int = 0
+    chained: bool = False
 
     @property
     def grid(self) -> tuple[Dim, ...]:
@@ -130,8 +135,13 @@ class Plan:
         each = self.part if self.part != 0 else self.outer
         columns = (points(self.kernel.axes) + each - 1) // each
         if self.kind != "tiled":
-            return (columns,)
+            return (columns * self.parts,)
         return (columns, (points(self.kernel.sections[0].axes) + self.inner - 1) // self.inner)
+
+    @property
+    def parts(self) -> Dim:
+        """How many programs share a row."""
+        return (points(self.loops[0]) + self.inner - 1) // self.inner if self.chained else 1
 
     @property
     def loops(self) -> list[tuple[Axis, ...]]:
@@ -182,6 +192,8 @@ class Plan:
             return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
         if self.kept is not None:
             return max(1, self.inner // 256)
+        if self.chained:
+            return max(WARP // _side_by_side(self.kernel), 8 if _scans_long(self.kernel) else 4)
         if self.steps > 1:
             return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
@@ -277,6 +289,8 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
             long //= 2  # a few warps, which do not wait for each other
         fitting = _fitting(kernel, long, long // 2)
         return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
+    if outer < FEW_ROWS and inner >= CHAINED_ROW and _is_chained(kernel):
+        return Plan(kernel, "row", 1, CHAIN_TILE, chained=True)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
@@ -378,6 +392,16 @@ def _side_by_side(kernel: Kernel) -> int:
     return 2 if "logaddexp" in scans else 8 if len(scans) == 1 else 4
 
 
+def _is_chained(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but scan rows, in one loop."""
+    loops = [section for section in kernel.sections if section.axes]
+    others = [s for section in kernel.sections if not section.axes for s in section.statements]
+    if len(loops) != 1 or any(isinstance(s, Store) for s in others):
+        return False
+    statements = loops[0].statements
+    return any(isinstance(s, Scan) for s in statements) and not any(isinstance(s, Reduce) for s in statements)
+
+
 def _is_fixed(section: Section) -> bool:
     return isinstance(points(section.axes), int)
 
@@ -430,6 +454,12 @@ def _held(kernel: Kernel) -> tuple[int, ...]:
 def _scans(kernel: Kernel) -> set[str]:
     """The kinds of the scans of a kernel."""
     return {s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)}
+
+
+def _scans_long(kernel: Kernel) -> bool:
+    """Whether a kernel scans elements of 64 bits."""
+    scans = (s for section in kernel.sections for s in section.statements if isinstance(s, Scan))
+    return any(ITEM_SIZE[scan.dtype] == 8 for scan in scans)
 
 
 def _narrowest(kernel: Kernel) -> int:

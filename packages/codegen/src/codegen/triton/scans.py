@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Protocol
 
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.statements import StatementEmitter
@@ -29,6 +30,7 @@ from stagewire.loop import (
     Statement,
     ValueAtom,
 )
+from stagewire.types import DType
 
 COMBINE: dict[ScanKind, str] = {
     "sum": "{0} + {1}", "prod": "{0} * {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})",
@@ -43,35 +45,68 @@ FOLD: dict[ScanKind, str] = {
 }  # fmt: skip
 """What combines two, by the name that it has in `prelude.py`; behind "before_", of pairs: see there."""
 
+
+class Chain(Protocol):
+    """How programs go on from each other: see `chains.py`."""
+
+    def publish(self, scan: Scan, values: list[str], flag: int) -> Iterator[str]: ...
+
+    def look_back(self, scan: Scan, names: list[str]) -> Iterator[str]: ...
+
+
 Names = tuple[dict[str, str], dict[str, frozenset[str]]]
 """What values are called at one point, and which of "x" and "r" they vary along."""
 
 
 @dataclass(kw_only=True)
 class ScanEmitter(StatementEmitter):
-    """carries: in a loop of tiles, by scan, the names of what the tiles before came to."""
+    """carries: in a loop of tiles, by scan, the names of what the tiles before came to. chain: where tiles are parts of
+    rows, each of a program's own."""
 
     carries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    chain: Chain | None = None
 
     def begin_scans(self, statements: tuple[Statement, ...]) -> None:
         """What a loop of tiles starts from. Points outside of the loop come last: no point inside sees them."""
         for scan in (s for s in statements if isinstance(s, Scan)):
-            starts = _neutral(scan)
+            starts = neutral(scan)
             names = tuple(f"c{len(self.names)}_{len(self.carries)}_{i}" for i in range(len(starts)))
             self.carries[scan.result] = names
             for name, start in zip(names, starts, strict=True):
-                self.put(f"{name} = tl.full([XBLOCK, 1], {start}, {TYPES[_working(scan)]})")
+                self.put(f"{name} = tl.full([XBLOCK, 1], {start}, {TYPES[working(scan)]})")
 
     def scan(self, statement: Scan) -> None:
         names, values = self.scanned(statement)
+        if self.chain is not None:
+            self.scan_part(self.chain, statement, names, values)
+            return
         self.put(f"{', '.join(names)} = {ALONG[statement.scan].format(', '.join(values))}")
         if statement.result in self.carries:
             carries = self.carries[statement.result]
             self.put(f"{', '.join(names)} = {COMBINE[statement.scan].format(*carries, *names)}")
             for carry, name in zip(carries, names, strict=True):
                 last = f"tl.where(tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1, {name}, 0)"
-                self.put(f"{carry} = tl.sum({last}, 1)[:, None].to({TYPES[_working(statement)]})")
+                self.put(f"{carry} = tl.sum({last}, 1)[:, None].to({TYPES[working(statement)]})")
         self.define_scan(statement, names)
+
+    def scan_part(self, chain: Chain, scan: Scan, names: list[str], values: list[str]) -> None:
+        """The scan of a part, which goes on from what the parts before it come to."""
+        fold, combine = FOLD[scan.scan], COMBINE[scan.scan]
+        alone, before, after = ([f"{name}{end}" for name in names] for end in ("a", "b", "c"))
+        self.put(f"{', '.join(names)} = {', '.join(values)}")
+        for axis, operands in ((1, names), (0, alone)):
+            together = operands[0] if len(operands) == 1 else f"({', '.join(operands)})"
+            self.put(f"{', '.join(alone)} = tl.reduce({together}, {axis}, {fold})")
+        for line in chain.publish(scan, alone, 1):
+            self.put(line)
+        self.put(f"{', '.join(names)} = {ALONG[scan.scan].format(', '.join(names))}")
+        for line in chain.look_back(scan, before):
+            self.put(line)
+        self.put(f"{', '.join(after)} = {combine.format(*before, *alone)}")
+        for line in chain.publish(scan, after, 2):
+            self.put(line)
+        self.put(f"{', '.join(names)} = {combine.format(*before, *names)}")
+        self.define_scan(scan, names)
 
     def scan_in_steps(self, scan: Scan, points: Iterable[Names]) -> None:
         """The scan at those points of each lane that follow each other, of which each has names of its own."""
@@ -81,10 +116,10 @@ class ScanEmitter(StatementEmitter):
             names, values = self.scanned(scan)
             self.put(f"{', '.join(names)} = {combine.format(*at[-1], *values) if at else ', '.join(values)}")
             at.append(names)
-        dtype, fold, last = TYPES[_working(scan)], FOLD[scan.scan], ", ".join(at[-1])
+        dtype, fold, last = TYPES[working(scan)], FOLD[scan.scan], ", ".join(at[-1])
         carries, before = self.carries[scan.result], [f"{name}b" for name in at[-1]]
         rest, all_lanes = ", ".join("_" for _ in before), [f"{name}a" for name in at[-1]]
-        starts = ", ".join(f"tl.full([XBLOCK, RBLOCK], {start}, {dtype})" for start in _neutral(scan))
+        starts = ", ".join(f"tl.full([XBLOCK, RBLOCK], {start}, {dtype})" for start in neutral(scan))
         self.put(f"{', '.join(before)}, {rest} = tl.associative_scan(({starts}, {last}), 1, before_{fold})")
         self.put(f"{', '.join(before)} = {combine.format(*carries, *before)}")
         reduced = f"tl.reduce({last if len(before) == 1 else f'({last})'}, 1, {fold})"
@@ -98,7 +133,7 @@ class ScanEmitter(StatementEmitter):
 
     def scanned(self, scan: Scan) -> tuple[list[str], list[str]]:
         """Names for what a scan keeps at each point, and what that is of one point alone."""
-        dtype = TYPES[_working(scan)]
+        dtype = TYPES[working(scan)]
         operand = self.operand(scan.operand, scan.dtype)
         values = [f"tl.broadcast_to(({operand}).to({dtype}), [XBLOCK, RBLOCK])"]
         if scan.scan == "logaddexp":
@@ -148,16 +183,16 @@ def _values(index: Index) -> Iterator[str]:
                 yield from _values(numerator)
 
 
-def _working(scan: Scan) -> str:
+def working(scan: Scan) -> DType:
     """The dtype of accumulation: Triton adds up no integers narrower than 32 bits."""
     if scan.dtype in LOW_PRECISION:
         return "float32"
     return {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}.get(scan.dtype, scan.dtype)
 
 
-def _neutral(scan: Scan) -> tuple[str, ...]:
+def neutral(scan: Scan) -> tuple[str, ...]:
     """What changes nothing, of all that is kept."""
-    dtype = _working(scan)
+    dtype = working(scan)
     match scan.scan:
         case "sum":
             return ("0",)

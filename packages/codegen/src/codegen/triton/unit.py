@@ -11,6 +11,7 @@ import msgspec
 from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
+from codegen.triton.chains import memory_of, with_chains
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
@@ -33,6 +34,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
 
     Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
     """
+    graph = with_chains(graph, hints)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     graph, sites = find_sites(graph, types) if options.autotune != "off" else (graph, {})
     is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
@@ -80,8 +82,8 @@ class _Functions:
 
     def launch(self, kernel: Kernel, types: dict[str, TensorType], hints: Hints) -> Launch:
         """The launch of a loop kernel."""
-        parameters = buffers_of(kernel)
         tiles = plan(kernel, hints)
+        parameters = buffers_of(kernel) + ((memory_of(kernel),) if tiles.chained else ())
         body, sizes = emit_kernel(tiles, parameters, types, taken_by_value(kernel, types))
         info = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))

@@ -1,6 +1,6 @@
 """Scans: parallel axes are the other dimensions, one block runs along the scanned one.
 
-On a CPU they stay calls of ATen, as does one long row of a GPU that `split_scans` cannot cut in many parts.
+On a CPU they stay calls of ATen.
 """
 
 from __future__ import annotations
@@ -12,28 +12,20 @@ from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.lowering.reduction import WIDER
-from loopir.passes.split_scans import COMBINE, parts_of
 from stagewire.graph import DTypeArg, Ref
 from stagewire.loop import Extern, Index, ScanKind
-from stagewire.sizes import Hints, rough
-from stagewire.types import DType, TensorType, numel
+from stagewire.types import DType, TensorType
 
 KINDS: dict[str, ScanKind] = {
     "cumsum": "sum", "cumprod": "prod", "logcumsumexp": "logaddexp", "cummax": "max", "cummin": "min"
 }  # fmt: skip
-
-LONGEST_ALONE = 16384
-"""Elements of a single row up to which one program of a GPU takes no longer than the library's kernels."""
-
-LEAST_PARTS = 64
-"""Programs that share a longer one, if it can be cut evenly: with fewer, the library is quicker."""
 
 
 def lower_scan(lowering: Lowering, call: Call) -> None:
     """cumsum, cumprod, logcumsumexp along one dimension, in the result's dtype; half precision adds up in float32."""
     type = call.tensor("x")[1]
     slow = call.name == "logcumsumexp" and type.dtype == "float64"  # 700 KiB of machine code: it takes seconds to make
-    if slow or not _in_loops(call.name, type, call.axis("dim", len(type.shape)), lowering.hints):
+    if slow or not _in_loops(type):
         _call(lowering, call, {"dtype": DTypeArg(call.type.dtype)} if call.name in ("cumsum", "cumprod") else {})
         return
 
@@ -51,7 +43,7 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     """
     type = call.tensor("x")[1]
     dim = call.axis("dim", len(type.shape))
-    if not _in_loops(call.name, type, dim, lowering.hints) or type.dtype == "bool":
+    if not _in_loops(type) or type.dtype == "bool":
         _call(lowering, call, {})
         return
 
@@ -68,15 +60,9 @@ def lower_extreme(lowering: Lowering, call: Call) -> None:
     _loops(lowering, call, values)
 
 
-def _in_loops(name: str, type: TensorType, dim: int, hints: Hints) -> bool:
-    """Whether kernels of our own compute scans of a tensor along `dim`."""
-    if type.device.startswith("cpu") or not type.shape:
-        return False
-    length = rough(type.shape[dim], hints)
-    if rough(numel(type.shape), hints) > length or length <= LONGEST_ALONE:
-        return True
-    parts = parts_of(type.shape[dim], 1, hints=hints)
-    return KINDS[name] in COMBINE and parts >= min(LEAST_PARTS, length // LONGEST_ALONE * 4)
+def _in_loops(type: TensorType) -> bool:
+    """Whether kernels of our own compute scans of a tensor."""
+    return not type.device.startswith("cpu") and bool(type.shape)
 
 
 def _loops(lowering: Lowering, call: Call, values: Callable[[Recorder, Typed, Index], tuple[Typed, ...]]) -> None:

@@ -11,7 +11,7 @@ from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Index, Operand, Reduce
+from stagewire.loop import Axis, Index, Operand, Reduce, Scan
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
@@ -79,7 +79,7 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
             match.bind(x, y)
     if not match.bound and not (is_scalar(a) and is_scalar(b)) and (a.axes or b.axes or not saved):
         return "nothing shared at the same points"
-    outer = _outer_axes(first, second, match, limits)
+    outer = _outer_axes(first, second, match)
     if isinstance(outer, str):
         return outer
     left = substitute_axes(a, match.left.mapping(), _replacement(match.left))
@@ -88,7 +88,10 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     blocks = Blocks(_with_outer(left, outer))
     for block in _with_outer(right, outer):
         blocks.add(block)
-    return Merged(Nest(a.name, outer, blocks.result(), (*a.origins, *b.origins), a.line or b.line), saved)
+    merged = blocks.result()
+    if len(outer) < len(right.axes) and not _enough(outer, right.axes, limits) and not _is_scan(merged):
+        return "too few rows to spread over the machine"
+    return Merged(Nest(a.name, outer, merged, (*a.origins, *b.origins), a.line or b.line), saved)
 
 
 def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) -> bool:
@@ -210,7 +213,7 @@ def _rename_axes(nest: Nest, bound: Mapping[str, str], sizes: Mapping[str, Dim])
     return substitute_axes(nest, mapping, {old: (Axis(new, sizes[new]),) for old, new in bound.items()})
 
 
-def _outer_axes(first: Part, second: Part, match: Correspondence, limits: Limits) -> tuple[Axis, ...] | str:
+def _outer_axes(first: Part, second: Part, match: Correspondence) -> tuple[Axis, ...] | str:
     """The parallel axes of the merged kernel: those of the reductions, if there are any."""
     left, right = match.left.parts(first.nest.axes), match.right.parts(second.nest.axes)
     a, b = {axis.name for axis in left}, {match.bound.get(axis.name, axis.name) for axis in right}
@@ -219,7 +222,7 @@ def _outer_axes(first: Part, second: Part, match: Correspondence, limits: Limits
     if first.is_looped and second.is_looped:
         return "reductions over different outer axes"
     if first.is_looped and a <= b:
-        return left if _enough(left, right, limits) else "too few rows to spread over the machine"
+        return left
     if second.is_looped and b <= a:
         sizes = match.left.sizes
         return tuple([Axis(match.bound[x.name], sizes[match.bound[x.name]]) for x in right])
@@ -230,6 +233,13 @@ def _enough(outer: tuple[Axis, ...], right: tuple[Axis, ...], limits: Limits) ->
     points = estimate(numel(tuple([axis.size for axis in outer])))
     whole = estimate(numel(tuple([axis.size for axis in right])))
     return points >= limits.outer_points or whole // max(points, 1) < limits.inner_points
+
+
+def _is_scan(blocks: tuple[Block, ...]) -> bool:
+    """Whether there is one loop, which scans rows: several programs share each, however few there are."""
+    loops = [block for block in blocks if block.axes]
+    kinds = {type(statement) for block in loops for statement in block.statements}
+    return len(loops) == 1 and Scan in kinds and Reduce not in kinds
 
 
 def _with_outer(nest: Nest, outer: tuple[Axis, ...]) -> tuple[Block, ...]:

@@ -1,9 +1,11 @@
-"""Pass: on a GPU, a long scan of few rows becomes three nests, so that enough of it runs side by side."""
+"""Pass: on a GPU, a long scan of few columns becomes three nests, so that enough of it runs side by side.
+
+(Long rows are shared by the programs of one kernel, which the code generator writes.)
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
@@ -21,27 +23,25 @@ from stagewire.types import ITEM_SIZE
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
 NEUTRAL: dict[ScanKind, float] = {"sum": 0, "prod": 1}
 
-FEW_ROWS, FEW_COLUMNS = 128, 3072
-"""Outer points that leave a large GPU idle: each a row along memory, or a column."""
+FEW_COLUMNS = 3072
+"""Columns that leave a large GPU idle."""
 
 WIDTH = 256 * 1024
 """Bytes of a row of columns, or of their parts, that are enough threads to read each column point by point."""
 
-LEAST_PARTS = 4
+SHORTEST, LEAST_PARTS = 256, 4
+"""Points of a part, and parts of a column."""
 
 
-def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_HINTS, narrowest: int = 4) -> int:
-    """Into how many parts to cut each row; 1 where that does not pay. The parts of a number are of one size.
+def parts_of(size: Dim, outer: Dim, hints: Hints = NO_HINTS, narrowest: int = 4) -> int:
+    """Into how many parts to cut each column; 1 where that does not pay. The parts of a number are of one size.
 
     narrowest: the least bytes of an element that is read.
     """
-    length, rows = rough(size, hints), rough(outer, hints)
-    few, points, shortest = FEW_ROWS, 1024, 4096
-    if not along_rows:
-        few, points, shortest = FEW_COLUMNS, WIDTH // narrowest, 256
-    if not 0 < rows < few:
+    length, columns = rough(size, hints), rough(outer, hints)
+    if not 0 < columns < FEW_COLUMNS:
         return 1
-    wanted = max(1, min(-(-points // rows), length // shortest))
+    wanted = max(1, min(-(-WIDTH // narrowest // columns), length // SHORTEST))
     found = divisor(size, wanted) if isinstance(size, int) else wanted
     if 2 * found < wanted:
         found = wanted
@@ -50,26 +50,14 @@ def parts_of(size: Dim, outer: Dim, along_rows: bool = True, hints: Hints = NO_H
 
 @dataclass(frozen=True)
 class SplitScans:
-    """Before: few outer points, each with a running sum or product along many. After: a nest that combines each part of
-    a row, one that scans these, and one that scans each part from where the part before ended. What is scanned is read
-    twice.
+    """Before: few columns, each with a running sum or product. After: a nest that combines each part of a column, one
+    that scans these, and one that scans each part from where the part before ended. What is scanned is read twice.
     """
 
     name = "split_scans"
 
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, _split)
-
-
-class _Rows(NamedTuple):
-    """How each row is cut, and whether memory runs along it: else columns of a part stand side by side, as they lie."""
-
-    cut: Cut
-    along: bool
-
-    def order(self, outer: tuple[Axis, ...], part: Axis) -> tuple[Axis, ...]:
-        """The axes of rows and of their parts, as what is scanned lies."""
-        return (*outer, part) if self.along else (part, *outer)
 
 
 def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
@@ -79,22 +67,22 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     scans = [s for s in block.statements if isinstance(s, Scan)]
     if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
         return None
-    along_rows = runs_along_rows(nest, block, state.buffers)
+    if runs_along_rows(nest, block, state.buffers):
+        return None
     narrowest = min((ITEM_SIZE[s.dtype] for s in block.statements if isinstance(s, Read)), default=4)
-    parts = parts_of(block.axes[0].size, points_of(nest.axes), along_rows, state.hints, narrowest)
+    parts = parts_of(block.axes[0].size, points_of(nest.axes), state.hints, narrowest)
     cut = _cut_of(block.axes[0], parts, state.hints)
     if parts == 1 or (cut.hangs and not can_hang(block)):
         return None
     (scan,) = scans
-    reason = f"too few rows for a GPU: each is scanned in {parts} parts"
+    reason = f"too few columns for a GPU: each is scanned in {parts} parts"
     state.decisions.append(Decision("refused", (nest.name,), reason))
-    rows = _Rows(cut, along_rows)
-    shape = tuple(axis.size for axis in rows.order(nest.axes, Axis("parts", parts)))
+    shape = (parts, *(axis.size for axis in nest.axes))
     totals, sums = (state.add_buffer(nest, suffix, scan.dtype, shape) for suffix in ("totals", "sums"))
     return (
-        _totals(nest, scan, rows, totals, state.names),
-        _sums(nest, scan, rows, (totals, sums), state.names),
-        _rest(nest, scan, rows, sums, state.names),
+        _totals(nest, scan, cut, totals, state.names),
+        _sums(nest, scan, cut, (totals, sums), state.names),
+        _rest(nest, scan, cut, sums, state.names),
     )
 
 
@@ -104,19 +92,19 @@ def _cut_of(long: Axis, parts: int, hints: Hints) -> Cut:
     return cut_anyhow(long, parts, hints)
 
 
-def _over_parts(nest: Nest, rows: _Rows, names: Names) -> tuple[Nest, tuple[Axis, ...], Axis]:
-    """The nest over axes of its own, its loop cut in parts; the outer axes with that of the parts, and which it is."""
-    cut = rows.cut
+def _over_parts(nest: Nest, cut: Cut, names: Names) -> tuple[Nest, tuple[Axis, ...], Axis]:
+    """The nest over axes of its own, its loop cut in parts; the axis of the parts with the outer ones, and which it
+    is."""
     outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
     part, rest = Axis(names("a"), cut.parts), Axis(names("a"), cut.length)
     places = {old: ix.axis(new.name) for old, new in outer.items()}
     places[cut.axis.name] = cut.place(part, rest)
     replaced = {old: (new,) for old, new in outer.items()} | {cut.axis.name: (rest,)}
-    return substitute_axes(nest, places, replaced), rows.order(tuple(outer.values()), part), part
+    return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
 def _inside(block: Block, cut: Cut, part: Axis, names: Names) -> Block:
-    """The loop over a part, which does nothing behind the end of the row."""
+    """The loop over a part, which does nothing behind the end of the column."""
     return masked(block, [cut.hanging(part, block.axes[0])], names) if cut.hangs else block
 
 
@@ -124,9 +112,9 @@ def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Nest, scan: Scan, rows: _Rows, totals: str, names: Names) -> Nest:
+def _totals(nest: Nest, scan: Scan, cut: Cut, totals: str, names: Names) -> Nest:
     """What each part comes to."""
-    over, axes, part = _over_parts(nest, rows, names)
+    over, axes, part = _over_parts(nest, cut, names)
     (block,) = over.blocks
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
     kept: list[Statement] = []
@@ -139,7 +127,7 @@ def _totals(nest: Nest, scan: Scan, rows: _Rows, totals: str, names: Names) -> N
     operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
     reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    loop = _inside(Block(block.axes, (*renamed, reduce)), rows.cut, part, names)
+    loop = _inside(Block(block.axes, (*renamed, reduce)), cut, part, names)
     blocks = (loop, Block((), (Write(totals, _places(axes), Ref(total)),)))
     return Nest(f"{nest.name}_totals", axes, blocks, nest.origins, nest.line)
 
@@ -151,11 +139,11 @@ def _renamed(statement: Statement, values: dict[str, Operand]) -> Statement:
     return msgspec.structs.replace(statement, result=new.name)
 
 
-def _sums(nest: Nest, scan: Scan, rows: _Rows, buffers: tuple[str, str], names: Names) -> Nest:
+def _sums(nest: Nest, scan: Scan, cut: Cut, buffers: tuple[str, str], names: Names) -> Nest:
     """What each part and those before it come to."""
     outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
-    part = Axis(names("a"), rows.cut.parts)
-    place, value, found = _places(rows.order(outer, part)), names("v"), names("v")
+    part = Axis(names("a"), cut.parts)
+    place, value, found = _places((part, *outer)), names("v"), names("v")
     statements = (
         Read(value, buffers[0], place, scan.dtype),
         Scan(found, scan.scan, Ref(value), scan.dtype),
@@ -164,10 +152,10 @@ def _sums(nest: Nest, scan: Scan, rows: _Rows, buffers: tuple[str, str], names: 
     return Nest(f"{nest.name}_sums", outer, (Block((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Nest, scan: Scan, rows: _Rows, sums: str, names: Names) -> Nest:
+def _rest(nest: Nest, scan: Scan, cut: Cut, sums: str, names: Names) -> Nest:
     """Each part, from where the one before it ended."""
-    over, axes, part = _over_parts(nest, rows, names)
-    block = _inside(over.blocks[0], rows.cut, part, names)
+    over, axes, part = _over_parts(nest, cut, names)
+    block = _inside(over.blocks[0], cut, part, names)
     number, inside, before, found = (names("v") for _ in range(4))
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
     start = (
