@@ -57,6 +57,23 @@ def test_results_come_back_as_inputs() -> None:
     torch.testing.assert_close(x, y)
 
 
+def test_random_numbers_of_the_cpu_are_drawn_at_each_replay() -> None:
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        for n in range(8):
+            if torch.rand([]) < 0.0:  # layer drop that drops nothing
+                continue
+            x = torch.softmax(x @ x, -1) + n
+        return x
+
+    fast, x = compiled(layers, fullgraph=True), torch.randn(32, 32, device=DEVICE)
+    for _ in range(4):
+        torch.manual_seed(0)
+        found, after = fast(x), torch.rand(3)
+        torch.manual_seed(0)
+        torch.testing.assert_close(found, layers(x), rtol=1e-4, atol=1e-5)
+        assert torch.equal(after, torch.rand(3))
+
+
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_training_is_eagers(to_none: bool, accumulate: int) -> None:

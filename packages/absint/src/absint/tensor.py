@@ -75,18 +75,20 @@ class Storage:
     """Identity of memory: views share one record; `version` counts the writes through any of them.
 
     constant: the real tensor this memory was lifted from where its value is known, else None.
+    bounds: the least and the greatest number in it, where these are known.
     """
 
-    __slots__ = ("constant", "version")
+    __slots__ = ("bounds", "constant", "version")
 
     def __init__(self, constant: torch.Tensor | None = None) -> None:
         self.version = 0
         self.constant = constant
+        self.bounds: tuple[float, float] | None = None
 
     def write(self) -> None:
-        """Count a write; a constant that is written is constant no more."""
+        """Count a write: of what is written, nothing is known any more."""
         self.version += 1
-        self.constant = None
+        self.constant = self.bounds = None
 
 
 class AbstractTensor(torch.Tensor):

@@ -1,7 +1,8 @@
 """Small tensors whose numbers follow from the program alone: `torch.linspace(0, 0.1, 3)`, `torch.tensor([2, 3]).sum()`.
 
 Calls of functions without hidden state, on numbers and on such tensors, are also done for real while the frame is
-captured, so that `.item()`, `.tolist()` and branches on the result are known.
+captured, so that `.item()`, `.tolist()` and branches on the result are known. So are comparisons of random numbers
+with what lies outside of their bounds: `torch.rand([]) < 0.0`, layers that are never dropped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 _MOST = 256
 _NUMBERS = frozenset((int, float, bool, type(None), torch.dtype, torch.device))
 _MAKERS = frozenset((torch.arange, torch.linspace, torch.zeros, torch.ones, torch.full, torch.eye, torch.scalar_tensor))
+_RANDOM = frozenset((torch.rand, torch.rand_like))
+_COMPARISONS = frozenset(
+    getattr(of, name) for of in (operator, torch, torch.Tensor) for name in ("lt", "le", "gt", "ge")
+)
 _METHODS = (
     "add", "sub", "mul", "div", "neg", "abs", "sum", "prod", "max", "min", "mean", "cumsum", "any", "all", "floor",
     "ceil", "round", "sqrt", "exp", "log", "clamp", "flip", "clone",
@@ -33,15 +38,22 @@ _PURE: frozenset[Any] = frozenset(
         *(getattr(operator, name) for name in _OPERATORS),
         *(getattr(torch.Tensor, name) for name in (*_METHODS, "long", "int", "float", "double", "bool", "to", "type")),
         *(getattr(torch, name) for name in (*_METHODS, "cat", "stack")),
+        *_COMPARISONS,
     )
 )
 
 
 def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, tracer: Tracer) -> None:
     """Keep the numbers of a result that is known now."""
-    if (function not in _MAKERS and function not in _PURE) or "out" in kwargs:
+    if not (function in _MAKERS or function in _PURE or function in _RANDOM) or "out" in kwargs:
         return
     if type(result) is not AbstractTensor or not _is_small(result) or result.storage_record.constant is not None:
+        return
+    if function in _RANDOM:
+        result.storage_record.bounds = (0.0, 1.0)
+        return
+    if function in _COMPARISONS and (answer := _compared(function, args)) is not None:
+        result.storage_record.constant = torch.full(result.meta.shape, answer)
         return
     try:
         given = [_real(tracer, arg) for arg in args]
@@ -53,6 +65,18 @@ def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
             real = function(*given, **named)
         if from_tensor(real) == result.meta:
             result.storage_record.constant = real
+
+
+def _compared(function: Any, args: tuple[Any, ...]) -> bool | None:
+    """What a comparison of bounded numbers with a number always gives, if one thing."""
+    if len(args) != 2 or not any(type(arg) in (int, float) for arg in args):
+        return None
+    bounds = next((arg.storage_record.bounds for arg in args if type(arg) is AbstractTensor), None)
+    if bounds is None:
+        return None
+    compare = getattr(operator, function.__name__)
+    answers = {compare(*(arg if type(arg) in (int, float) else bound for arg in args)) for bound in bounds}
+    return answers.pop() if len(answers) == 1 else None
 
 
 def _is_small(tensor: AbstractTensor) -> bool:

@@ -236,6 +236,33 @@ def numbers_of_tensors_that_the_program_makes(x):
     return x * rates[1] + count, rates, x.sum(dims), float(torch.ones(1)), written.float()
 
 
+def seeded():
+    torch.manual_seed(0)
+    return torch.ones(2, 3)
+
+
+@PROGRAMS.add(seeded)
+def random_numbers_beside_what_lies_outside_of_their_bounds(x):
+    for rate in (0.0, -1):
+        if torch.rand([]) < rate or torch.rand(1)[0].le(-0.1) or rate > torch.rand_like(x)[0, 1]:
+            continue
+        x = x + 1 if torch.rand(()) < 1.5 else x - 1
+        x = x * 2 if torch.ge(torch.rand(1, dtype=torch.float64), 0) else x
+    return x, torch.rand(2), torch.rand([]) < float("nan")
+
+
+@PROGRAMS.add(seeded, refusal="BC004")
+def random_numbers_beside_what_lies_within_their_bounds(x):
+    return x + 1 if torch.rand([]) < 0.5 else x - 1
+
+
+@PROGRAMS.add(lambda: torch.ones(2, 3), refusal="BC004")
+def random_numbers_that_were_written(x):
+    drawn = torch.rand([])
+    drawn.sub_(2)
+    return x + 1 if drawn < 0 else x - 1
+
+
 @PROGRAMS.add(lambda: torch.ones(2, 3), refusal="BC004")
 def numbers_of_a_tensor_that_was_written(x):
     made = torch.zeros(3)

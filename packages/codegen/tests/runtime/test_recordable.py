@@ -14,7 +14,7 @@ from codegen.testing.compare import assert_same
 from codegen.testing.reference import span
 from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
 from stagewire.expr import Expr
-from stagewire.graph import Ref
+from stagewire.graph import DeviceArg, List, Ref
 from stagewire.parser import parse_document
 from stagewire.program import CallExtern, MakeView, Unit
 from stagewire.types import TensorType
@@ -52,6 +52,21 @@ def calls(count, **changed):
 def test_what_stands_against_a_recording(unit, reason):
     found = why_not_recorded(unit)
     assert found == reason if reason is None else reason in found
+
+
+def test_random_numbers_of_the_cpu_that_nothing_reads_are_drawn_beside():
+    draw = CallExtern("aten.rand.default", (List(()),), {"device": DeviceArg("cpu")}, ("",))
+    unit = replace(calls(FEWEST), instructions=(draw, *calls(FEWEST).instructions, draw))
+    made = []
+    recordable = Recordable(unit, Bound(len, lambda: unit), Replay(), lambda one: made.append(one) or len)
+    assert why_not_recorded(unit) is None
+    recordable.target({})
+    assert draw not in made[0].instructions
+    torch.manual_seed(0)
+    recordable.run_beside({})
+    found = torch.rand(1)
+    torch.manual_seed(0)
+    assert found == torch.rand(3)[2]
 
 
 def test_inputs_and_outputs_at_sizes():

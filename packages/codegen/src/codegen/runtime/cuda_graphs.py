@@ -130,6 +130,7 @@ class Replayed:
                 return None
             if moving:
                 torch._foreach_copy_(list(recording.copies), [inputs[k] for k in moving])
+            self._recordable.run_beside(self._symbols)
             recording.graph.replay()
             return self._handed(recording, inputs)
         finally:

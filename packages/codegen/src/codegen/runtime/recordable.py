@@ -11,17 +11,18 @@ from msgspec.structs import replace
 
 from codegen.bound import Bound
 from codegen.replay import Replay
-from codegen.runtime.arguments import resolve
+from codegen.runtime.arguments import operator, resolve
 from codegen.runtime.destinations import Destinations, with_destinations
-from codegen.runtime.memory_kinds import plan_memory, stated
+from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.native import single_device
+from codegen.runtime.python_wrapper import call
 from codegen.runtime.recording import Target
 from codegen.runtime.result_memory import Kind
 from codegen.runtime.symbols import Symbols, inputs_of, with_values
 from codegen.runtime.wanted import useful
 from stagewire.expr import evaluate
-from stagewire.graph import Ref
-from stagewire.program import CallExtern, Launch, Unit
+from stagewire.graph import DeviceArg, Ref
+from stagewire.program import CallExtern, Launch, Unit, used_buffers
 from stagewire.symbols import symbol_places
 from stagewire.types import TensorType
 
@@ -49,6 +50,15 @@ def obstacle(unit: Unit) -> str | None:
             if any(name and type_ is None for name, type_ in zip(one.results, types, strict=False)):
                 return f"{one.target} has results of a size that depends on data"
     return None
+
+
+def beside(unit: Unit) -> tuple[CallExtern, ...]:
+    """Calls of a GPU's unit that draw random numbers on the CPU which nothing reads: they are done at each replay."""
+    if device_of(unit) == "cpu":
+        return ()
+    calls = (one for one in unit.instructions if isinstance(one, CallExtern))
+    dead = (one for one in calls if not any(one.results) and not used_buffers(one))
+    return tuple(one for one in dead if one.kwargs.get("device") == DeviceArg("cpu"))
 
 
 def is_on_cpu(unit: Unit) -> bool:
@@ -80,6 +90,7 @@ class Recordable:
     def __init__(self, unit: Unit, bound: Bound, replay: Replay, load: Loader) -> None:
         self.unit, self.run = unit, bound.run
         self.symbols = tuple(symbol_places(inputs_of(unit)))
+        self._beside = [(one, operator(one.target)) for one in beside(unit)]
         self._current, self._load, self._replay = bound.unit, load, replay
         self._made: list[tuple[Unit, bool, Destinations, Callable[..., Any]]] = []
 
@@ -120,6 +131,11 @@ class Recordable:
                 found.append(Output(is_result=True, may_copy=place in self._replay.handed and roots[root] == 1))
         return tuple(found)
 
+    def run_beside(self, symbols: Symbols) -> None:
+        """Do what a recording leaves out: move the random numbers of the CPU on."""
+        for one, function in self._beside:
+            call(one, function, {}, symbols)
+
     def kind(self, outputs: frozenset[int]) -> Kind:
         """What memory these outputs, which share it, are to lie in."""
         if outputs <= self._replay.alone:
@@ -140,7 +156,10 @@ class Recordable:
         for known, even, plan, run in self._made:
             if known is unit and even == is_even:
                 return Target.of(plan, run, symbols)
-        plan = with_destinations(replace(unit, multiples=self._multiples if is_even else ()))
+        left_out = beside(unit)
+        launched = tuple(one for one in unit.instructions if one not in left_out)
+        multiples = self._multiples if is_even else ()
+        plan = with_destinations(replace(unit, multiples=multiples, instructions=launched))
         self._made.append((unit, is_even, plan, self._load(plan.unit)))
         return Target.of(plan, self._made[-1][3], symbols)
 
