@@ -11,6 +11,7 @@ import torch
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
+NET = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
 
 
 def vector():
@@ -84,6 +85,35 @@ def exceptions_go_through_yield_from(x):
     found = [one.throw(ValueError()), one.throw(KeyError()), next(two)]
     two.close()
     return found, log, x + 1
+
+
+@PROGRAMS.add(vector)
+def generators_are_left_while_they_delegate(x):
+    def delegating():
+        yield from range(3)
+        yield from squares(4)
+
+    held = delegating()
+    first = [next(held) for _ in range(5)]
+    found = next(parameter.dtype for parameter in NET.parameters() if parameter.is_floating_point())
+    return first, next(NET.parameters()).device, x.to(found)
+
+
+@PROGRAMS.add(vector, refusal="BC002")
+def a_generator_that_cleans_up_is_left_behind_one_that_delegates(x):
+    log = []
+
+    def inner():
+        try:
+            yield 1
+        finally:
+            log.append("closed")
+
+    def delegating():
+        yield from inner()
+
+    held = delegating()
+    return next(held), log, x + 1
 
 
 @PROGRAMS.add(vector)

@@ -233,6 +233,8 @@ def stop_iteration_error(tracer: Tracer, stop: Value) -> Value:
     return error
 
 
+# What raises a GeneratorExit again (the latter, of `yield from` since 3.12, takes StopIteration alone).
+_RAISES_AGAIN = ("RERAISE", "CLEANUP_THROW")
 # What an `except` clause that does not fit executes, and what names and removes its variable.
 _HARMLESS = frozenset(
     {"PUSH_EXC_INFO", "POP_EXCEPT", "COPY", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR",
@@ -245,7 +247,7 @@ def _end_of_refusal(program: Program, at: int) -> int:
     """Where a handler raises a GeneratorExit again without having done anything; -1 if it does something."""
     while True:
         instruction = program.instructions[at]
-        if instruction.opname == "RERAISE":
+        if instruction.opname in _RAISES_AGAIN:
             return at
         if instruction.opname.startswith("POP_JUMP") and instruction.opname.endswith("IF_FALSE"):
             if instruction.target <= at:
