@@ -56,6 +56,7 @@ PROGRAMS = {
     "cat": (lambda x: torch.cat([x, x.half().float()], 1), (X,)),
     "autocast": (lambda x, w: _autocast(x, w), (X, W)),
     "out": (lambda x: torch.add(x.detach(), 1, out=torch.empty(2, 3, 8)), (X,)),
+    "numbers": (lambda x: x * torch.div(7, 2, rounding_mode="floor") + torch.add(2, 3.0), (X,)),
     "t_": (lambda w: (w * 1).t_(), (W,)),
     "unsqueeze_": (lambda w: (w * 1).unsqueeze_(0).squeeze_(), (W,)),
 }

@@ -100,6 +100,7 @@ class AbstractMode(TorchDispatchMode):
         self._lifted: dict[int, tuple[torch.Tensor, AbstractTensor]] = {}
         self._storages: dict[int, Storage] = {}
         self.written: list[Storage] = []  # the memory of each write, in order
+        self.read: list[AbstractTensor] = []  # each tensor whose known number was asked for, in order
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -159,7 +160,9 @@ class AbstractMode(TorchDispatchMode):
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
         """The Python number of a tensor of one element whose value is known; raises `DataDependentError`."""
-        return self.content_of(tensor).item()
+        number = self.content_of(tensor).item()
+        self.read.append(tensor)
+        return number
 
     def content_of(self, tensor: AbstractTensor) -> torch.Tensor:
         """The real tensor behind a constant of the program or a view of one; raises `DataDependentError`."""

@@ -1,8 +1,9 @@
 """Small tensors whose numbers follow from the program alone: `torch.linspace(0, 0.1, 3)`, `torch.tensor([2, 3]).sum()`.
 
 Calls of functions without hidden state, on numbers and on such tensors, are also done for real while the frame is
-captured, so that `.item()`, `.tolist()` and branches on the result are known. So are comparisons of random numbers
-with what lies outside of their bounds: `torch.rand([]) < 0.0`, layers that are never dropped.
+captured, so that `.item()`, `.tolist()` and branches on the result are known. A size that becomes such a tensor
+(`torch.div(x.shape[0], 2, rounding_mode="floor")`) is fixed. Comparisons of random numbers with what lies outside of
+their bounds are known as well: `torch.rand([]) < 0.0`, layers that are never dropped.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import torch
 
 from absint import AbstractTensor, DataDependentError
 from absint.meta import CPU, from_tensor, numel
+from absint.symbolic.size import is_unknown
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 _MOST = 256
-_NUMBERS = frozenset((int, float, bool, type(None), torch.dtype, torch.device))
+_PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
 _MAKERS = frozenset((torch.arange, torch.linspace, torch.zeros, torch.ones, torch.full, torch.eye, torch.scalar_tensor))
 _RANDOM = frozenset((torch.rand, torch.rand_like))
 _COMPARISONS = frozenset(
@@ -55,16 +57,28 @@ def note_content(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
     if function in _COMPARISONS and (answer := _compared(function, args)) is not None:
         result.storage_record.constant = torch.full(result.meta.shape, answer)
         return
+    if function in _PURE and not any(isinstance(leaf, AbstractTensor) for leaf in _leaves(args)):
+        args = tuple(int(arg) if isinstance(arg, torch.SymInt) and not is_unknown(arg) else arg for arg in args)
     try:
         given = [_real(tracer, arg) for arg in args]
         named = {name: _real(tracer, value) for name, value in kwargs.items()}
     except DataDependentError:
         return
-    if (function in _PURE) == any(isinstance(leaf, torch.Tensor) for leaf in _leaves([*given, *named.values()])):
-        with torch.no_grad():
-            real = function(*given, **named)
-        if from_tensor(real) == result.meta:
-            result.storage_record.constant = real
+    if function in _MAKERS and any(isinstance(leaf, torch.Tensor) for leaf in _leaves([*given, *named.values()])):
+        return
+    with torch.no_grad():
+        real = function(*given, **named)
+    if from_tensor(real) == result.meta:
+        result.storage_record.constant = real
+
+
+def with_numbers(tracer: Tracer, given: Any) -> Any:
+    """The arguments of a call; a number stands for each tensor that the call took as one (`x.view(2, tensor)`)."""
+    if type(given) in (tuple, list, torch.Size):
+        return type(given)([with_numbers(tracer, item) for item in given])
+    if isinstance(given, AbstractTensor) and any(given is tensor for tensor in tracer.mode.read):
+        return tracer.mode.content_of(given).item()
+    return given
 
 
 def _compared(function: Any, args: tuple[Any, ...]) -> bool | None:
@@ -86,7 +100,7 @@ def _is_small(tensor: AbstractTensor) -> bool:
 
 def _real(tracer: Tracer, value: Any) -> Any:
     """The argument itself; `DataDependentError` where it is not known."""
-    if type(value) in _NUMBERS:
+    if type(value) in _PLAIN:
         return value
     if type(value) in (tuple, list, torch.Size):
         return type(value)([_real(tracer, item) for item in value])

@@ -25,7 +25,7 @@ from bytecap.errors import (
 )
 from bytecap.fitting import with_equal_sizes
 from bytecap.indexing import with_known_index
-from bytecap.known_content import note_content
+from bytecap.known_content import note_content, with_numbers
 from bytecap.recurrence import refuse_long_recurrence
 from bytecap.signals import NotConcrete
 from bytecap.torch_function import overridden_call
@@ -120,7 +120,11 @@ def call_torch(
     host_kwargs = {key: to_host(tracer, value) for key, value in kwargs.items()}
     host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
     refuse_long_recurrence(tracer, function, host_args)
+    tracer.mode.read.clear()
     result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    if tracer.mode.read:
+        host_args = with_numbers(tracer, host_args)
+        host_kwargs = {key: with_numbers(tracer, value) for key, value in host_kwargs.items()}
     if not _is_node(result):
         _guard_state(tracer, function, args, kwargs, result)
         outside = getattr(args[0], "real", None) if args and isinstance(args[0], TensorValue) else None

@@ -263,6 +263,12 @@ def random_numbers_that_were_written(x):
     return x + 1 if drawn < 0 else x - 1
 
 
+@PROGRAMS.add(lambda: torch.ones(2, 3))
+def tensors_of_numbers_alone(x):
+    half = torch.div(x.shape[1], 2, rounding_mode="trunc") + 1
+    return x.new_zeros(2, half), x.reshape(3, half), x * half, torch.add(2, 3, alpha=2), torch.mul(2.5, 2), half.item()
+
+
 @PROGRAMS.add(lambda: torch.ones(2, 3), refusal="BC004")
 def numbers_of_a_tensor_that_was_written(x):
     made = torch.zeros(3)

@@ -127,6 +127,11 @@ def test_floats_that_need_their_number_fix_the_size() -> None:
     assert reciprocal.relations() == ["x.shape[0] != 5"]
 
 
+def test_sizes_that_become_tensors_are_fixed() -> None:
+    backend = run(lambda x: x.new_zeros(torch.div(x.shape[0], 2, rounding_mode="floor")), batches(4, 6, 8))
+    assert len(backend.captures) == 3
+
+
 def test_what_raises_at_one_size_raises_there() -> None:
     compiled = bytecap.optimize(lambda x: x * (1 / (x.shape[0] - 5)), Eager(), dynamic=True)
     compiled(torch.ones(4))

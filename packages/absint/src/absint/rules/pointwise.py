@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from absint.errors import TypeRuleError
-from absint.meta import Meta, contiguous_stride
+from absint.meta import CPU, Meta, contiguous_stride
 from absint.promote import float_dtype, result_type
 from absint.strides import elementwise_stride, is_contiguous, preserve_stride
 from absint.symbolic.size import is_unknown, surely_equal
@@ -96,8 +96,8 @@ def pointwise(operands: Sequence[Operand], common: torch.dtype | None = None, ou
             stride = elementwise_stride(first.shape, ((first.shape, stride),))
         return Meta(first.shape, row_major if is_row_major else stride, out or common, first.device)
     tensors = [operand for operand in operands if type(operand) is Meta]
-    if not tensors:
-        raise TypeRuleError("a pointwise op needs a tensor operand")
+    if not tensors:  # torch.div(7, 2)
+        return Meta((), (), out or common, CPU)
     shape = tensors[0].shape
     for tensor in tensors[1:]:
         if len(tensor.shape) != len(shape) or tensor.shape != shape:
