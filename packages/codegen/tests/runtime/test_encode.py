@@ -1,4 +1,4 @@
-"""A unit as words: when the arena of a GPU is given back."""
+"""A unit as words: when the arena of a GPU is taken and given back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from stagewire.types import TensorType
 
 
 def operations(device: str) -> list[str]:
-    """What is done with a small buffer, then with the result of a product, which is large."""
+    """What is done with a large product, then with a small buffer, then with large products again."""
     small, large = (TensorType("float32", (n, n), (n, 1), device=device) for n in (16, 2048))
     steps: tuple[Instruction, ...] = (
+        CallExtern("aten.mm.default", (Ref("w"), Ref("w")), {}, ("v",), (large,)),
         Allocate("a", small),
         Launch("make", ("x", "a")),
         Launch("spread", ("a", "w")),
         Release("a"),
-        CallExtern("aten.mm.default", (Ref("w"), Ref("w")), {}, ("y",), (large,)),
+        CallExtern("aten.mm.default", (Ref("v"), Ref("w")), {}, ("y",), (large,)),
         CallExtern("aten.mm.default", (Ref("y"), Ref("w")), {}, ("z",), (large,)),
     )
     unit = Unit(
@@ -33,10 +34,11 @@ def operations(device: str) -> list[str]:
     return made
 
 
-def test_the_arena_of_a_gpu_is_given_back_after_its_last_use() -> None:
-    given_back = ["LAUNCH", "LAUNCH", "GIVE_BACK", "FRESH", "MM", "FRESH", "MM"]
-    assert [name for name in operations("cuda:0") if name != "DROP"] == given_back
+def test_the_arena_of_a_gpu_is_there_from_its_first_use_to_its_last() -> None:
+    product = ["FRESH", "MM"]
+    expected = [*product, "TAKE", "LAUNCH", "LAUNCH", "GIVE_BACK", *product, *product]
+    assert [name for name in operations("cuda:0") if name != "DROP"] == expected
 
 
 def test_the_arena_of_a_cpu_stays() -> None:
-    assert "GIVE_BACK" not in operations("cpu")
+    assert not {"TAKE", "GIVE_BACK"} & set(operations("cpu"))

@@ -32,7 +32,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
-    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "GIVE_BACK",
+    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "TAKE", "GIVE_BACK",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -102,11 +102,14 @@ class _Encoder:
 
     def run(self, limits: tuple[tuple[Dim, int], ...]) -> EncodedUnit:
         input_types = [self.type(type_ if isinstance(type_, TensorType) else None) for type_ in self.unit.input_types]
-        of_arena = max((one.end for one in self.homes.lifetimes), default=-1) if self.homes.device != "cpu" else -1
+        of_arena = self.homes.lifetimes if self.homes.device != "cpu" else ()
+        taken, given_back = min((one.start for one in of_arena), default=-1), max((one.end for one in of_arena), default=-1)
         for position, instruction in enumerate(self.unit.instructions):
+            if position == taken:
+                self.emit("TAKE")
             self.instruction(instruction)
             self.drops(position, mentioned(instruction))
-            if position == of_arena:
+            if position == given_back:
                 self.emit("GIVE_BACK")
         outputs = [self.output(output) for output in self.unit.outputs]
         items = self.items()

@@ -6,7 +6,7 @@
 //   frame : slots and arena of one run in progress; frames are kept for the next run
 //   sizes : what of the words depends on symbolic sizes; see sizes.h, which stands before this text
 //
-// A unit lives on one device. On a CUDA device the arena is a block of torch's caching allocator, taken for each run, and
+// A unit lives on one device. On a CUDA device the arena is a block of torch's caching allocator, taken in each run, and
 // kernels are functions of the driver, launched on the current stream. Such a unit may have buffers on the CPU beside: their
 // types are marked HOST, their memory is their own, and their kernels are functions of a shared library.
 typedef unsigned char u8;
@@ -84,7 +84,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, GIVE_BACK };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, TAKE, GIVE_BACK };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -179,9 +179,10 @@ static bool lay_out(const Unit *unit, Frame *frame) {
   return true;
 }
 
-// On a CUDA device the arena belongs to the stream: it is given back after its last use, and is mostly where it was before.
+// On a CUDA device the arena belongs to the stream: it is taken before its first use and given back after its last, and is
+// mostly where it was before.
 static bool take_block(const Unit *unit, Frame *frame) {
-  if (!unit->device || !frame->arena_bytes) return true;
+  if (!frame->arena_bytes) return true;
   i64 size = frame->arena_bytes, one = 1;
   void *address;
   if (unit->torch->empty_strided(1, &size, &one, 0, unit->device, unit->index, &frame->block)) return false;
@@ -564,6 +565,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case ATTENTION_BACKWARD: return attention_backward(run, w);
     case LAUNCH_GRID: return launch_grid(run, w);
     case PHILOX_STATE: return philox_state(run, w);
+    case TAKE: return take_block(run->unit, run->frame);
     case GIVE_BACK: return give_block_back(run->unit, run->frame), true;
   }
   return false;
@@ -687,7 +689,7 @@ static bool enter_device(Run *run) {
   void *context = nullptr;
   if (t->new_guard(unit->index, &run->guard) || t->get_context(&context)) return false;
   if (context != unit->context && t->set_context(unit->context)) return false;  // a thread that is new to the device
-  return !t->stream(unit->index, &run->stream) && take_block(unit, run->frame);
+  return !t->stream(unit->index, &run->stream);
 }
 
 static void leave_device(Run *run) {
