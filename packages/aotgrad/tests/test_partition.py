@@ -308,6 +308,28 @@ def test_on_a_gpu_a_transcendental_is_cheaper_than_any_saved_value() -> None:
     assert costs == {"cpu": [17], "cuda": [6]}
 
 
+@pytest.mark.parametrize(
+    ("device", "layers", "least", "count"),
+    [("cuda:0", 16, 0, 1), ("cpu", 16, 0, 2), ("cuda:0", 4, 0, 2), ("cuda:0", 64, 0, 2), ("cuda:0", 16, 1 << 20, 2)],
+)
+def test_a_large_operand_is_computed_again_on_a_gpu(device: str, layers: int, least: int, count: int) -> None:
+    """A sixteenth to an eighth of what is saved; not where all is small."""
+
+    def program(x, wide, narrow, *weights):
+        x = F.linear(F.silu(F.linear(x, wide)), narrow)
+        for w in weights:
+            x = F.linear(F.silu(x), w)
+        return x.sum()
+
+    inputs = [leaf(64, 8), leaf(64, 8), leaf(16, 64), *[leaf(16, 16) for _ in range(layers)]]
+    capture = capture_by_torch_function(program, inputs)[0]
+    moved = decode(encode(capture).replace(b'"cpu"', f'"{device}"'.encode()), "capture")
+    joint = AotGrad().joint(moved)
+    values = {value.name: value.type for node in joint.graph.nodes for value in node.results}
+    saved = MinCut(least_large=least)(joint).saved
+    assert [name in values and values[name].shape == (64, 64) for name in saved].count(True) == count
+
+
 def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:
     grad = grad_of(lambda x, w: F.dropout((x @ w).exp(), 0.3).sum(), leaf(16, 16), leaf(16, 16))
     assert not any(is_random(node.target) for node in grad.backward.nodes)

@@ -22,6 +22,7 @@ from aotgrad.partition.checkpoints import inside_of_checkpoints
 from aotgrad.partition.copies import copies_of_inputs
 from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
+from aotgrad.partition.large import large_operands
 from aotgrad.partition.needs import Needs, Sizes, needs_of
 from aotgrad.partition.peak import peak_of_backward
 from aotgrad.partition.policy import Policy
@@ -53,6 +54,8 @@ class MinCut(msgspec.Struct, frozen=True):
     written to memory there anyway.
     longest_life: save a value that, computed again, would have to be kept across more than so many ops that are not
     fused (a residual stream, rebuilt at the start of the backward and needed at its end).
+    large_operand, least_large: compute again such an operand nevertheless, on a GPU, where it takes this part of what
+    would be saved, and so many bytes, or more (`large_operands`).
     memory_budget: which part of the bytes that would be saved without a budget may be saved, from 0 to 1. But no less
     is saved than makes the peak of the step smaller: a backward that starts with the whole forward holds all of it.
     """
@@ -60,6 +63,8 @@ class MinCut(msgspec.Struct, frozen=True):
     policy: Policy = Policy()
     save_operands: bool = True
     longest_life: int = 3
+    large_operand: float = 1 / 16
+    least_large: int = 8 << 20
     memory_budget: float = 1.0
 
     def __call__(self, joint: Joint) -> Partition:
@@ -67,7 +72,12 @@ class MinCut(msgspec.Struct, frozen=True):
         saved = _cheapest(cut_network(joint, needs, self))
         if self.memory_budget < 1:
             saved = self._within_budget(joint, needs, saved)
+        elif large := self._large(joint, needs, saved):
+            saved = _cheapest(cut_network(joint, needs, self, released=large))
         return Partition((*saved, *_inputs(needs, saved, joint)))
+
+    def _large(self, joint: Joint, needs: Needs, saved: list[str]) -> frozenset[str]:
+        return large_operands(joint, needs, self.policy, saved, self.large_operand, self.least_large)
 
     def _within_budget(self, joint: Joint, needs: Needs, saved: list[str]) -> list[str]:
         """The cheapest cut for the lowest price of a byte at which it keeps to the budget, or what comes nearest."""
@@ -135,10 +145,13 @@ class CutNetwork(msgspec.Struct, frozen=True, eq=False):
         return 2 * len(self.names) + 2
 
 
-def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None = None) -> CutNetwork:
+def cut_network(
+    joint: Joint, needs: Needs, options: MinCut, costs: Costs | None = None, released: frozenset[str] = frozenset()
+) -> CutNetwork:
     """The flow network over the forward values from which the backward may be computed.
 
     costs: what it costs to compute a value again that should not be; without them nothing is held to be that dear.
+    released: operands that may be computed again although a backward op that is not fused reads them.
     """
     policy, sizes = options.policy, Sizes.of(joint)
     inner = inside_of_checkpoints(joint)
@@ -146,7 +159,9 @@ def cut_network(joint: Joint, needs: Needs, options: MinCut, costs: Costs | None
     inputs = {value.name: value.type for value in joint.primal_values}
     types = inputs | {value.name: value.type for node in needs.producers.values() for value in node.results}
     size = lambda name: sizes.bytes(types[name])  # noqa: E731
-    kept = held_back(needs, policy, options.longest_life, options.save_operands, size) if costs is None else frozenset()
+    kept: frozenset[str] = frozenset()
+    if costs is None:
+        kept = held_back(needs, policy, options.longest_life, options.save_operands, size, released)
     kept = (kept - inner) | copies_of_inputs(joint)
     results = {name for arg in joint.result_refs for name in references(arg)}
     index: dict[str, int] = {}

@@ -22,17 +22,22 @@ _FUSED = frozenset(
 
 
 def held_back(
-    needs: Needs, policy: Policy, longest_life: int, save_operands: bool, bytes_of: Callable[[str], int]
+    needs: Needs,
+    policy: Policy,
+    longest_life: int,
+    save_operands: bool,
+    bytes_of: Callable[[str], int],
+    released: frozenset[str] = frozenset(),
 ) -> frozenset[str]:
-    """Names of values not to compute again: operands of ops that are not fused, but for unfolded inputs, and values
-    that would live long."""
+    """Names of values not to compute again: operands of ops that are not fused, but for unfolded inputs and those
+    `released`, and values that would live long."""
     fused = [is_fused(node, policy) for node in needs.backward]
     kept: set[str] = set()
     if save_operands:
         for name, users in needs.consumers.items():
             if any(not fused[user] for user in users):
                 kept.update(_memory(name, needs, policy))
-        kept = {name for name in kept if not _unfolds_inputs(name, needs, policy, bytes_of)}
+        kept = {name for name in kept - released if not _unfolds_inputs(name, needs, policy, bytes_of)}
     clock = [0]
     for passes_once in fused:
         clock.append(clock[-1] + (not passes_once))
