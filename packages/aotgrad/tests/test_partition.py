@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted, executor
 from aotgrad.bind import read_constant
 from aotgrad.errors import BackwardFailed, BadPartitioner, NoInverse, PartitionError, UnsupportedOutput
-from aotgrad.ops import is_random
+from aotgrad.ops import is_random, packet_of
 from aotgrad.partial import partial_backward
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.min_cut import SINK, SOURCE, cut_network
@@ -308,26 +308,42 @@ def test_on_a_gpu_a_transcendental_is_cheaper_than_any_saved_value() -> None:
     assert costs == {"cpu": [17], "cuda": [6]}
 
 
-@pytest.mark.parametrize(
-    ("device", "layers", "least", "count"),
-    [("cuda:0", 16, 0, 1), ("cpu", 16, 0, 2), ("cuda:0", 4, 0, 2), ("cuda:0", 64, 0, 2), ("cuda:0", 16, 1 << 20, 2)],
-)
-def test_a_large_operand_is_computed_again_on_a_gpu(device: str, layers: int, least: int, count: int) -> None:
-    """A sixteenth to an eighth of what is saved; not where all is small."""
+def wide_values_saved(activation, layers: int, device: str = "cuda:0", least: int = 0, after: int = 1) -> list[str]:
+    """What makes the values of 64 x 64 that are saved, in a network of 64 x 16."""
 
     def program(x, wide, narrow, *weights):
-        x = F.linear(F.silu(F.linear(x, wide)), narrow)
-        for w in weights:
+        for w in weights[:after]:
+            x = F.linear(F.silu(x), w)
+        x = F.linear(activation(F.linear(x, wide)), narrow)
+        for w in weights[after:]:
             x = F.linear(F.silu(x), w)
         return x.sum()
 
-    inputs = [leaf(64, 8), leaf(64, 8), leaf(16, 64), *[leaf(16, 16) for _ in range(layers)]]
+    inputs = [leaf(64, 16), leaf(64, 16), leaf(16, 64), *[leaf(16, 16) for _ in range(layers)]]
     capture = capture_by_torch_function(program, inputs)[0]
-    moved = decode(encode(capture).replace(b'"cpu"', f'"{device}"'.encode()), "capture")
-    joint = AotGrad().joint(moved)
-    values = {value.name: value.type for node in joint.graph.nodes for value in node.results}
+    joint = AotGrad().joint(decode(encode(capture).replace(b'"cpu"', f'"{device}"'.encode()), "capture"))
+    made = {value.name: node for node in joint.graph.nodes for value in node.results if value.type.shape == (64, 64)}
     saved = MinCut(least_large=least)(joint).saved
-    assert [name in values and values[name].shape == (64, 64) for name in saved].count(True) == count
+    return sorted(packet_of(made[name].target) for name in saved if name in made)
+
+
+def test_a_large_operand_is_computed_again_on_a_gpu() -> None:
+    """A sixteenth to an eighth of what is saved, made of what is saved anyway."""
+    assert wide_values_saved(F.silu, 16) == ["aten.mm"]
+    assert wide_values_saved(F.silu, 16, device="cpu") == ["aten.mm", "aten.silu"]
+
+
+@pytest.mark.parametrize(
+    "small",
+    [{"layers": 4}, {"layers": 64}, {"layers": 16, "least": 1 << 20}, {"layers": 16, "after": 16}],
+    ids=["all are large", "not large", "few bytes", "used first"],
+)
+def test_an_operand_is_saved_where_to_compute_it_again_is_worth_little(small: dict[str, int]) -> None:
+    assert wide_values_saved(F.silu, **small) == ["aten.mm", "aten.silu"]
+
+
+def test_a_large_operand_is_saved_and_not_in_its_place_what_it_is_made_of() -> None:
+    assert wide_values_saved(lambda x: torch.cat(x.split(32, 1), 1), 16) == ["aten.cat"]
 
 
 def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:

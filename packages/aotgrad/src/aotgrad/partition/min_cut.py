@@ -72,12 +72,9 @@ class MinCut(msgspec.Struct, frozen=True):
         saved = _cheapest(cut_network(joint, needs, self))
         if self.memory_budget < 1:
             saved = self._within_budget(joint, needs, saved)
-        elif large := self._large(joint, needs, saved):
+        elif large := large_operands(joint, needs, self.policy, saved, self.large_operand, self.least_large):
             saved = _cheapest(cut_network(joint, needs, self, released=large))
         return Partition((*saved, *_inputs(needs, saved, joint)))
-
-    def _large(self, joint: Joint, needs: Needs, saved: list[str]) -> frozenset[str]:
-        return large_operands(joint, needs, self.policy, saved, self.large_operand, self.least_large)
 
     def _within_budget(self, joint: Joint, needs: Needs, saved: list[str]) -> list[str]:
         """The cheapest cut for the lowest price of a byte at which it keeps to the budget, or what comes nearest."""

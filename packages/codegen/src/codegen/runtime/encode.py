@@ -32,7 +32,8 @@ from stagewire.types import ITEM_SIZE, TensorType
 
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
-    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "TAKE", "GIVE_BACK",
+    "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "TAKE",
+    "GIVE_BACK",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -103,7 +104,8 @@ class _Encoder:
     def run(self, limits: tuple[tuple[Dim, int], ...]) -> EncodedUnit:
         input_types = [self.type(type_ if isinstance(type_, TensorType) else None) for type_ in self.unit.input_types]
         of_arena = self.homes.lifetimes if self.homes.device != "cpu" else ()
-        taken, given_back = min((one.start for one in of_arena), default=-1), max((one.end for one in of_arena), default=-1)
+        taken = min((one.start for one in of_arena), default=-1)
+        given_back = max((one.end for one in of_arena), default=-1)
         for position, instruction in enumerate(self.unit.instructions):
             if position == taken:
                 self.emit("TAKE")
