@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import stagefold
+from codegen.errors import NotRecorded
 from codegen.runtime import cuda_graphs
 from integration_tests.zoo.devices import NEEDS_GPU
 
@@ -72,6 +73,26 @@ def test_random_numbers_of_the_cpu_are_drawn_at_each_replay() -> None:
         torch.manual_seed(0)
         torch.testing.assert_close(found, layers(x), rtol=1e-4, atol=1e-5)
         assert torch.equal(after, torch.rand(3))
+
+
+def test_what_literals_decide_on_the_cpu_is_recorded() -> None:
+    def biased(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[-1])
+        distance = (places[:, None] - places).abs().float().log1p().mul(4).long().clamp(max=15).to(x.device)
+        scale = torch.sqrt(torch.tensor(x.shape[-1], dtype=torch.float))
+        for _ in range(8):
+            x = torch.softmax(x @ x / scale + F.embedding(distance, table).squeeze(-1), -1)
+        return x[torch.tensor([3, 1])] + torch.tensor([[1.0]]).to(x.device)
+
+    x, table = torch.randn(32, 32, device=DEVICE), torch.randn(16, 1, device=DEVICE, requires_grad=True)
+    fast = compiled(biased, fullgraph=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotRecorded)
+        for _ in range(4):
+            found, expected = fast(x, table), biased(x, table)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            gradients = [torch.autograd.grad(made.square().sum(), table)[0] for made in (found, expected)]
+            torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("to_none", [True, False])

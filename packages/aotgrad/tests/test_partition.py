@@ -10,7 +10,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted, executor
-from aotgrad.bind import read_constant
+from aotgrad.constants import read_constant
 from aotgrad.errors import BackwardFailed, BadPartitioner, NoInverse, PartitionError, UnsupportedOutput
 from aotgrad.ops import is_random, packet_of
 from aotgrad.partial import partial_backward
@@ -433,7 +433,7 @@ def test_a_loss_beside_its_logits_needs_no_gradient_of_the_logits() -> None:
     assert part is not None
     assert len(part.forward.inputs) == len(grad.backward.inputs) - 1
     assert not any(node.target.startswith(("aten.add", "aten.zeros", "aten.full")) for node in part.forward.nodes)
-    constants = [read_constant(constant.value) for constant in grad.binding.constants]
+    constants = [read_constant(constant) for constant in grad.binding.constants]
     results = executor(grad.forward)(*inputs, *constants)
     given = [*inputs, *constants]
     saved = [results[s.result] if isinstance(s, SavedResult) else given[s.input] for s in grad.binding.saved]

@@ -17,6 +17,7 @@ import torch
 
 from absint.targets import resolve
 from absint.wire import from_arg
+from aotgrad.constants import read_constant
 from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
@@ -26,10 +27,9 @@ from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
 from stagewire.symbols import size_reader
-from stagewire.tensors import Constant
 from stagewire.types import TensorType
 
-__all__ = ["Executor", "bind", "call_lines", "read_constant"]
+__all__ = ["Executor", "bind", "call_lines"]
 
 
 def bind(
@@ -52,7 +52,7 @@ def bind(
     takes_list: `backward` also takes one list of its inputs, and lets go of each of them as soon as it can.
     partial: makes the backward for some of the tangents (`aotgrad.partial`), on such a list.
     """
-    constants = tuple(read_constant(constant.value) for constant in binding.constants)
+    constants = tuple(read_constant(constant) for constant in binding.constants)
     names: dict[str, Any] = {
         "constants": constants,
         "copy_all": torch._foreach_copy_,
@@ -303,11 +303,3 @@ def _span(tensor: torch.Tensor) -> int:
         return 0
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
-
-
-def read_constant(constant: Constant) -> torch.Tensor:
-    """A constant of the document as a tensor."""
-    dtype = getattr(torch, constant.dtype)
-    if not constant.data:
-        return torch.empty(constant.shape, dtype=dtype)
-    return torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(constant.shape)

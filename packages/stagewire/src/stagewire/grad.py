@@ -154,10 +154,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoundConstant(msgspec.Struct, frozen=True):
-    """A tensor that the program made from literals; it follows the inputs in the forward's arguments."""
+    """A tensor that the program made from literals; it follows the inputs in the forward's arguments, on `device`."""
 
     name: str
     value: Constant
+    device: str = "cpu"
 
 
 class PartitionReport(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aotgrad.joint import Joint
+from aotgrad.passes.fold_constants import FoldConstants
 from aotgrad.passes.merge_common_subexpressions import MergeCommonSubexpressions
 from aotgrad.passes.narrow_positions import NarrowPositions
 from aotgrad.passes.remove_dead_code import RemoveDeadCode
@@ -13,6 +14,7 @@ from aotgrad.passes.separate_results import SeparateResults
 
 __all__ = [
     "DEFAULT_PASSES",
+    "FoldConstants",
     "MergeCommonSubexpressions",
     "NarrowPositions",
     "Pass",
@@ -25,6 +27,7 @@ Pass = Callable[[Joint], Joint]
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     RemoveDeadCode(),
+    FoldConstants(),
     RemoveIdentityViews(),
     MergeCommonSubexpressions(),
     RemoveDeadCode(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
 from absint.symbolic import FloatNode, SizeFloat, Term
+from aotgrad.constants import write_constant
 from aotgrad.errors import (
     BackwardFailed,
     BadCapture,
@@ -47,9 +47,8 @@ from aotgrad.written_attention import TARGET as WRITTEN_ATTENTION
 from aotgrad.written_attention import written_attention
 from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, facts_of
 from stagewire.collector import resting_collector
-from stagewire.grad import Binding, BoundConstant, BoundInput, Tangent
+from stagewire.grad import Binding, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
-from stagewire.tensors import Constant
 from stagewire.types import ScalarType, TensorType
 
 __all__ = ["trace"]
@@ -297,16 +296,8 @@ def _joint(
         symbols=capture.symbols,
         facts=facts_of(capture) + assumptions,
         assumptions=assumptions,
-        constants=tuple(BoundConstant(name, _constant(tensor)) for name, tensor in mode.constants.items()),
+        constants=tuple(write_constant(name, tensor) for name, tensor in mode.constants.items()),
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants
     graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
     return Joint(graph, binding, len(primals), len(plan.results), checkpoints)
-
-
-def _constant(tensor: torch.Tensor) -> Constant:
-    with torch.utils._python_dispatch._disable_current_modes():
-        dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
-        # torch does not bring numpy, and bytes(storage) goes element by element.
-        data = ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b""
-    return Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data)

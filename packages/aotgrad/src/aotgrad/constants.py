@@ -1,0 +1,31 @@
+"""Tensors that a program makes from literals, as data of its document and back."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from stagewire.grad import BoundConstant
+from stagewire.tensors import Constant
+
+__all__ = ["read_constant", "write_constant"]
+
+
+def read_constant(bound: BoundConstant) -> torch.Tensor:
+    """A constant of the document as a tensor on its device."""
+    constant = bound.value
+    dtype = getattr(torch, constant.dtype)
+    if not constant.data:
+        return torch.empty(constant.shape, dtype=dtype, device=bound.device)
+    found = torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(constant.shape)
+    return found.to(bound.device)
+
+
+def write_constant(name: str, tensor: torch.Tensor, device: str = "cpu") -> BoundConstant:
+    """The numbers of a real tensor, for `device`."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
+        # torch does not bring numpy, and bytes(storage) goes element by element.
+        data = ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b""
+    return BoundConstant(name, Constant(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), data), device)

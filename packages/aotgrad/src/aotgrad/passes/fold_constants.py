@@ -1,0 +1,200 @@
+"""Compute once what literals alone decide on the CPU and a GPU reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from absint.targets import resolve
+from absint.wire import to_arg
+from aotgrad.constants import read_constant, write_constant
+from aotgrad.executor import executor
+from aotgrad.joint import Joint
+from aotgrad.ops import has_effect, is_repeatable, is_view
+from aotgrad.passes.merge_common_subexpressions import rename_node
+from aotgrad.passes.remove_dead_code import live_nodes
+from stagewire.expr import Expr
+from stagewire.graph import (
+    DeviceArg,
+    DTypeArg,
+    Graph,
+    List,
+    Node,
+    Ref,
+    Value,
+    definitions,
+    leaves,
+    node_references,
+    references,
+)  # fmt: skip
+from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
+
+__all__ = ["FoldConstants"]
+
+_COPY = "aten._to_copy.default"
+_INDEXING = frozenset(f"aten.{name}" for name in ("index.Tensor", "index_put.default", "_unsafe_index.Tensor"))
+
+Fixed = Mapping[str, TensorType]
+
+
+class FoldConstants(msgspec.Struct, frozen=True):
+    """After it, what a GPU reads of the CPU and literals alone decide (positions, masks, `torch.tensor([1, 2])`) is a
+    constant on that GPU, computed by ATen as eager would; without dimensions it is a number.
+
+    Otherwise each call computes and copies it, which the host waits for and no CUDA graph holds. What has more bytes
+    than `largest` stays as it is, as does what the caller gets, who may write into it.
+    """
+
+    largest: int = 1 << 22
+
+    def __call__(self, joint: Joint) -> Joint:
+        graph = joint.graph
+        if not any(_is_on_gpu(value.type) for node in graph.nodes for value in node.results):
+            return joint
+        fixed = _fixed(joint, self.largest)
+        exposed = _exposed(graph)
+        read = {id(node): _read(node, fixed, exposed) for node in graph.nodes}
+        values = _computed(joint, dict.fromkeys(name for names in read.values() for name in names))
+        if not values:
+            return joint
+        moved = _Moved(graph, values)
+        copies: dict[str, str] = {}
+        for node in graph.nodes:
+            result = next((value.type for value in node.results if _is_on_gpu(value.type)), None)
+            names = {name: moved.at(name, result, node) for name in read.get(id(node), ())}  # type: ignore[arg-type]
+            if names and node.target == _COPY:
+                copies[node.results[0].name] = next(iter(names.values()))
+            else:
+                moved.nodes.append(rename_node(rename_node(node, names), copies))
+        return _with_constants(joint, tuple(moved.nodes), moved.constants)
+
+
+class _Moved:
+    """The nodes and constants of the new graph. values: what is fixed, by name."""
+
+    def __init__(self, graph: Graph, values: Mapping[str, torch.Tensor]) -> None:
+        self.nodes: list[Node] = []
+        self.constants: dict[str, tuple[TensorType, torch.Tensor]] = {}
+        self._values = values
+        self._names = set(definitions(graph))
+        self._known: dict[tuple[str, str, str], str] = {}
+
+    def at(self, name: str, like: TensorType, node: Node) -> str:
+        """The name of a fixed value on the device of `like`; what a copy makes has its dtype as well."""
+        value = self._values[name]
+        if node.target == _COPY:
+            value = value.to(getattr(torch, like.dtype))
+        dtype = str(value.dtype).removeprefix("torch.")
+        key = name, dtype, like.device
+        if key not in self._known:
+            self._known[key] = made = self._fresh(f"{name}_on_{like.device.replace(':', '_')}")
+            type_ = contiguous(dtype, tuple(value.shape), like.device)  # type: ignore[arg-type]
+            if value.dim():
+                self.constants[made] = type_, value
+            else:
+                kwargs = {"dtype": DTypeArg(dtype), "device": DeviceArg(like.device)}  # type: ignore[arg-type]
+                args = List(()), to_arg(value.item())
+                self.nodes.append(Node("aten.full.default", args, kwargs, (Value(made, type_),), node.line, node.phase))
+        return self._known[key]
+
+    def _fresh(self, name: str) -> str:
+        while name in self._names:
+            name += "_"
+        self._names.add(name)
+        return name
+
+
+def _is_on_gpu(type_: ValueType) -> bool:
+    return isinstance(type_, TensorType) and type_.device.startswith("cuda")
+
+
+def _fixed(joint: Joint, largest: int) -> Fixed:
+    """The values on the CPU that literals alone decide."""
+    constants = joint.primal_values[len(joint.binding.inputs) :]
+    found = {value.name: value.type for value in constants if isinstance(value.type, TensorType)}
+    found = {name: type_ for name, type_ in found.items() if type_.device == "cpu"}
+    for node in joint.graph.nodes:
+        if not node.target.startswith("aten.") or has_effect(node.target) or not is_repeatable(node.target):
+            continue
+        given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
+        if any(isinstance(leaf, Expr) or (isinstance(leaf, Ref) and leaf.name not in found) for leaf in given):
+            continue
+        types = {value.name: value.type for value in node.results}
+        if all(_fits(type_, largest) for type_ in types.values()):
+            found.update(types)  # type: ignore[arg-type]
+    return found
+
+
+def _fits(type_: ValueType, largest: int) -> bool:
+    if not isinstance(type_, TensorType) or type_.device != "cpu" or not type_.is_static:
+        return False
+    return numel(type_.shape) * ITEM_SIZE[type_.dtype] <= largest  # type: ignore[operator]
+
+
+def _read(node: Node, fixed: Fixed, exposed: set[str]) -> list[str]:
+    """The fixed values that a call reads from a GPU and may as well find there."""
+    result = next((value.type for value in node.results if _is_on_gpu(value.type)), None)
+    if not isinstance(result, TensorType):
+        return []
+    names = [name for name in dict.fromkeys(node_references(node)) if name in fixed]
+    if node.target == _COPY:
+        stays = node.results[0].name in exposed or not _is_row_major(result)
+        return [] if stays else names
+    if node.target in _INDEXING:
+        return [name for name in names if _is_row_major(fixed[name])]
+    return [name for name in names if fixed[name].shape == ()] if _is_pointwise(node.target) else []
+
+
+def _is_row_major(type_: TensorType) -> bool:
+    return (type_.stride, type_.storage_offset) == (contiguous(type_.dtype, type_.shape).stride, 0)
+
+
+@cache
+def _is_pointwise(target: str) -> bool:
+    return target.startswith("aten.") and torch.Tag.pointwise in resolve(target).tags  # type: ignore[attr-defined]
+
+
+def _exposed(graph: Graph) -> set[str]:
+    """What the caller gets, and what such results may be windows on."""
+    found = {name for arg in graph.outputs for name in references(arg)}
+    for node in reversed(graph.nodes):
+        if is_view(node.target) and not found.isdisjoint(value.name for value in node.results):
+            found.update(node_references(node))
+    return found
+
+
+def _computed(joint: Joint, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """These fixed values."""
+    wanted = tuple(Ref(name) for name in names)
+    constants = joint.primal_values[len(joint.binding.inputs) :]
+    graph = Graph(constants, joint.graph.nodes, wanted)
+    run = executor(replace(graph, nodes=live_nodes(graph, effects=False)))
+    with torch.no_grad():
+        found = run(*(read_constant(constant) for constant in joint.binding.constants))
+    return dict(zip([ref.name for ref in wanted], found, strict=True))
+
+
+def _with_constants(
+    joint: Joint, nodes: tuple[Node, ...], made: Mapping[str, tuple[TensorType, torch.Tensor]]
+) -> Joint:
+    """The joint graph with these nodes and further constants, without those that nothing reads any more."""
+    graph = joint.graph
+    nodes = live_nodes(Graph(graph.inputs, nodes, graph.outputs))
+    used = {name for node in nodes for name in node_references(node)}
+    used.update(name for arg in graph.outputs for name in references(arg))
+    count = len(joint.binding.inputs)
+    given, tangents = joint.primal_values[:count], joint.tangent_values
+    kept = [
+        (value, bound)
+        for value, bound in zip(joint.primal_values[count:], joint.binding.constants, strict=True)
+        if value.name in used
+    ]
+    kept += [(Value(name, type_), write_constant(name, value, type_.device)) for name, (type_, value) in made.items()]
+    primals = (*given, *(value for value, _ in kept))
+    binding = replace(joint.binding, constants=tuple(bound for _, bound in kept))
+    changed = Joint(graph, binding, len(primals), joint.results, joint.checkpoints)
+    return changed.with_graph(Graph((*primals, *tangents), nodes, graph.outputs))
