@@ -82,7 +82,7 @@ def test_memory_is_cleared_before_each_launch_and_freed_behind():
     assert [type(step) for step in graph.steps] == [Kernel, Kernel, Free]
     clear, kernel, free = graph.steps
     (memory,) = [buffer for buffer in graph.buffers if buffer.name == free.buffer]
-    assert memory.type.shape == (1 + 3 * 8 * 4,)  # a counter; of each part of each row, two values of two words
+    assert memory.type.shape == (1 + 3 * 16 * 4,)  # a counter; of each part of each row, two values of two words
     assert clear.axes[0].size == memory.type.shape[0]
     assert kernel.name == "k"
 

@@ -84,8 +84,13 @@ STEPS, EXPONENTIAL_STEPS, STEP_TILE = 8, 16, 32 * 1024
 """Points of a column that a lane scans one after the other (of sums of exponentials, of which lanes take long to be
 combined), and bytes of those that all lanes of a program load."""
 
+SIDE_BY_SIDE = (2, 4, 8)
+"""Columns of a lane that a thread has in steps: where sums of exponentials are scanned, where there are several scans,
+and where there is one."""
+
 FEW_ROWS, CHAINED_ROW, CHAIN_TILE = 128, 32768, 8192
-"""Rows that are so few and so long are scanned by several programs each, of which each takes so many elements."""
+"""Rows that are so few and so long are scanned by several programs each, of which each takes so many elements; half as
+many where there is more than one scan of one value each."""
 
 COLUMNS = 96 * WARP
 """So many columns are enough to keep the machine busy where each is scanned by one program."""
@@ -193,7 +198,7 @@ class Plan:
         if self.kept is not None:
             return max(1, self.inner // 256)
         if self.chained:
-            return max(WARP // _side_by_side(self.kernel), 8 if _scans_long(self.kernel) else 4)
+            return 8 if _scans_long(self.kernel) else 4
         if self.steps > 1:
             return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
@@ -290,7 +295,8 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         fitting = _fitting(kernel, long, long // 2)
         return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
     if outer < FEW_ROWS and inner >= CHAINED_ROW and _is_chained(kernel):
-        return Plan(kernel, "row", 1, CHAIN_TILE, chained=True)
+        scans_one = _side_by_side(kernel) == max(SIDE_BY_SIDE)
+        return Plan(kernel, "row", 1, CHAIN_TILE if scans_one else CHAIN_TILE // 2, chained=True)
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
@@ -387,9 +393,10 @@ def _in_steps(kernel: Kernel, outer: int, inner: int) -> Plan:
 
 
 def _side_by_side(kernel: Kernel) -> int:
-    """How many columns of a lane a thread has in steps: the more, the less scans keep of each point."""
+    """How many columns of a lane a thread has: the more, the less scans keep of each point."""
     scans = [s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
-    return 2 if "logaddexp" in scans else 8 if len(scans) == 1 else 4
+    exponentials, several, one = SIDE_BY_SIDE
+    return exponentials if "logaddexp" in scans else one if len(scans) == 1 else several
 
 
 def _is_chained(kernel: Kernel) -> bool:

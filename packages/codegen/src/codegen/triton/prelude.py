@@ -1,9 +1,13 @@
 """What every emitted Triton module begins with: helpers that Triton's language lacks."""
 
 PRELUDE = """\
+import os
+
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # which knows nothing of libdevice
 
 
 @triton.jit
@@ -39,6 +43,12 @@ def again(x, nothing):
 def exponential(x):
     # what is below 2**-126 is 0
     return tl.exp2(x * 1.4426950408889634) if x.dtype == tl.float32 else tl.exp(x)
+
+
+@triton.jit
+def logarithm(x):
+    # of what is 0 or at least 1
+    return libdevice.fast_logf(x) if x.dtype == tl.float32 and not INTERPRETED else tl.log(x)
 
 
 @triton.jit
@@ -91,7 +101,7 @@ def welford(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
 
 @triton.jit
 def add_exponentials(top_a, sum_a, top_b, sum_b):
-    e = tl.where(top_a == top_b, 1.0, tl.exp(-tl.abs(top_a - top_b)))  # both may be infinite
+    e = tl.where(top_a == top_b, 1.0, exponential(-tl.abs(top_a - top_b)))  # both may be infinite
     first = top_a > top_b
     return maximum(top_a, top_b), tl.where(first, sum_a, sum_b) + tl.where(first, sum_b, sum_a) * e
 

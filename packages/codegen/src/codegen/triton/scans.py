@@ -142,7 +142,7 @@ class ScanEmitter(StatementEmitter):
 
     def define_scan(self, scan: Scan, names: list[str]) -> None:
         """The result, of what is kept."""
-        found = f"{names[0]} + tl.log({names[1]})" if scan.scan == "logaddexp" else names[0]
+        found = f"{names[0]} + logarithm({names[1]})" if scan.scan == "logaddexp" else names[0]
         self.define(scan.result, f"({found}).to({TYPES[scan.dtype]})", frozenset("xr"))
 
 
