@@ -77,7 +77,25 @@ def is_exact(target: str, nodes: Iterable[Node]) -> bool:
 def _rounds_once(node: Node) -> bool:
     if node.target in _ONE_ROUNDING or is_call(node.target):
         return True
-    return not any(isinstance(v.type, TensorType) and v.type.dtype in FLOATS for v in node.results)
+    return not _makes_floats(node)
+
+
+_UNORDERED = frozenset(
+    f"prims.{name}"
+    for name in ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_reduce", "put", "cumsum", "cumprod",
+                 "logcumsumexp", "embedding_bag_backward", "segment_reduce_backward")
+)  # fmt: skip
+"""Prims on floats for which compiled code keeps no order: several elements may go to one place, parts of a row are
+joined as they become ready."""
+
+
+def is_deterministic(nodes: Iterable[Node]) -> bool:
+    """Whether compiled code for these nodes gives the same bits each time it runs on the same operands."""
+    return not any(node.target in _UNORDERED and _makes_floats(node) for node in nodes)
+
+
+def _makes_floats(node: Node) -> bool:
+    return any(isinstance(v.type, TensorType) and v.type.dtype in FLOATS for v in node.results)
 
 
 def record() -> dict[str, str]:

@@ -12,7 +12,7 @@ from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
-from primops.exactness import is_exact
+from primops.exactness import is_deterministic, is_exact
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.passes.renaming import renamed, renamed_node
 from primops.prims import OPSET
@@ -33,7 +33,9 @@ class Options:
     eager's bits on a CPU (`exactness`), and leaves sums, exponentials and the like to ATen; `channels_last`: the
     layout of inference through depthwise convolutions on a CPU (module `channels_last`); `random_threads`: how many
     threads ATen's random kernels have at most on the GPU that programs are for, whose numbers are then computed by
-    formula (module `philox`); 0 leaves masks of dropout on GPUs to ATen."""
+    formula (module `philox`); 0 leaves masks of dropout on GPUs to ATen; `deterministic`: calls whose compiled code
+    would add up in an order that changes from run to run stay with ATen, which obeys
+    `torch.use_deterministic_algorithms` (or says that it cannot)."""
 
     keep: tuple[str, ...] = ()
     decompositions: tuple[tuple[str, Function], ...] = ()
@@ -42,6 +44,7 @@ class Options:
     numerics: Literal["default", "eager"] = "default"
     channels_last: bool = True
     random_threads: int = 0
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,11 @@ class Decomposition:
         for target in options.keep:
             table.pop(target, None)
         exact = options.numerics == "eager"
-        threads = options.random_threads
         trains = trains or any(node.phase == "backward" for node in graph.nodes)
         return lower_graph(
-            graph, table, options.passes, strict=options.strict, exact=exact, random_threads=threads, trains=trains
-        )
+            graph, table, options.passes, strict=options.strict, exact=exact, deterministic=options.deterministic,
+            random_threads=options.random_threads, trains=trains,
+        )  # fmt: skip
 
 
 def lower_graph(
@@ -99,11 +102,12 @@ def lower_graph(
     *,
     strict: bool = True,
     exact: bool = False,
+    deterministic: bool = False,
     random_threads: int = 0,
     trains: bool = False,
 ) -> Graph:
     """One graph of ATen calls as a graph of prims and externs."""
-    lowering = _Lowering(graph, table, strict, exact)
+    lowering = _Lowering(graph, table, strict, exact, deterministic)
     lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
     lowered = lowering.run()
     for step in passes:
@@ -118,11 +122,14 @@ _PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_vie
 class _Lowering:
     """The state of one graph's decomposition: the builder and, for each ATen value, the value that stands for it."""
 
-    def __init__(self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool) -> None:
+    def __init__(
+        self, graph: Graph, table: Mapping[str, Function], strict: bool, exact: bool, deterministic: bool
+    ) -> None:
         self.graph = graph
         self.table = table
         self.strict = strict
         self.exact = exact
+        self.deterministic = deterministic
         names = {value.name for value in graph.inputs}
         names.update(value.name for node in graph.nodes for value in node.results)
         self.builder = GraphBuilder(names)
@@ -158,7 +165,10 @@ class _Lowering:
             logger.warning("%s stays with ATen: %s", node.target, fault.message)
             del builder.nodes[mark:]
             return False
-        if self.exact and not is_exact(node.target, builder.nodes[mark:]):
+        emitted = builder.nodes[mark:]
+        if (self.exact and not is_exact(node.target, emitted)) or (
+            self.deterministic and not is_deterministic(emitted)
+        ):
             del builder.nodes[mark:]
             return False
         self.settle(node, made, mark)

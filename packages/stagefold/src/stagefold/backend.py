@@ -231,14 +231,18 @@ class StagefoldBackend:
         return backend
 
     def _pipeline_for(self, capture: Capture) -> Pipeline:
-        """Programs on a GPU may compute the random numbers that eager draws there, where it is known which these are.
+        """Sums are in order where deterministic algorithms are asked for. Programs on a GPU may compute the random
+        numbers that eager draws there, where it is known which these are.
 
         Not in a CUDA graph, in which the state of the generator changes from replay to replay.
         """
-        chosen = self.options.cuda_graphs or "random_threads" in self.options.for_stage("primops")
-        if chosen or not _draws_on_gpu(capture):
-            return self.pipeline
-        return self.pipeline.drawing(random_threads(self._cache.code_directory()))
+        chosen = self.options.for_stage("primops")
+        pipeline = self.pipeline
+        if capture.state.deterministic and "deterministic" not in chosen:
+            pipeline = pipeline.decomposing(deterministic=True)
+        if self.options.cuda_graphs or "random_threads" in chosen or not _draws_on_gpu(capture):
+            return pipeline
+        return pipeline.decomposing(random_threads=random_threads(self._cache.code_directory()))
 
     def _programs(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool

@@ -134,12 +134,13 @@ class Pipeline:
         following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
         return dataclasses.replace(self, stages=((slot, stage, following), *self.stages[1:]))
 
-    def drawing(self, random_threads: int) -> Pipeline:
-        """The pipeline to programs that compute the numbers which ATen's random kernels draw with so many threads."""
+    def decomposing(self, **changes: Any) -> Pipeline:
+        """The pipeline with other options of its decomposition, those of them that it has."""
         (slot, first, choices), (other, second, given), *rest = self.stages
-        if not random_threads or not hasattr(given, "random_threads"):
+        changes = {name: value for name, value in changes.items() if getattr(given, name, value) != value}
+        if not changes:
             return self
-        following = dataclasses.replace(given, random_threads=random_threads)
+        following = dataclasses.replace(given, **changes)
         decomposition = getattr(second, "decomposition", None)
         if decomposition is not None and getattr(choices, "decompose", None) == decomposition(given):
             choices = dataclasses.replace(choices, decompose=decomposition(following))

@@ -1,0 +1,72 @@
+"""torch.use_deterministic_algorithms: sums in eager's order, and eager's refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import stagefold
+from integration_tests.zoo.devices import DEVICES, ON_GPU
+
+
+@pytest.fixture(autouse=True)
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def many_rows(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    rows, places = torch.randn(20_000, 8, generator=generator), torch.randint(0, 7, (20_000,), generator=generator)
+    return torch.zeros(7, 8, device=device), places.to(device), rows.to(device)
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "index_add": lambda x, at, rows: x.index_add(0, at, rows * 2) + 1,
+    "scatter_add": lambda x, at, rows: x.scatter_add(0, at[:, None].expand(-1, 8), rows * 2) + 1,
+    "index_put": lambda x, at, rows: x.index_put((at,), rows * 2, accumulate=True) + 1,
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sums_at_indices_have_eagers_bits(name: str, device: str) -> None:
+    given, program = many_rows(device), PROGRAMS[name]
+    fast = stagefold.compile(program, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(fast(*given), program(*given))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_of_rows_have_eagers_bits(device: str) -> None:
+    _, places, rows = many_rows(device)
+    table = torch.randn(7, 8, device=device, requires_grad=True)
+    found = []
+    for embed in (stagefold.compile(F.embedding, fullgraph=True), F.embedding):
+        found.append(torch.autograd.grad((embed(places, table) * rows).sum(), table)[0])
+    assert torch.equal(*found)
+
+
+def test_a_program_is_compiled_for_each_state() -> None:
+    given, program = many_rows("cpu"), PROGRAMS["index_add"]
+    fast = stagefold.compile(program)
+    for wanted in (False, True, False):
+        torch.use_deterministic_algorithms(wanted)
+        found, expected = fast(*given), program(*given)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+        assert torch.equal(found, expected) or not wanted
+
+
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=ON_GPU)])
+def test_what_has_no_deterministic_form_is_refused_as_eager_does(device: str) -> None:
+    x = torch.randn(2, 1 << 20, device=device)
+    program = lambda x: x.cumsum(1) * 2  # noqa: E731
+    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+        program(x)
+    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+        stagefold.compile(program)(x)
