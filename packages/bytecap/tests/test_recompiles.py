@@ -6,13 +6,14 @@ import re
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from bytecap import Captured, CaptureWarning, LimitReached, executor, optimize
+from bytecap import Broke, Captured, CaptureWarning, LimitReached, executor, optimize
 
 X = torch.ones(3)
 
@@ -87,6 +88,29 @@ def test_past_the_limit_there_is_one_warning_and_the_plain_result() -> None:
     hits = compiled.owner.hits
     assert torch.equal(compiled(X, "aa"), X * 2)
     assert compiled.owner.hits == hits + 1
+
+
+def register(module, names):
+    for name, child in module.named_children():
+        register(child, names)
+        names[id(child)] = name, weakref.ref(child)
+
+
+def test_what_has_no_graph_behind_its_breaks_either_is_left_alone() -> None:
+    """Walking over modules breaks at each of them, and takes as many versions as there are classes: no warning."""
+    kinds = [type(f"Kind{number}", (torch.nn.ReLU,), {}) for number in range(12)]
+    model, names = torch.nn.Sequential(*(torch.nn.Sequential(kind()) for kind in kinds)), {}
+
+    def run(x):
+        register(model, names)
+        return model(x) + len(names)
+
+    events: list[Any] = []
+    compiled = optimize(run, lambda capture, inputs: executor(capture), on_event=events.append)
+    assert torch.equal(compiled(X), run(X))
+    assert len(names) == 24
+    assert any(isinstance(event, Broke) for event in events)
+    assert not any(isinstance(event, LimitReached) for event in events)
 
 
 def test_past_the_limit_a_miss_is_cheap() -> None:

@@ -154,7 +154,7 @@ class Engine:
             if not may_compile(code, reason):
                 return None
             if len(known) >= self.limit:
-                if code not in self._roots and all(isinstance(entry.payload, NoTensorWork) for entry in known):
+                if code not in self._roots and self._is_idle(code):
                     # A callee without tensor work, called with ever other constants: what it calls is still captured.
                     skip(code, self.owner)
                 else:
@@ -166,6 +166,14 @@ class Engine:
             if made is not None:
                 self._pending.setdefault(code, []).append(made)
             return made
+
+    def _is_idle(self, code: CodeType) -> bool:
+        """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
+        versions = [entry.payload for part in self._breaks.parts_of(code) for entry in entries(part, self.owner)]
+        return all(
+            payload.function is None if isinstance(payload, _Compiled) else isinstance(payload, NoTensorWork)
+            for payload in versions
+        )
 
     def _is_wanted(self, view: FrameView) -> bool:
         code = view.code

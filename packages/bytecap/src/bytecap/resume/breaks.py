@@ -51,6 +51,11 @@ class Breaks:
         """Whether the code starts behind a break."""
         return code in self._segments
 
+    def parts_of(self, code: CodeType) -> list[CodeType]:
+        """The code and every segment of its function."""
+        resumption, _ = self._part(code)
+        return [code, *(segment.code for segment in resumption.segments.values())]
+
     def places(self, code: CodeType, trail: Trail) -> Iterator[Break]:
         """A frame of `code` cannot be captured past the end of `trail`: where it can be left, the best place first."""
         resumption, segment = self._part(code)
