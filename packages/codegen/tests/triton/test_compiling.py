@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +17,7 @@ from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton import compile_server, compiling, cubins
-from codegen.triton.compile_server import in_processes
+from codegen.triton.compile_server import divided, in_processes
 from codegen.triton.cubin import Cubin, Wanted, cubin_of
 from stagewire.program import Unit
 from stagewire.testing.symbolic import factorised
@@ -136,20 +135,36 @@ def test_known_machine_code_is_taken_where_sizes_do_not_change_it(place):
     assert [len(request) for request in requests] == [1, 0]
 
 
-def test_a_source_is_imported_once_for_all_of_its_kernels(monkeypatch, tmp_path):
-    request, _ = request_of("softmax")
-    imported = []
-    monkeypatch.setattr(compile_server, "in_processes", lambda work, numbers, count: sorted(numbers))
-    monkeypatch.setattr(compile_server, "import_file", lambda path: imported.append(path) or Importable())
-    assert compile_server.answer(request * 3, tmp_path) == list(range(3 * len(request)))
-    assert [path.read_text() for path in imported] == [request[0][0]]
+def test_what_kernels_share_is_imported_once_and_they_where_they_are_compiled(monkeypatch, tmp_path):
+    (source, job), *_ = request_of("softmax")[0]
+    shared, functions = divided(source, [job["function"]])
+    imported: list[str] = []
+
+    def in_turn(work, numbers, count):
+        assert imported == [shared]
+        return {number: work(number) for number in numbers}
+
+    monkeypatch.setattr(compile_server, "in_processes", in_turn)
+    monkeypatch.setattr(compile_server, "import_file", lambda path, known: imported.append(path.read_text()) or Any())
+    monkeypatch.setattr(compile_server, "result_of", lambda function, job: function)
+    assert compile_server.answer([(source, job)] * 3, tmp_path) == dict.fromkeys(range(3), job["function"])
+    assert imported == [shared, *[functions[job["function"]]] * 3]
 
 
-class Importable:
+class Any:
     """A module with any function."""
 
-    def __getattr__(self, name: str) -> SimpleNamespace:
-        return SimpleNamespace(src=name)
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+def test_a_source_is_divided_into_what_is_shared_and_functions():
+    source = "import triton\n\n\n@triton.jit\ndef helper(a):\n    return a\n\n\n@triton.jit\ndef kernel(p):\n    pass\n"
+    shared, functions = divided(source, ["kernel"])
+    assert shared + functions["kernel"] == source
+    assert functions["kernel"].startswith("@triton.jit\ndef kernel(")
+    assert divided(source, ["kernel", "helper"])[0] == "import triton\n\n\n"
+    assert divided("nothing", []) == ("nothing", {})
 
 
 def test_work_of_a_process_that_dies_is_missing():

@@ -1,11 +1,12 @@
 """A process that compiles Triton kernels, as many at once as it has processors. Run as a program, by its path.
 
 request ::= [(source of a module, Job)]
+source  ::= what its functions share, function*        a function: "@triton.jit\\ndef NAME(...", to the next
 reply   ::= {number in the request: Result, or why there is none}, without what a process that died was to do
 
 Pickled, from standard input and to standard output. Nothing but Triton and the standard library is imported, so that
 it is there at once. It forks the processes that compile: threads would wait for each other, since Triton holds Python's
-lock for much of its work.
+lock for much of its work. What kernels share is imported before they are forked, a kernel where it is compiled.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import hashlib
 import importlib.util
 import os
 import pickle
+import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, TypedDict
@@ -49,9 +52,6 @@ LARGEST = 32
 """Processes at once."""
 
 FIRST = """
-import triton
-import triton.language as tl
-
 @triton.jit
 def kernel(p0, p1, BLOCK: tl.constexpr):
     index = tl.arange(0, BLOCK)
@@ -101,12 +101,13 @@ def result_of(function: Any, job: Job) -> Result | str:
         return f"{type(error).__name__}: {str(error)[:300]}"
 
 
-def import_file(path: Path) -> ModuleType:
-    """The module at `path`."""
+def import_file(path: Path, known: Mapping[str, Any]) -> ModuleType:
+    """The module at `path`, in which these names are known."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    module.__dict__.update(known)
     spec.loader.exec_module(module)
     return module
 
@@ -118,7 +119,8 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         os.environ |= {"TRITON_CACHE_DIR": directory, "TRITON_STORE_BINARY_ONLY": "1"}
         os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")
         _without_key()
-        compile_kernel(_module(FIRST, Path(directory)).kernel, FIRST_JOB)
+        prelude = import_file(Path(__file__).with_name("prelude.py"), {}).PRELUDE
+        answer([(f"{prelude}\n{FIRST}", FIRST_JOB)], Path(directory))
         while True:
             try:
                 request = pickle.load(requests)
@@ -139,23 +141,46 @@ def _without_key() -> None:
 
 
 def answer(request: Request, directory: Path) -> dict[int, Result | str]:
-    """Compile what is asked for; the source of each kernel is written to `directory`."""
-    modules = {source: _module(source, directory) for source in {source for source, _ in request}}
-    functions = [getattr(modules[source], job["function"]) for source, job in request]
+    """Compile what is asked for; what is imported for it is written to `directory`."""
+    asked: dict[str, set[str]] = {}
+    for source, job in request:
+        asked.setdefault(source, set()).add(job["function"])
+    parts = {source: divided(source, names) for source, names in asked.items()}
+    shared = {source: _module(common, directory) for source, (common, _) in parts.items()}
+    texts = [parts[source][1][job["function"]] for source, job in request]
 
     def work(number: int) -> Result | str:
-        return result_of(functions[number], request[number][1])
+        source, job = request[number]
+        known = {name: value for name, value in vars(shared[source]).items() if not name.startswith("__")}
+        module = import_file(_written(texts[number], directory), known)
+        return result_of(getattr(module, job["function"]), job)
 
     if len(request) == 1:
         return {0: work(0)}
-    longest_first = sorted(range(len(request)), key=lambda number: -len(functions[number].src))
+    longest_first = sorted(range(len(request)), key=lambda number: -len(texts[number]))
     return in_processes(work, longest_first, min(len(request), len(os.sched_getaffinity(0)), LARGEST))
 
 
-def _module(source: str, directory: Path) -> ModuleType:
-    path = directory / f"kernels_{hashlib.sha256(source.encode()).hexdigest()[:24]}.py"
-    path.write_text(source)
-    return import_file(path)
+_FUNCTION = re.compile(r"^(?=@triton\.jit\ndef (\w+)\()", re.MULTILINE)
+
+
+def divided(source: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """A source without the functions of these names, and these."""
+    before, *rest = _FUNCTION.split(source)
+    functions = list(zip(rest[::2], rest[1::2], strict=True))
+    shared = "".join([before, *(text for name, text in functions if name not in names)])
+    return shared, {name: text for name, text in functions if name in names}
+
+
+@lru_cache(maxsize=8)
+def _module(text: str, directory: Path) -> ModuleType:
+    return import_file(_written(text, directory), {})
+
+
+def _written(text: str, directory: Path) -> Path:
+    path = directory / f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:24]}.py"
+    path.write_text(text)
+    return path
 
 
 def in_processes(work: Callable[[int], Any], numbers: Sequence[int], count: int) -> dict[int, Any]:
