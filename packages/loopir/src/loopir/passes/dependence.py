@@ -13,7 +13,8 @@ from stagewire.loop import Extern
 class Dependences:
     """Direct dependences and ancestor sets (bit masks) of groups of items; a group is named by one of its members.
 
-    alive: the groups; the masks of others are of no use.
+    alive: the groups of items that somebody has asked about, or of earlier ones, with the last item of each; the masks
+    of others are not there yet, or of no use any more.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -21,8 +22,8 @@ class Dependences:
         self.group = list(range(count))
         self.members = [1 << n for n in range(count)]
         self.direct: list[set[int]] = [set() for _ in range(count)]
-        self.ancestors = [0] * count
-        self.alive = dict.fromkeys(range(count))
+        self.ancestors: list[int] = []
+        self.alive: dict[int, int] = {}
         self.writers: dict[str, list[int]] = {}
         self._collect(schedule)
 
@@ -41,10 +42,16 @@ class Dependences:
                     needs.add(ordered)
                 ordered = number
             needs.discard(number)
+
+    def _reach(self, last: int) -> None:
+        """Have the masks of all items up to one."""
+        for number in range(len(self.ancestors), last + 1):
             mask = 0
-            for need in needs:
-                mask |= self.ancestors[need] | (1 << need)
-            self.ancestors[number] = mask
+            for need in self.direct[number]:
+                group = self.find(need)
+                mask |= self.ancestors[group] | self.members[group]
+            self.ancestors.append(mask)
+            self.alive[number] = number
 
     def find(self, number: int) -> int:
         """The group that an item is in now."""
@@ -59,6 +66,7 @@ class Dependences:
 
     def may_merge(self, a: int, b: int) -> bool:
         """Whether no third group lies between the two."""
+        self._reach(max(a, b))
         for first, second in ((a, b), (b, a)):
             if not self.ancestors[second] & self.members[first]:
                 continue
@@ -69,19 +77,22 @@ class Dependences:
 
     def precedes(self, a: int, b: int) -> bool:
         """Whether group a must run before group b."""
+        self._reach(max(a, b))
         return bool(self.ancestors[b] & self.members[a])
 
     def merge(self, a: int, b: int) -> None:
         """Put group b into group a."""
+        self._reach(max(a, b))
         members = self.members[a] | self.members[b]
         ancestors = (self.ancestors[a] | self.ancestors[b]) & ~members
         self.group[b] = a
         self.members[a] = members
         self.direct[a] = self.direct[a] | self.direct[b]
         extended = ancestors | members
-        del self.alive[b]
+        self.alive[a] = max(self.alive[a], self.alive.pop(b))
+        first = (members & -members).bit_length() - 1
         masks = self.ancestors
-        for number in [number for number in self.alive if masks[number] & members]:
+        for number in [number for number, last in self.alive.items() if last > first and masks[number] & members]:
             masks[number] |= extended
         masks[a] = ancestors
 

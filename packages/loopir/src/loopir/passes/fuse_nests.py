@@ -74,6 +74,7 @@ class _Fusion:
         self.reads = {n: tuple(dict.fromkeys(reads_of(item))) for n, item in self.items.items()}
         self.refused: set[tuple[int, int]] = set()
         self.parts: dict[int, Part] = {}
+        self.results: dict[int, tuple[str, ...]] = {}
 
     def publish(self, number: int) -> None:
         """Make a nest available to later ones as a reader of its buffers."""
@@ -109,29 +110,32 @@ class _Fusion:
     def _partners(self, group: int) -> list[int]:
         """Groups that share data with this one, most bytes first."""
         weights: dict[int, int] = {}
+        find = self.dependences.find
         for name in self.reads[group]:
             size = estimate(self.bytes[name])
             if self.options.vertical:
-                for writer in map(self.dependences.find, self.dependences.writers.get(name, ())):
-                    self._weigh(weights, writer, group, size * 2 + 1)
+                for writer in map(find, self.dependences.writers.get(name, ())):
+                    weights[writer] = weights.get(writer, 0) + size * 2 + 1
                     for other in self._results(writer):
                         for reader in self.readers.get(other, ())[-1:]:
-                            self._weigh(weights, self.dependences.find(reader), group, 0)
+                            weights.setdefault(find(reader), 0)
             if self.options.horizontal and size >= self.options.least_bytes:
-                for reader in self.readers.get(name, ())[-6:]:
-                    self._weigh(weights, self.dependences.find(reader), group, size)
-        return sorted(weights, key=lambda g: (-weights[g], -g))
+                for reader in map(find, self.readers.get(name, ())[-6:]):
+                    weights[reader] = weights.get(reader, 0) + size
+        found = [other for other in weights if self._is_partner(other, group)]
+        return sorted(found, key=lambda g: (-weights[g], -g))
 
     def _results(self, group: int) -> tuple[str, ...]:
         """What a kernel of several results writes."""
-        item = self.items[group]
-        written = tuple(writes_of(item)) if isinstance(item, Nest) else ()
-        return written if len(written) > 1 else ()
+        found = self.results.get(group)
+        if found is None:
+            item = self.items[group]
+            written = tuple(writes_of(item)) if isinstance(item, Nest) else ()
+            found = self.results[group] = written if len(written) > 1 else ()
+        return found
 
-    def _weigh(self, weights: dict[int, int], other: int, group: int, size: int) -> None:
-        pair = (other, group)
-        if other != group and isinstance(self.items[other], Nest) and pair not in self.refused:
-            weights[other] = weights.get(other, 0) + size
+    def _is_partner(self, other: int, group: int) -> bool:
+        return other != group and isinstance(self.items[other], Nest) and (other, group) not in self.refused
 
     def _try(self, partner: int, current: int) -> int | None:
         self.refused.add((partner, current))
@@ -152,6 +156,7 @@ class _Fusion:
         self.dependences.merge(first, second)
         self.items[first] = merged.nest
         del self.parts[first]
+        self.results.pop(first, None)
         self.changed.add(first)
         self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
         return first
