@@ -6,8 +6,9 @@ import os
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.extra.libdevice import fast_logf
 
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # which knows nothing of libdevice
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # which has no library of the device
 
 
 @triton.jit
@@ -48,7 +49,7 @@ def exponential(x):
 @triton.jit
 def logarithm(x):
     # of what is 0 or at least 1
-    return libdevice.fast_logf(x) if x.dtype == tl.float32 and not INTERPRETED else tl.log(x)
+    return fast_logf(x) if x.dtype == tl.float32 and not INTERPRETED else tl.log(x)
 
 
 @triton.jit
