@@ -259,6 +259,9 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
         case Item(prefix, key):
             inner(prefix)
             emitter.call_helper("stored_item", key, arguments=1)
+        case DictKey(prefix, index):
+            inner(prefix)
+            emitter.call_helper("dict_key", index, arguments=1)
         case ValueAt(prefix, index):
             inner(prefix)
             emitter.call_helper("dict_value", index, arguments=1)
@@ -270,8 +273,6 @@ def emit_source(emitter: Assembler, source: Source, objects: Mapping[str, Any]) 
         case Reading(function, base, arguments) if base is not None:
             inner(base)
             emitter.call_function(objects[function], *map(to_python, arguments), arguments=1)
-        case DictKey():
-            raise CannotRebuild("a key of an outside dict")
         case _:
             raise CannotRebuild(f"an object at {source}")
 

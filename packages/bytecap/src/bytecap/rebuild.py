@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bytecap.builtin_parts import rebuild_tuple, stored_items
+from bytecap.builtin_parts import rebuild_tuple, stored_items, stored_keys
 from bytecap.rebuild_iterators import ITERATOR_HELPERS
 
 # Py_TPFLAGS_HEAPTYPE
@@ -183,6 +184,11 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     function(*args, **kwargs)
 
 
+def dict_key(target: dict[Any, Any], index: int) -> Any:
+    """The index-th key."""
+    return next(itertools.islice(stored_keys(target), index, None))
+
+
 def dict_value(target: dict[Any, Any], index: int) -> Any:
     """The value under the index-th key."""
     return stored_items(target)[index][1]
@@ -222,7 +228,7 @@ HELPERS: dict[str, Callable[..., Any]] = {
     for function in (
         new_object, new_container, new_tuple, new_dict, new_defaultdict, new_set, new_deque, new_iterator,
         new_cell, new_function, new_method, new_partial, new_exception, set_attribute, delete_attribute,
-        set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_value, free_variable,
-        stored_item, raised_in_caller, without_first_entry,
+        set_item, delete_item, replace_items, add_items, replace_pairs, call_with, dict_key, dict_value,
+        free_variable, stored_item, raised_in_caller, without_first_entry,
     )
 } | ITERATOR_HELPERS  # fmt: skip

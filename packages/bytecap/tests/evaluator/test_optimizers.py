@@ -57,6 +57,21 @@ def test_steps(name):
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-7)
 
 
+def test_gradients_of_parameters_that_are_keys_of_the_state_are_dropped():
+    model = trained()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1, foreach=False)
+
+    def step():
+        optimizer.step()
+        optimizer.zero_grad()
+
+    captured = optimize(step, lambda c, _: executor(c), fullgraph=True)
+    for _ in range(3):
+        model(torch.ones(4, 3)).square().sum().backward()
+        captured()
+        assert [parameter.grad for parameter in model.parameters()] == [None, None]
+
+
 def test_a_fused_step_ends_the_graph():
     def make():
         model = trained()
