@@ -107,27 +107,18 @@ def statements_of(nest: Nest) -> Iterator[Statement]:
         yield from block.statements
 
 
-def reads_of(item: Item) -> Iterator[str]:
+def reads_of(item: Item) -> list[str]:
     """Names of the buffers that an item reads, with repetitions."""
-    if item.__class__ is Extern:
-        for arg in (*item.args, *item.kwargs.values()):
-            yield from references(arg)
-        return
-    for block in item.blocks:
-        for statement in block.statements:
-            if statement.__class__ is Read:
-                yield statement.buffer  # type: ignore[union-attr]
+    if isinstance(item, Extern):
+        return [name for arg in (*item.args, *item.kwargs.values()) for name in references(arg)]
+    return [one.buffer for block in item.blocks for one in block.statements if one.__class__ is Read]  # type: ignore[union-attr]
 
 
-def writes_of(item: Item) -> Iterator[str]:
+def writes_of(item: Item) -> list[str]:
     """Names of the buffers that an item writes, with repetitions."""
-    if item.__class__ is Extern:
-        yield from [name for name in item.results if name]  # type: ignore[union-attr]
-        return
-    for block in item.blocks:
-        for statement in block.statements:
-            if statement.__class__ is Write:
-                yield statement.buffer  # type: ignore[union-attr]
+    if isinstance(item, Extern):
+        return [name for name in item.results if name]
+    return [one.buffer for block in item.blocks for one in block.statements if one.__class__ is Write]  # type: ignore[union-attr]
 
 
 def axis_sizes(nest: Nest) -> dict[str, Dim]:

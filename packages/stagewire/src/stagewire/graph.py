@@ -182,14 +182,18 @@ def leaves(arg: Arg) -> Iterator[Arg]:
             yield arg
 
 
-def references(arg: Arg) -> Iterator[str]:
-    """The names of the values that `arg` uses, in order, with repetitions."""
-    if isinstance(arg, Ref):  # what most arguments are
-        yield arg.name
-        return
-    for leaf in leaves(arg):
-        if isinstance(leaf, Ref):
-            yield leaf.name
+_CONTAINERS = frozenset((Tuple, List, Dict, Slice))
+
+
+def references(arg: Arg) -> tuple[str, ...]:
+    """The names of the values that `arg` uses, in order, with repetitions.
+
+    Every pass asks this about every argument: most are references or literals, and take no generator.
+    """
+    kind = arg.__class__
+    if kind is Ref:
+        return (arg.name,)  # type: ignore[union-attr]
+    return tuple([leaf.name for leaf in leaves(arg) if isinstance(leaf, Ref)]) if kind in _CONTAINERS else ()
 
 
 def node_references(node: Node) -> Iterator[str]:
