@@ -175,20 +175,24 @@ class _Order:
         later = {name for number in self.numbers[stop:] for name in self.uses[number]} | self.stays
         earlier = {name for number in self.numbers[:start] for name in self.uses[number]} | self.given
 
-        def peak(numbers: list[int]) -> Peak:
+        def peak(numbers: list[int], least: Peak | None = None) -> Peak | None:
+            """That of an order; None where it is not below `least`."""
             left = self._uses_left(numbers, later)
             alive, live = set(earlier), before[start]
-            seen: list[int] = []
+            found = (-1, 0)
             for number in numbers:
                 at, live = self._step(number, live, alive, left)
-                seen.append(at)
-            return max(seen), seen.count(max(seen))
+                if at >= found[0]:
+                    found = (at, found[1] + 1 if at == found[0] else 1)
+                    if least is not None and found >= least:
+                        return None
+            return found
 
         place = worst - start
         least, best = peak(now), None
         for numbers in (*self._advanced(now, place), *self._delayed(now, place)):
-            found = peak(numbers)
-            if found < least:
+            found = peak(numbers, least)
+            if found is not None:
                 least, best = found, numbers
         if best is None:
             return False

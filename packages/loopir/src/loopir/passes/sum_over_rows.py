@@ -142,8 +142,10 @@ class _State:
                     found.append((-shared, other))
         return [other for _, other in sorted(found)]
 
-    def alive(self) -> list[tuple[int, Item]]:
-        return [(number, item) for number, item in self.items.items() if self.dependences.find(number) == number]
+    def readers(self, names: set[str]) -> list[int]:
+        """The items that read any of these buffers now."""
+        touching = {self.dependences.find(item) for name in names for item in self.touching.get(name, ())}
+        return sorted([item for item in touching if not names.isdisjoint(reads_of(self.items[item]))])
 
     def bytes_of(self, name: str) -> int:
         type = self.buffers[name].type
@@ -204,7 +206,7 @@ class _State:
     def combine_together(self, before: list[Nest], sums: Nest) -> None:
         """Let one nest combine the parts of these sums and of earlier ones, where each has one."""
         old, new = ({s.buffer for nest in nests for s in _writes(nest)} for nests in (before, [sums]))
-        found = [[n for n, item in self.alive() if not names.isdisjoint(reads_of(item))] for names in (old, new)]
+        found = self.readers(old), self.readers(new)
         if [len(numbers) for numbers in found] == [1, 1] and found[0] != found[1]:
             (one,), (other,) = found
             a, b = self.items[one], self.items[other]
@@ -220,12 +222,12 @@ class _State:
         """Make the buffers of partial sums as long as there are parts now, and the loops over them; False, and nothing
         is changed, where something else is done with them."""
         readers: dict[int, Item] = {}
-        for number, item in self.alive():
-            if not names.isdisjoint(reads_of(item)):
-                longer = _longer(item, names, parts) if isinstance(item, Nest) else None
-                if longer is None:
-                    return False
-                readers[number] = longer
+        for number in self.readers(names):
+            item = self.items[number]
+            longer = _longer(item, names, parts) if isinstance(item, Nest) else None
+            if longer is None:
+                return False
+            readers[number] = longer
         if names & output_names(self.schedule) or any(buffer.base in names for buffer in self.buffers.values()):
             return False
         self.items |= readers
