@@ -54,8 +54,9 @@ def test_what_stands_against_a_recording(unit, reason):
     assert found == reason if reason is None else reason in found
 
 
-def test_random_numbers_of_the_cpu_that_nothing_reads_are_drawn_beside():
-    draw = CallExtern("aten.rand.default", (List(()),), {"device": DeviceArg("cpu")}, ("",))
+@pytest.mark.parametrize("kwargs", [{}, {"device": DeviceArg("cpu")}])
+def test_random_numbers_of_the_cpu_that_nothing_reads_are_drawn_beside(kwargs):
+    draw = CallExtern("aten.rand.default", (List(()),), kwargs, ("",))
     unit = replace(calls(FEWEST), instructions=(draw, *calls(FEWEST).instructions, draw))
     made = []
     recordable = Recordable(unit, Bound(len, lambda: unit), Replay(), lambda one: made.append(one) or len)

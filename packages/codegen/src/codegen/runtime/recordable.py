@@ -52,13 +52,16 @@ def obstacle(unit: Unit) -> str | None:
     return None
 
 
+CPU = DeviceArg("cpu")
+
+
 def beside(unit: Unit) -> tuple[CallExtern, ...]:
     """Calls of a GPU's unit that draw random numbers on the CPU which nothing reads: they are done at each replay."""
     if device_of(unit) == "cpu":
         return ()
     calls = (one for one in unit.instructions if isinstance(one, CallExtern))
     dead = (one for one in calls if not any(one.results) and not used_buffers(one))
-    return tuple(one for one in dead if one.kwargs.get("device") == DeviceArg("cpu"))
+    return tuple(one for one in dead if one.kwargs.get("device", CPU) == CPU)
 
 
 def is_on_cpu(unit: Unit) -> bool:
