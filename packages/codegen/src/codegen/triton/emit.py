@@ -202,7 +202,7 @@ class _KernelEmitter(ReductionEmitter):
     def place(self, load: Load) -> object:
         """What is the same for loads of the same in several sections."""
         axes, start = self.tiles["r"] if "r" in self.index_spread(load.index) else ((), "")
-        return self.terms.of(Ref(load.result)), tuple(axis.size for axis in axes), start
+        return self.terms.of(Ref(load.result)), tuple(axis.size for axis in axes), start, self.tile
 
     def once_more(self, statement: Load, place: object) -> None:
         """What was loaded before; in another section as a value of its own, if it is to be kept as narrow as it is."""
@@ -329,7 +329,7 @@ class _KernelEmitter(ReductionEmitter):
             self.statements(section.statements, XR)
             for reduction in reductions:
                 if reduction.reduction == "welford":
-                    self.moments(reduction, self.dim(count))
+                    self.moments(reduction, [self.masked(reduction)[0]], self.dim(count))
                 else:
                     self.fold(reduction, self.masked(reduction))
             return
@@ -341,38 +341,90 @@ class _KernelEmitter(ReductionEmitter):
             self.steps(section, count)
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
+        self.alike = frozenset("r") if self.plan.run else frozenset()
         # what a softmax does to a row takes longer from shared memory than from registers
         is_paired = any(r.results[0] in self.paired for r in reductions)
         stages = 1 if is_paired and self.plan.kind == "row" else self.plan.stages(section)
-        steps = f"tl.range(0, {self.dim(count)}, RBLOCK, num_stages={stages})"
-        self.put(f"for base in {steps if stages > 1 else f'range(0, {self.dim(count)}, RBLOCK)'}:")
+        end = self.dim(count) if not self.plan.run else f"{self.dim(self.tiles_of(count))} * RBLOCK"
+        steps = f"tl.range(0, {end}, RBLOCK, num_stages={stages})"
+        self.put(f"for base in {steps if stages > 1 else f'range(0, {end}, RBLOCK)'}:")
         indent, self.indent = self.indent, self.indent + "    "
-        self.inner("base", section.axes)
+        if self.plan.run:
+            self.in_run(section.axes, "base // RBLOCK")
+        else:
+            self.inner("base", section.axes)
         self.statements(section.statements, XR)
         for reduction in reductions:
             self.accumulate(reduction, accumulators[id(reduction)])
         self.indent = indent
         self.carries.clear()
         for reduction in reductions:
-            self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
+            self.folded(reduction, accumulators[id(reduction)], count)
 
     def tiles_one_by_one(self, section: Section, count: Dim, reductions: list[Reduce]) -> None:
         """A loop over tiles that is written out, so that the compiler loads as early as it has registers for."""
         assert isinstance(count, int), "loops of symbolic length are in no plan that writes them out"
-        accumulators = {id(s): self.accumulator(self.number, i, s) for i, s in enumerate(reductions)}
+        tiles = self.tiles_of(count)
+        kept = [s for s in reductions if s.reduction == "welford" and self.plan.run and self.plan.kept == tiles]
+        values: dict[int, list[str]] = {id(s): [] for s in kept}
+        loops = [s for s in reductions if id(s) not in values]
+        accumulators = {id(s): self.accumulator(self.number, i, s) for i, s in enumerate(loops)}
+        self.alike = frozenset("r") if self.plan.run else frozenset()
         self.put(f"lanes = {self.lanes}")
         names, spread = dict(self.names), dict(self.spread)
-        for tile, base in enumerate(range(0, count, self.plan.inner)):
+        for tile in range(tiles):  # type: ignore[arg-type]
+            base = tile * self.plan.inner
             self.tile, self.names, self.spread = tile, dict(names), dict(spread)
             self.suffix = f"_{self.number}_{tile}"
-            self.ahead = {axis.name: ("lanes", base) for axis in section.axes if len(section.axes) == 1}
-            self.inner(str(base), section.axes, base + self.plan.inner <= count)
+            if self.plan.run:
+                self.in_run(section.axes, tile)
+            else:
+                self.ahead = {axis.name: ("lanes", base) for axis in section.axes if len(section.axes) == 1}
+                self.inner(str(base), section.axes, base + self.plan.inner <= count)
             self.statements(section.statements, XR)
-            for reduction in reductions:
+            for reduction in loops:
                 self.accumulate(reduction, accumulators[id(reduction)])
+            for reduction in kept:
+                values[id(reduction)].append(self.masked(reduction)[0])
         self.names, self.spread, self.suffix, self.ahead, self.tile = names, spread, "", {}, None
-        for reduction in reductions:
-            self.fold(reduction, (*accumulators[id(reduction)], *self.met(reduction, count)))
+        for reduction in kept:
+            self.moments(reduction, values[id(reduction)], self.dim(count))
+        for reduction in loops:
+            self.folded(reduction, accumulators[id(reduction)], count)
+
+    def tiles_of(self, count: Dim) -> Dim:
+        """How many tiles a loop over so many points has."""
+        tile, run = self.plan.inner, self.plan.run
+        return -(-run // tile) * (count // run) if run else (count + (tile - 1)) // tile
+
+    def within(self, value: str, other: str = "0") -> str:
+        if not self.alike or "r" in self.full:
+            return value
+        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.plan.run}, {value}, {other})"
+
+    def folded(self, reduction: Reduce, names: tuple[str, ...], count: Dim) -> None:
+        """What a loop of tiles comes to."""
+        other = f"tl.full([1, 1], {self.neutral(reduction)}, {TYPES[self.working(reduction)]})"
+        self.fold(reduction, (*(self.within(name, other) for name in names), *self.met(reduction, count)))
+
+    def met_by_lanes(self, count: Dim) -> str:
+        if not self.plan.run:
+            return super().met_by_lanes(count)
+        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.plan.run}, {self.dim(self.tiles_of(count))}, 0)"
+
+    def in_run(self, axes: tuple[Axis, ...], number: int | str) -> None:
+        """The points of a tile, of which so many come before it. All are of one run."""
+        *slow, fast = axes
+        each, full = -(-self.plan.run // self.plan.inner), self.plan.run % self.plan.inner == 0
+        if isinstance(number, int):
+            start = number % each * self.plan.inner
+            self.ahead = {fast.name: ("lanes", start)}
+            self.put(f"run = {number // each}")
+            self.inner(str(start), (fast,), full)
+        else:
+            self.put(f"run = {self.widened(f'({number} // {each})')}")
+            self.inner(f"{number} % {each} * RBLOCK" if each > 1 else "", (fast,), full)
+        self.split("run", tuple(slow), frozenset())
 
     def steps(self, section: Section, count: Dim) -> None:
         """A loop over tiles in which each lane has some points that follow each other."""

@@ -23,6 +23,7 @@ from stagewire.loop import (
     Compute,
     FloorDivAtom,
     Index,
+    IndexValue,
     Kernel,
     Load,
     ModAtom,
@@ -58,7 +59,13 @@ KEPT_PART, KEPT_PART_OF_MOMENTS = 128 * 1024, 160 * 1024
 """Bytes of longer rows that do, beside what is loaded of the rest; where exponentials are computed, and where not."""
 
 FULL = 0.7
-"""How much of a tile of half precision a row has to fill to be one."""
+"""How much of a tile of half precision a row has to fill to be one; and a run of any tile."""
+
+RUN_TILES = (4096, 2048, 1024, 512, 256)
+"""Elements of the tiles of runs along the fastest of several inner axes."""
+
+RUN_ELEMENTS, KEPT_BY_A_THREAD = 4, 64
+"""Elements of such a tile that a thread has, and how many of all tiles that are written out it keeps."""
 
 REGISTERS = 64 * 1024
 """Of a multiprocessor."""
@@ -120,7 +127,8 @@ class Plan:
 
     kept: of loops that are written out tile by tile: of how many tiles what is loaded stays in registers, where later
     loops load the same. narrow: whether it stays in 16 bits. registers: of a thread at most; 0: any number.
-    chained: whether each tile of a row is a program's own: see `chains.py`.
+    chained: whether each tile of a row is a program's own: see `chains.py`. run: where no tile goes from one point of the
+    slower inner axes to another, the points of the fastest one: what does not vary along that is one number in a tile.
     """
 
     kernel: Kernel
@@ -133,6 +141,7 @@ class Plan:
     narrow: bool = False
     registers: int = 0
     chained: bool = False
+    run: int = 0
 
     @property
     def grid(self) -> tuple[Dim, ...]:
@@ -181,7 +190,7 @@ class Plan:
         counts = [points(axes) for axes in self.loops]
         known = [count for count in counts if isinstance(count, int)]
         fits = len(known) < len(counts) and all(count <= self.inner for count in known)
-        return self.kind == "row" and 1 < self.inner <= PERSISTENT_LIMIT and fits
+        return self.kind == "row" and 1 < self.inner <= PERSISTENT_LIMIT and fits and not self.run
 
     @property
     def warps(self) -> int:
@@ -195,6 +204,8 @@ class Plan:
         scans = _scans(self.kernel)
         if summed(self.kernel):
             return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
+        if self.run:
+            return min(16, self.inner // (WARP * RUN_ELEMENTS * (1 if self.kept is not None else 2)))
         if self.kept is not None:
             return max(1, self.inner // 256)
         if self.chained:
@@ -236,7 +247,7 @@ class Plan:
         if self.kind == "column" and isinstance(count, int) and count <= 2 * self.inner * self.steps:
             return 1
         for load in (s for s in section.statements if isinstance(s, Load)):
-            if any(_varies(load.index, axis) for axis in section.axes):
+            if any(_varies(load.index, axis) for axis in (section.axes[-1:] if self.run else section.axes)):
                 if self.kind == "row" and _step(load.index, section.axes[-1]) != 1:
                     return 1
                 wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
@@ -294,6 +305,9 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
             long //= 2  # a few warps, which do not wait for each other
         fitting = _fitting(kernel, long, long // 2)
         return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
+    runs = _in_runs(kernel, inner)
+    if runs is not None:
+        return runs
     if outer < FEW_ROWS and inner >= CHAINED_ROW and _is_chained(kernel):
         scans_one = _side_by_side(kernel) == max(SIDE_BY_SIDE)
         return Plan(kernel, "row", 1, CHAIN_TILE if scans_one else CHAIN_TILE // 2, chained=True)
@@ -349,6 +363,61 @@ def _written_out(kernel: Kernel, inner: int) -> Plan:
     if has_moments and bytes_ * inner <= KEPT:
         return Plan(kernel, "row", 1, tile, kept=tiles, narrow=True, registers=all_registers // 2)
     return Plan(kernel, "row", 1, WRITTEN_TILE, kept=0, registers=4 * REGISTERS // WRITTEN_TILE if bytes_ == 2 else 0)
+
+
+def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
+    """Tiles within runs along the fastest inner axis, if something is read that is the same for a whole run (a factor
+    for each channel of a group): it would be read, and its place computed, for each point. Rows of few tiles are written
+    out, and stay in registers as far as these go."""
+    loops = [section for section in kernel.sections if section.axes]
+    run = next((s.axes[-1].size for s in loops if any(_is_of_runs(index, s) for index in _accesses(s))), 0)
+    if not isinstance(run, int) or run == 0:
+        return None
+    tile = next((t for t in RUN_TILES if run % t == 0), power_of_two(run))
+    if not RUN_TILES[-1] <= tile <= RUN_TILES[0] or run < FULL * tile:
+        return None
+    if _scans(kernel) or _finds_positions(kernel) or _has_exponentials(kernel):
+        return None
+    sections = [_of_runs(section, run) if section.axes else section for section in kernel.sections]
+    if None in sections:
+        return None
+    made = replace(kernel, sections=tuple(section for section in sections if section is not None))
+    held, tiles = len(_held(made)), -(-run // tile) * (inner // run)
+    if not all(_is_fixed(section) for section in loops) or not held or tiles > WRITTEN_TILES:
+        return Plan(made, "row", 1, tile, run=run)
+    each = max(RUN_ELEMENTS, tile // (16 * WARP))
+    return Plan(made, "row", 1, tile, kept=min(tiles, KEPT_BY_A_THREAD // (each * held)), run=run)
+
+
+def _is_of_runs(index: Index, section: Section) -> bool:
+    """Whether an index is another for each run along the fastest axis of a section, and the same in all of it."""
+    *slow, fast = section.axes
+    return any(_varies(index, axis) for axis in slow) and not _varies(index, fast)
+
+
+def _of_runs(section: Section, run: int) -> Section | None:
+    """The section with runs of so many points as its fastest axis; None if it has none."""
+    (*_, axis) = section.axes
+    if axis.size == run:
+        return section
+    if len(section.axes) > 1 or not isinstance(axis.size, int) or axis.size % run:
+        return None
+    statements = []
+    for statement in section.statements:
+        if isinstance(statement, Load | Store | IndexValue):
+            if _step(statement.index, axis) is None or _varies(_without(statement.index, axis), axis):
+                return None
+            step = _step(statement.index, axis)
+            terms = (Term(step * run, AxisAtom(f"{axis.name}_run")), Term(step, AxisAtom(axis.name)))
+            rest = _without(statement.index, axis)
+            statement = replace(statement, index=Index(rest.constant, (*rest.terms, *(terms if step else ()))))
+        statements.append(statement)
+    return Section((Axis(f"{axis.name}_run", axis.size // run), Axis(axis.name, run)), tuple(statements))
+
+
+def _without(index: Index, axis: Axis) -> Index:
+    """An index without what is a multiple of the point on an axis."""
+    return Index(index.constant, tuple(term for term in index.terms if term.atom != AxisAtom(axis.name)))
 
 
 def _part(kernel: Kernel) -> Dim:

@@ -30,12 +30,14 @@ class ReductionEmitter(ScanEmitter):
 
     group: how many neighbours of a row a thread has at a time, in the section that is being written. beside: by the
     result of a position, the reductions that give the value there. tile: of a loop that is written out, the number.
+    alike: directions along which all tiles of a loop have the same points outside, which are left out behind it.
     """
 
     paired: dict[str, Reduce] = field(default_factory=dict)
     group: int = 1
     beside: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
     tile: int | None = None
+    alike: frozenset[str] = frozenset()
 
     def apart(self, reductions: list[Reduce]) -> list[Reduce]:
         """The reductions but for the greatest (the least) values of which the position is wanted, too."""
@@ -85,8 +87,12 @@ class ReductionEmitter(ScanEmitter):
 
     def where_inside(self, value: str, other: str) -> str:
         """A value over the tile, another outside of the loops."""
-        mask = self.bounds(XR)
+        mask = self.bounds(XR - self.alike)
         return f"tl.where({mask}, {value}, {other})" if mask else value
+
+    def within(self, value: str, other: str = "0") -> str:
+        """What a loop of tiles comes to, where these all have the same points; another value outside of them."""
+        return value
 
     def accumulator(self, section: int, number: int, reduction: Reduce) -> tuple[str, ...]:
         """Define the running state of a looped reduction, at its neutral element; positions at those of the first
@@ -110,8 +116,12 @@ class ReductionEmitter(ScanEmitter):
         """How many points each lane of a loop has met, where that is a part of the state."""
         if reduction.reduction != "welford":
             return ()
-        met = f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
+        met = self.met_by_lanes(count)
         return (f"{met}.to({TYPES[self.working(reduction)]}) + tl.zeros([XBLOCK, RBLOCK], tl.float32)",)
+
+    def met_by_lanes(self, count: Dim) -> str:
+        """How many points each lane of a loop over tiles meets."""
+        return f"(({self.dim(count)} - tl.arange(0, RBLOCK)[None, :] + RBLOCK - 1) // RBLOCK)"
 
     def accumulate(self, reduction: Reduce, names: tuple[str, ...]) -> None:
         """Add a tile to the state. A lane meets greater and greater positions, so that it keeps that of an equal."""
@@ -143,16 +153,19 @@ class ReductionEmitter(ScanEmitter):
                 self.put(f"{mean} += step * {f'(1.0 / {count})' if self.tile is None else 1 / (self.tile + 1)}")
                 self.put(f"{squares} += step * ({value} - {mean})")
 
-    def moments(self, reduction: Reduce, count: str) -> None:
+    def moments(self, reduction: Reduce, tiles: list[str], count: str) -> None:
         """Mean, squared deviations and count of rows that are at hand as a whole: two passes, and a correction by what
         the deviations sum up to (Chan, Golub, LeVeque 1983), so that a constant row has no variance."""
         dtype = TYPES[self.working(reduction)]
-        (tile, *_) = self.masked(reduction)
         mean, off, rest, squares = (f"f{len(self.names)}_{name}" for name in ("mean", "off", "rest", "squares"))
-        self.put(f"{mean} = tl.sum({tile}, 1)[:, None] / {count}")
-        self.put(f"{off} = {self.where_inside(f'{tile} - {mean}', '0')}")
-        self.put(f"{rest} = tl.sum({off}, 1)[:, None] / {count}")
-        self.put(f"{squares} = maximum(tl.sum({off} * {off}, 1)[:, None] - {rest} * {rest} * {count}, 0.0)")
+        self.put(f"{mean} = tl.sum({self.within(' + '.join(tiles))}, 1)[:, None] / {count}")
+        for number, tile in enumerate(tiles):
+            self.put(f"{off} = {self.where_inside(f'{tile} - {mean}', '0')}")
+            self.put(f"{rest} {'+' if number else ''}= {off}")
+            self.put(f"{squares} {'+' if number else ''}= {off} * {off}")
+        self.put(f"{rest} = tl.sum({self.within(rest)}, 1)[:, None] / {count}")
+        total = f"tl.sum({self.within(squares)}, 1)[:, None]"
+        self.put(f"{squares} = maximum({total} - {rest} * {rest} * {count}, 0.0)")
         kept = (
             f"tl.where({rest} == {rest}, {mean} + {rest}, {mean})",
             squares,
