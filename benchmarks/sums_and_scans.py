@@ -27,8 +27,12 @@ def layer_norm(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(x, x.shape[1:], *weights)
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[1:], weight)
+def rms_norm(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, x.shape[1:], *weights)
+
+
+def group_norm(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    return F.group_norm(x, 32, *weights)
 
 
 SUMS: dict[str, Case] = {
@@ -40,6 +44,7 @@ SUMS: dict[str, Case] = {
     "row sums 4k x 16k": (lambda x: x.sum(1), (4096, 16384)),
     "channels 64x256x56x56": (lambda x: torch.var_mean(x, (0, 2, 3)), (64, 256, 56, 56)),
     "channels last 64x56x56x256": (lambda x: torch.var_mean(x, (0, 1, 2)), (64, 56, 56, 256)),
+    "channels last 128x56x56x256": (lambda x: torch.var_mean(x, (0, 1, 2)), (128, 56, 56, 256)),
     "channels last 256x56x56x256": (lambda x: torch.var_mean(x, (0, 1, 2)), (256, 56, 56, 256)),
 }
 ROWS: dict[str, Case] = {
@@ -54,6 +59,8 @@ ROWS: dict[str, Case] = {
     "layer norm 8k x 5k": (layer_norm, (8192, 5120)),
     "layer norm 4k x 32k": (layer_norm, (4096, 32768)),
     "layer norm 2k x 64k": (layer_norm, (2048, 65536)),
+    "RMS norm 4k x 32k": (rms_norm, (4096, 32768)),
+    "RMS norm 2k x 64k": (rms_norm, (2048, 65536)),
 }
 TRAINING: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "RMS norm 8k x 16k, training": (rms_norm, (8192, 16384), 1),
@@ -62,9 +69,11 @@ TRAINING: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "layer norm 32k x 4k, training": (layer_norm, (32768, 4096), 2),
     "layer norm 32k x 1k, training": (layer_norm, (32768, 1024), 2),
     "layer norm 16k x 768, training": (layer_norm, (16384, 768), 2),
+    "layer norm 4k x 768, training": (layer_norm, (4096, 768), 2),
+    "group norm 64 x 256 x 28 x 28, training": (group_norm, (64, 256, 28, 28), 2),
     "softmax 16k x 4k, training": (lambda x: x.softmax(1), (16384, 4096), 0),
 }
-"""With the number of weights, which are as long as a row."""
+"""With the number of weights, which are as long as a row, or have a number for each channel."""
 
 SCANS: dict[str, Case] = {
     "cumsum rows 16k x 4k": (lambda x: x.cumsum(-1), (16384, 4096)),
@@ -75,7 +84,9 @@ SCANS: dict[str, Case] = {
     "cumsum rows 1000 x 50k": (lambda x: x.cumsum(-1), (1000, 50000)),
     "cumsum rows 64 x 1M": (lambda x: x.cumsum(-1), (64, 1 << 20)),
     "cumsum of one row of 64M": (lambda x: x.cumsum(-1), (64 << 20,)),
+    "cumsum of one row of 64M, around it": (lambda x: (x * 2).cumsum(-1).relu() + x, (64 << 20,)),
     "cummax rows 64 x 1M": (lambda x: tuple(x.cummax(-1)), (64, 1 << 20)),
+    "logcumsumexp rows 64 x 1M": (lambda x: x.logcumsumexp(-1), (64, 1 << 20)),
     "cumsum columns 16k x 4k": (lambda x: x.cumsum(0), (16384, 4096)),
     "cumsum of few columns 128k x 512": (lambda x: x.cumsum(0), (131072, 512)),
     "cumsum of short columns 4k x 64 x 512": (lambda x: x.cumsum(1), (4096, 64, 512)),
@@ -125,7 +136,8 @@ def run(name: str, dtype: torch.dtype, bandwidth: float, peer: bool) -> None:
     """Print the figures of one case."""
     if name in TRAINING:
         function, shape, count = TRAINING[name]
-        args = [torch.randn(s, device="cuda").to(dtype).requires_grad_() for s in (shape, *[shape[1:]] * count)]
+        weight = shape[1:2] if len(shape) == 4 else shape[1:]
+        args = [torch.randn(s, device="cuda").to(dtype).requires_grad_() for s in (shape, *[weight] * count)]
     else:
         function, shape = {**SUMS, **ROWS, **SCANS}[name]
         args = [torch.randn(shape, device="cuda").to(dtype)]
