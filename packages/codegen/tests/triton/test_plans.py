@@ -476,3 +476,102 @@ def test_two_tiles_have_none_ahead():
         (kernel,) = scanned(rows, 32768, "float32").steps
         section = replace(kernel.sections[0], statements=(kernel.sections[0].statements[0], POSITION))
         assert plan(replace(kernel, sections=(section,))).stages(section) == stages
+
+
+def grouped(rows: Dim, channels: int, size: int, dtype: str = "float32") -> LoopGraph:
+    """Moments of rows of channels; their elements scaled by channel, (x - mean) * w; the sum and the least of x * w."""
+    flat, whole = at(("i", channels * size), ("j", 1)), at(("i", channels * size), ("c", size), ("k", 1))
+    loop = (
+        Load("x", "x", flat, dtype),
+        Compute("wide", "convert", (Ref("x"),), "float32"),
+        Reduce(("mean", "squares", "count"), "welford", Ref("wide"), "float32"),
+    )
+    again = (
+        Load("x2", "x", whole, dtype),
+        Compute("wide2", "convert", (Ref("x2"),), "float32"),
+        Load("w", "w", at(("c", 1)), "float32"),
+    )
+    centred = (
+        *again,
+        Compute("off", "sub", (Ref("wide2"), Ref("mean")), "float32"),
+        Compute("scaled", "mul", (Ref("off"), Ref("w")), "float32"),
+        Store("y", whole, Ref("scaled")),
+    )
+    folds = (
+        *again,
+        Compute("p", "mul", (Ref("wide2"), Ref("w")), "float32"),
+        Reduce(("sum",), "sum", Ref("p"), "float32"),
+        Reduce(("min",), "min", Ref("p"), "float32"),
+    )
+    names = ("mean", "squares", "count", "sum", "min")
+    stores = tuple(Store(name, at(("i", 1)), Ref(name)) for name in names)
+    inner = (Axis("c", channels), Axis("k", size))
+    kernel = Kernel(
+        "k",
+        (Axis("i", rows),),
+        (
+            Section((Axis("j", channels * size),), loop),
+            Section(inner, centred),
+            Section(inner, folds),
+            Section((), stores),
+        ),
+    )
+    buffers = (
+        Buffer("x", contiguous(dtype, (rows, channels, size)), "input"),
+        Buffer("w", contiguous("float32", (channels,)), "input"),
+        *(Buffer(name, contiguous("float32", (rows,)), "kernel") for name in names),
+        Buffer("y", contiguous("float32", (rows, channels, size)), "kernel"),
+    )
+    return LoopGraph(
+        buffers=buffers, inputs=("x", "w"), outputs=tuple(Ref(name) for name in (*names, "y")), steps=(kernel,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kept", "limits"),
+    [(4, 200, 4, {}), (4, 256, 4, {}), (3, 512, 3, {}), (3, 320, 15, {"RUN_TILES": (64,), "LEAST_RUN": 64}),
+     (4, 200, 2, {"KEPT_BY_A_THREAD": 8}), (4, 200, None, {"WRITTEN_TILES": 2}),
+     (3, 320, None, {"WRITTEN_TILES": 2, "RUN_TILES": (64,), "LEAST_RUN": 64})],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tiles_within_channels(channels, size, kept, limits, dtype, directory, device, monkeypatch):
+    """A factor of a channel is one number in a tile; what is kept of a row is loaded once."""
+    for name, value in limits.items():
+        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    graph = grouped(3, channels, size, dtype)
+    tiles = plan(graph.steps[0])
+    assert (tiles.run, tiles.kept) == (size, kept)
+    x, w = torch.randn(3, channels, size).to(getattr(torch, dtype)), torch.randn(channels)
+    mean, squares, count, total, least, y = run(graph, directory, device, x, w)
+    wide, scaled = x.float().flatten(1), x.float() * w[:, None]
+    torch.testing.assert_close(mean, wide.mean(1))
+    torch.testing.assert_close(squares, wide.var(1, correction=0) * channels * size)
+    assert count.tolist() == [channels * size] * 3
+    torch.testing.assert_close(total, scaled.flatten(1).sum(1), rtol=1e-4, atol=1e-4)
+    assert torch.equal(least, scaled.flatten(1).amin(1))
+    torch.testing.assert_close(y, (x.float() - wide.mean(1)[:, None, None]) * w[:, None])
+
+
+@pytest.mark.usefixtures("counting_interpreter")
+def test_channels_of_any_number_of_rows(directory, device, monkeypatch):
+    monkeypatch.setattr("codegen.triton.plan.WRITTEN_TILES", 2)
+    x, w = torch.randn(5, 3, 200), torch.randn(3)
+    mean, *_, y = run(grouped(symbol("n"), 3, 200), directory, device, x, w)
+    torch.testing.assert_close(mean, x.flatten(1).mean(1))
+    torch.testing.assert_close(y, (x - x.mean((1, 2), keepdim=True)) * w[:, None])
+
+
+@pytest.mark.parametrize("limits", [{}, {"WRITTEN_TILES": 2}])
+def test_channels_of_what_is_not_finite(limits, directory, device, monkeypatch):
+    """What lies behind the end of a channel is in none of the sums, whatever is computed there."""
+    for name, value in limits.items():
+        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    w = torch.tensor([1.0, float("inf"), 2.0])
+    *_, total, least, _ = run(grouped(2, 3, 200), directory, device, torch.ones(2, 3, 200), w)
+    assert total.tolist() == [float("inf")] * 2
+    assert least.tolist() == [1.0] * 2
+
+
+@pytest.mark.parametrize(("channels", "size"), [(4, 100), (4, 300), (4, 4098), (2, 12544)])
+def test_channels_that_do_not_fill_tiles_are_flat(channels, size):
+    assert plan(grouped(3, channels, size).steps[0]).run == 0

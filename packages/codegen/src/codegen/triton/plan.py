@@ -61,8 +61,8 @@ KEPT_PART, KEPT_PART_OF_MOMENTS = 128 * 1024, 160 * 1024
 FULL = 0.7
 """How much of a tile of half precision a row has to fill to be one; and a run of any tile."""
 
-RUN_TILES = (4096, 2048, 1024, 512, 256)
-"""Elements of the tiles of runs along the fastest of several inner axes."""
+RUN_TILES, LEAST_RUN = (4096, 2048, 1024), 256
+"""Elements of the tiles of long runs along the fastest of several inner axes, and of the least that is a whole run."""
 
 RUN_ELEMENTS, KEPT_BY_A_THREAD = 4, 64
 """Elements of such a tile that a thread has, and how many of all tiles that are written out it keeps."""
@@ -127,8 +127,8 @@ class Plan:
 
     kept: of loops that are written out tile by tile: of how many tiles what is loaded stays in registers, where later
     loops load the same. narrow: whether it stays in 16 bits. registers: of a thread at most; 0: any number.
-    chained: whether each tile of a row is a program's own: see `chains.py`. run: where no tile goes from one point of the
-    slower inner axes to another, the points of the fastest one: what does not vary along that is one number in a tile.
+    chained: whether each tile of a row is a program's own: see `chains.py`. run: where no tile goes from one point of
+    the slower inner axes to another, how many the fastest one has: what does not vary along it is one number in a tile.
     """
 
     kernel: Kernel
@@ -367,14 +367,15 @@ def _written_out(kernel: Kernel, inner: int) -> Plan:
 
 def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
     """Tiles within runs along the fastest inner axis, if something is read that is the same for a whole run (a factor
-    for each channel of a group): it would be read, and its place computed, for each point. Rows of few tiles are written
-    out, and stay in registers as far as these go."""
+    for each channel of a group): it would be read, and its place computed, for each point. Rows of few tiles are
+    written out, and stay in registers as far as these go."""
     loops = [section for section in kernel.sections if section.axes]
     run = next((s.axes[-1].size for s in loops if any(_is_of_runs(index, s) for index in _accesses(s))), 0)
     if not isinstance(run, int) or run == 0:
         return None
-    tile = next((t for t in RUN_TILES if run % t == 0), power_of_two(run))
-    if not RUN_TILES[-1] <= tile <= RUN_TILES[0] or run < FULL * tile:
+    whole = power_of_two(run) if run <= RUN_TILES[0] else 0
+    tile = whole or next((tile for tile in RUN_TILES if run % tile == 0), 0)
+    if tile < LEAST_RUN or run < FULL * tile:
         return None
     if _scans(kernel) or _finds_positions(kernel) or _has_exponentials(kernel):
         return None
