@@ -260,12 +260,13 @@ def check_normalised(
      (5000, 1, "bfloat16", 1024, 5, 5), (20000, 1, "bfloat16", 4096, 5, 0), (65536, 1, "bfloat16", 4096, 16, 0)],
 )  # fmt: skip
 def test_longer_rows_are_written_out(size, operands, dtype, tile, tiles, kept, directory, device):
-    """What is kept is loaded once; the rest is to stay in the cache."""
+    """What is kept is loaded once; the rest is to stay in the cache, for which results leave room."""
     graph = normalised(2, size, operands, dtype, exponential=True)
     chosen = plan(graph.steps[0])
     assert (chosen.inner, chosen.kept, chosen.warps) == (tile, kept, tile // 256)
     text = kernel_text(graph)
-    assert text.count("evict_last") == text.count("evict_first") == operands * (tiles - kept)
+    stored = tiles if kept < tiles else 0
+    assert text.count("evict_last") == text.count("evict_first") - stored == operands * (tiles - kept)
     assert text.count("tl.load") == operands * (2 * tiles - kept)
     check_normalised(graph, size, operands, dtype, directory, device, exponential=True)
 
@@ -280,7 +281,7 @@ def test_longer_rows_stay_in_the_cache(size, operands, dtype, tile, warps):
     tiles = plan(graph.steps[0])
     assert (tiles.kept, tiles.inner, tiles.warps, tiles.stages(graph.steps[0].sections[0])) == (None, tile, warps, 1)
     text = kernel_text(graph)
-    assert text.count("evict_last") == text.count("evict_first") == operands
+    assert text.count("evict_last") == text.count("evict_first") - 1 == operands
 
 
 @pytest.mark.parametrize(("size", "dtype", "exponential"), [(40000, "float32", False), (132000, "bfloat16", True)])

@@ -237,6 +237,10 @@ class _KernelEmitter(ReductionEmitter):
             return ", eviction_policy='evict_last'"
         return ", eviction_policy='evict_first'" if any(readers[:here]) else ""
 
+    def store_hint(self, scope: frozenset[str]) -> str:
+        """What is stored leaves room for what is read again."""
+        return ", eviction_policy='evict_first'" if self.plan.reads_again and scope == XR else ""
+
     def end_turns(self) -> None:
         """Store the sums behind the loop."""
         self.indent = "    "

@@ -228,6 +228,10 @@ class StatementEmitter:
         """An argument that says how long the cache is to keep what is loaded; "" if it may do as it likes."""
         return ""
 
+    def store_hint(self, scope: frozenset[str]) -> str:
+        """The same of what is stored."""
+        return ""
+
     def store(self, statement: Store, scope: frozenset[str]) -> None:
         shape, mask = _shape(scope), self.bounds(scope)
         if statement.mask is not None:
@@ -236,8 +240,8 @@ class StatementEmitter:
         pointer = self.address(statement)
         if self.index_spread(statement.index) != scope:
             pointer += f" + tl.zeros({shape}, tl.int32)"
-        call = "atomic_add" if statement.mode == "atomic_add" else "store"
-        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}){', ' + mask if mask else ''})")
+        call, hint = ("atomic_add", "") if statement.mode == "atomic_add" else ("store", self.store_hint(scope))
+        self.put(f"tl.{call}({pointer}, tl.broadcast_to({value}, {shape}){', ' + mask if mask else ''}{hint})")
 
     def scan(self, statement: Scan) -> None:
         """What only a function whose tiles run along the section's axes can do."""
