@@ -78,22 +78,25 @@ def test_two_products_are_not_made_for_few_rows() -> None:
     assert products(lowered(text.replace("4096", "64"))) == [[(64, 768), (768, 50257), (64, 50257)]]
 
 
+@pytest.mark.parametrize("call", ["aten.mm.default(%x, %t)", "aten.addmm.default(%c, %x, %t)"])
 @pytest.mark.parametrize("columns", [9, 11, 15])
-def test_two_products_are_the_one(columns: int) -> None:
+def test_two_products_are_the_one(columns: int, call: str) -> None:
     text = f"""\
 input %x: f16[n, 8]@cuda:0
 input %w: f16[{columns}, 8]@cuda:0
+input %c: f16[{columns}]@cuda:0
 %t: f16[8, {columns}]{{1, 8}}@cuda:0 = prims.permute(%w, [1, 0])
-%y: f16[n, {columns}]@cuda:0 = aten.mm.default(%x, %t)
+%y: f16[n, {columns}]@cuda:0 = {call}
 %z: f16[n, {columns}]@cuda:0 = prims.neg(%y)
 return %y, %z
 """
     loop = LoopIR().run(document(text, {"n": 64}), Options(passes=EAGER))
     verify(loop)
-    assert [factors[1] for factors in products(loop.forward)] == [(8, 8), (8, columns - 8)]
+    assert [factors[-2] for factors in products(loop.forward)] == [(8, 8), (8, columns - 8)]
     for n in (1, 5, 16):
         values = [
-            np.random.default_rng(n).integers(-3, 4, shape).astype(np.float16) for shape in ((n, 8), (columns, 8))
+            np.random.default_rng(n).integers(-3, 4, shape).astype(np.float16)
+            for shape in ((n, 8), (columns, 8), (columns,))
         ]
         at = parse_graph(re.sub(r"\bn\b", str(n), text))
         for want, have in zip(prim_meaning(at, values, EXTERNS), interpret(loop.forward, values, EXTERNS), strict=True):

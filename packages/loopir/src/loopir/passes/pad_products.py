@@ -109,7 +109,7 @@ def _columns_to_split_off(product: Product, buffers: Mapping[str, Buffer], given
     """How many columns are too many for a good number of them, where nothing else is no good number, and more of them
     would be a copy of the second factor; any part of its columns is a window on it."""
     type, columns = buffers[product.right].type, product.sizes[2]
-    if product.bias is not None or len(type.shape) != 2 or type.stride[0] != 1 or not isinstance(columns, int):
+    if len(type.shape) != 2 or type.stride[0] != 1 or not isinstance(columns, int):
         return None
     if product.padded[:2] != product.sizes[:2] or product.padded[2] == columns:
         return None
@@ -138,7 +138,14 @@ def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Name
         buffers[window] = Buffer(window, window_type, "kernel")
         buffers[part] = Buffer(part, packed(result, (rows, count), (0, 1)), "extern")
         yield _moving(product.right, window, (inner, count), buffers, names, source_start=start)
-        yield Extern("aten.mm.default", (Ref(product.left), Ref(window)), {}, (part,))
+        if product.bias is None:
+            yield Extern("aten.mm.default", (Ref(product.left), Ref(window)), {}, (part,))
+        else:
+            bias = f"{product.bias}_{names('from')}"
+            type_ = msgspec.structs.replace(buffers[product.bias].type, shape=(count,), storage_offset=0)
+            buffers[bias] = Buffer(bias, type_, "kernel")
+            yield _moving(product.bias, bias, (count,), buffers, names, source_start=start)
+            yield Extern("aten.addmm.default", (Ref(bias), Ref(product.left), Ref(window)), {}, (part,))
         yield _moving(part, product.result, (rows, count), buffers, names, target_start=start)
 
 
