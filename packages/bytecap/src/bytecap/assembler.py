@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import opcode
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from bytecode import BinaryOp, Bytecode, FreeVar, Instr, Label, TryBegin, TryEnd
 
+from bytecap.decode import decode
 from bytecap.rebuild import HELPERS
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
+
+LOAD_CELL = "LOAD_FAST" if _V313 else "LOAD_CLOSURE"
+"""The instruction that pushes a cell instead of its content."""
 
 _BINARY = {
     "+": BinaryOp.ADD, "-": BinaryOp.SUBTRACT, "*": BinaryOp.MULTIPLY, "//": BinaryOp.FLOOR_DIVIDE,
@@ -59,7 +64,7 @@ class Assembler:
 
     def load_free_cell(self, name: str) -> None:
         """Push the cell of a free variable."""
-        self.emit("LOAD_FAST" if _V313 else "LOAD_CLOSURE", FreeVar(name))
+        self.emit(LOAD_CELL, FreeVar(name))
 
     def load_global(self, name: str) -> None:
         """Push a module-level name of the frame."""
@@ -241,6 +246,28 @@ class Assembler:
         self.emit("RETURN_VALUE")
 
 
+class CellMove(Instr):
+    """An inlined comprehension puts the cell of a free variable aside, or puts it back.
+
+    bytecode cannot name the slots of free variables in these instructions before 3.13: others take their places, with
+    the same argument, until the code is there.
+    """
+
+    PLACES: ClassVar = {"LOAD_FAST_AND_CLEAR": "LOAD_DEREF", "STORE_FAST": "STORE_DEREF"}
+
+
+def _with_cell_moves(code: CodeType, instructions: list[Instr]) -> CodeType:
+    """`code`, made of `instructions`, with those that others took the places of."""
+    moves = [index for index, item in enumerate(instructions) if isinstance(item, CellMove)]
+    if not moves:
+        return code
+    meant = {place: opcode.opmap[name] for name, place in CellMove.PLACES.items()}
+    raw, rows = bytearray(code.co_code), decode(code).instructions
+    for index in moves:
+        raw[rows[index].offset] = meant[instructions[index].name]
+    return code.replace(co_code=bytes(raw))
+
+
 def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list[Any], *, stack: int) -> CodeType:
     """A function's code with these positional arguments, whose free variables are all cells of `code`.
 
@@ -257,7 +284,8 @@ def assemble_copy(code: CodeType, arguments: tuple[str, ...], instructions: list
         made.append(Instr("COPY_FREE_VARS", len(made.freevars), lineno=code.co_firstlineno))
     made.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
     made.extend(instructions)
-    return made.to_code(stacksize=stack, compute_exception_stack_depths=False)
+    assembled = made.to_code(stacksize=stack, compute_exception_stack_depths=False)
+    return _with_cell_moves(assembled, [item for item in made if isinstance(item, Instr)])
 
 
 def assemble(code: CodeType, instructions: list[Any]) -> CodeType:

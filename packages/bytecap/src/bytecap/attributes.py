@@ -325,8 +325,19 @@ def default_set_attribute(tracer: Tracer, value: ObjectValue, name: str, item: V
     if value.cls.__dictoffset__ == 0:
         if owner is not None:
             raise tracer.raises(AttributeError, f"'{value.cls.__name__}' object attribute '{name}' is read-only")
-        raise no_attribute(tracer, value, name)
+        raise missing_name(tracer, _no_dict_complaint(value.cls, name), value, name)
     value.attributes.set_item(tracer, Constant(name), item)
+
+
+def _no_dict_complaint(cls: type, name: str) -> str:
+    """What CPython says where an instance without a `__dict__` is given an attribute."""
+    custom = static_lookup(cls.__mro__, "__setattr__")[0]
+    stand_in = type(cls.__name__, (), {"__slots__": (), "__setattr__": custom})()
+    try:
+        object.__setattr__(stand_in, name, None)
+    except AttributeError as error:
+        return str(error)
+    return f"'{cls.__name__}' object has no attribute '{name}'"
 
 
 def _property_complaint(raw: property, value: Value, what: str) -> str:

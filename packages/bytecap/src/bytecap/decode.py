@@ -104,6 +104,11 @@ class Program:
         return None
 
 
+def holds_cell(code: CodeType, slot: int) -> bool:
+    """Whether a slot of the frame holds a cell, once the function has started."""
+    return slot >= len(code.co_varnames) or code.co_varnames[slot] in code.co_cellvars
+
+
 def _local_names(code: CodeType) -> tuple[str, ...]:
     """Names of fast locals, cells and free variables in the order of the frame's slots."""
     cells = tuple(name for name in code.co_cellvars if name not in code.co_varnames)
@@ -158,6 +163,8 @@ def decode(code: CodeType) -> Program:
         if op in _HAS_JUMP:
             jump = after + (-2 * arg if "BACKWARD" in name else 2 * arg)
         value = (names[arg >> 4], names[arg & 15]) if name in _PAIRED else _argval(code, names, op, arg)
+        if name == "LOAD_FAST" and holds_cell(code, arg):
+            name = "LOAD_CLOSURE"  # 3.13 has one instruction for both
         index_of[position] = len(rows)
         rows.append((name, arg, value, jump, position))
         start, arg, position = after, 0, after

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bytecap.values.base import Value
+    from bytecap.values.cells import CellValue
 
 
 class NotConcrete(Exception):
@@ -58,12 +59,13 @@ class Handled:
 
 
 class Saved:
-    """What LOAD_FAST_AND_CLEAR puts aside: `content` of a variable, None where it was unbound."""
+    """What LOAD_FAST_AND_CLEAR puts aside: the content of a variable and its cell, None where there was none."""
 
-    __slots__ = ("content",)
+    __slots__ = ("cell", "content")
 
-    def __init__(self, content: Value | None) -> None:
+    def __init__(self, content: Value | None, cell: CellValue | None) -> None:
         self.content = content
+        self.cell = cell
 
 
 NULL = Null()

@@ -67,7 +67,7 @@ def same(program: Callable[..., Any], x: Tensor, gradient: bool = True) -> None:
         if isinstance(result, Tensor) and result.requires_grad:
             result.abs().sum().backward()
         found.append((result, result.stride() if isinstance(result, Tensor) else None, given.grad))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("length", [None, 25])

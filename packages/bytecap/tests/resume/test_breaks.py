@@ -200,6 +200,21 @@ def in_a_comprehension(x):
 
 
 @PROGRAMS.add(vector, refusal="BC004")
+def comprehensions_with_cells(x):
+    i = 7
+    outer, seen = (lambda: i), []
+    y = x * 2
+    for k in range(2):
+        seen.append([lambda: (i, y) for i in (k, k + 1)])  # noqa: B023 (that is the point)
+        try:
+            seen.append([(lambda: i, x[j].item() // (j - 1)) for j in (0, 1) for i in (j, 5)])  # noqa: B023
+        except ZeroDivisionError:
+            seen.append([lambda: x for x in (3, 4)])  # noqa: B023
+    y = y + 1
+    return [function() if callable(function) else function[0]() for row in seen for function in row], outer(), i, x
+
+
+@PROGRAMS.add(vector, refusal="BC004")
 def in_loops(x):
     total = 0
     for a in (1, 2):

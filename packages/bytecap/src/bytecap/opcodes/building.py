@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any
 
 from bytecap.methods import pairs_of
@@ -133,15 +134,19 @@ def function_text(function: Any) -> str:
     return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
+# The callable that takes the arguments being collected, below the first of them.
+_CALLEE = 2 if sys.version_info < (3, 13) else 3
+
+
 def _dict_merge(frame: Frame, instruction: Instruction) -> None:
     other = frame.pop()
     target = _peeked(frame, instruction)
     if not isinstance(other, DictValue) and not has_method(other, "keys"):
-        name, kind = function_text(frame.stack[-instruction.arg - 2]), other.python_type().__name__
+        name, kind = function_text(frame.stack[-instruction.arg - _CALLEE]), other.python_type().__name__
         raise frame.tracer.raises(TypeError, f"{name} argument after ** must be a mapping, not {kind}")
     for key, value in pairs_of(frame.tracer, other):
         if target.contains(frame.tracer, key):
-            name = function_text(frame.stack[-instruction.arg - 2])
+            name = function_text(frame.stack[-instruction.arg - _CALLEE])
             complaint = f"{name} got multiple values for keyword argument {key.concrete()!r}"
             raise frame.tracer.raises(TypeError, complaint)
         target.set_item(frame.tracer, key, value)

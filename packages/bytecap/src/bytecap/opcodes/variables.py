@@ -6,6 +6,7 @@ import builtins
 import sys
 from typing import TYPE_CHECKING, Any
 
+from bytecap.opcodes.control import to_bool
 from bytecap.operations import binary, compare, is_same, truth, unary
 from bytecap.signals import NULL
 from bytecap.values.constant import Constant
@@ -191,7 +192,7 @@ def _compare_op(frame: Frame, instruction: Instruction) -> None:
     symbol = _COMPARE_ORDER[instruction.arg >> _COMPARE_SHIFT]
     result = compare(frame.tracer, symbol, left, right)
     if _COMPARE_SHIFT == 5 and instruction.arg & 16:
-        result = Constant(truth(frame.tracer, result))
+        result = to_bool(frame, result)
     frame.push(result)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from bytecap.errors import UnsupportedInstruction
 from bytecap.opcodes.building import format_value, list_to_tuple
 from bytecap.opcodes.calling import call, make_function
+from bytecap.opcodes.control import to_bool
 from bytecap.opcodes.variables import binary_slice, load_fast, store_slice
-from bytecap.operations import truth, unary
+from bytecap.operations import unary
 from bytecap.signals import NULL, PythonRaise, Saved
 from bytecap.values.constant import Constant
 from bytecap.values.functions import SuperValue
@@ -49,17 +50,23 @@ def _load_super_attr(frame: Frame, instruction: Instruction) -> None:
 
 
 def _load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
-    frame.push(Saved(frame.locals.pop(instruction.argval, None)))
+    name: Any = instruction.argval
+    frame.push(Saved(frame.locals.pop(name, None), frame.cells.pop(name, None)))
+
+
+def _store(frame: Frame, name: str) -> None:
+    value = frame.pop()
+    if not isinstance(value, Saved):
+        frame.locals[name] = value
+        return
+    for variables, before in ((frame.locals, value.content), (frame.cells, value.cell)):
+        variables.pop(name, None)
+        if before is not None:
+            variables[name] = before
 
 
 def _store_fast(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    if isinstance(value, Saved):
-        value = value.content
-    if value is None:
-        frame.locals.pop(instruction.argval, None)
-    else:
-        frame.locals[instruction.argval] = value  # type: ignore[index]
+    _store(frame, instruction.argval)  # type: ignore[arg-type]
 
 
 def _end_for(frame: Frame, instruction: Instruction) -> None:
@@ -123,12 +130,12 @@ def _load_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
 
 def _store_fast_store_fast(frame: Frame, instruction: Instruction) -> None:
     for name in instruction.argval:  # type: ignore[attr-defined]
-        frame.locals[name] = frame.pop()
+        _store(frame, name)
 
 
 def _store_fast_load_fast(frame: Frame, instruction: Instruction) -> None:
     stored, loaded = instruction.argval  # type: ignore[misc]
-    frame.locals[stored] = frame.pop()
+    _store(frame, stored)
     frame.push(frame.load_local(loaded))
 
 
@@ -137,15 +144,8 @@ def _call_kw(frame: Frame, instruction: Instruction) -> None:
     call(frame, instruction.arg, names)
 
 
-_BRANCHES = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"})
-
-
 def _to_bool(frame: Frame, instruction: Instruction) -> None:
-    value = frame.pop()
-    is_branch = frame.program.instructions[frame.pc].opname in _BRANCHES
-    frame.push(
-        Constant(frame.tracer.checks.decide(frame, value, frame.pc) if is_branch else truth(frame.tracer, value))
-    )
+    frame.push(to_bool(frame, frame.pop()))
 
 
 def _convert_value(frame: Frame, instruction: Instruction) -> None:

@@ -16,14 +16,13 @@ from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
-from bytecap.assembler import Assembler
+from bytecap.assembler import LOAD_CELL, Assembler, CellMove
 from bytecap.builtin_parts import IS_EMPTY
-from bytecap.decode import Program
+from bytecap.decode import Instruction, Program, holds_cell
 from bytecap.resume.flow import flow_of
 
 _V312 = sys.version_info >= (3, 12)
 _V313 = sys.version_info >= (3, 13)
-_HEAD = frozenset({"RESUME", "MAKE_CELL", "COPY_FREE_VARS"})
 # Instructions of CPython 3.13 on two variables, as two.
 _PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
@@ -60,7 +59,8 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
         indices.append(index)
 
     source = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
-    empty = flow_of(code).empty
+    flow = flow_of(code)
+    rows, start = flow.program.instructions, body_start(flow.program)
     bare_super = set() if _V312 else _bare_super_calls(source)
     index = -1
     for item in source:
@@ -68,23 +68,27 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
             items.append(item)
             continue
         index += 1
-        if item.name in _HEAD:
+        if index < start:
             continue
         if index in exits:
             add(Instr("JUMP_FORWARD", exits[index], location=item.location), index)
         if index in entries:
             items.append(entries[index])
-        if item.name == "LOAD_DEREF" and isinstance(item.arg, CellVar) and item.arg.name in empty[index]:
+        if item.name == "LOAD_DEREF" and isinstance(item.arg, CellVar) and item.arg.name in flow.empty[index]:
             for made in _check_bound(item.arg.name, item.lineno or code.co_firstlineno):
                 items.append(made) if isinstance(made, Label) else add(made, index)
-        for made in _normal(code, item, index in bare_super):
+        for made in _normal(code, item, rows[index], index in bare_super):
             add(made, index)
     return Body(tuple(items), tuple(indices))
 
 
-def _normal(code: CodeType, item: Instr, is_bare_super: bool) -> list[Instr]:
-    """What stands for one instruction."""
+def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) -> list[Instr]:
+    """What stands for one instruction, `row` of the original."""
     where = item.location
+    if row.opname == "LOAD_CLOSURE":
+        return [Instr(LOAD_CELL, FreeVar(str(row.argval)), location=where)]
+    if row.opname in CellMove.PLACES and holds_cell(code, row.arg):
+        return [CellMove(CellMove.PLACES[row.opname], FreeVar(str(row.argval)), location=where)]
     if isinstance(item.arg, CellVar):
         return [Instr(item.name, FreeVar(item.arg.name), location=where)]
     if item.name == "LOAD_METHOD":

@@ -19,8 +19,9 @@ from bytecap.resume.stack import drop_if, put_together, slots, take_apart
 
 # Instructions that put away what is on the stack.
 _STORES = frozenset(
-    {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "POP_TOP", "UNPACK_SEQUENCE", "NOP", "STORE_FAST_STORE_FAST"}
-)
+    {"STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "POP_TOP", "UNPACK_SEQUENCE", "NOP", "STORE_FAST_STORE_FAST",
+     "SET_FUNCTION_ATTRIBUTE"}
+)  # fmt: skip
 # What a stack cannot hold where a function is entered or left.
 _CLOSED = frozenset({"saved", "stale"})
 # Instructions that are one with the CALL behind them.

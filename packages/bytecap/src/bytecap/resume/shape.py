@@ -121,7 +121,7 @@ def comprehension_end(program: Program, index: int) -> int | None:
     if start < 0 or loop == len(instructions):
         return None
     first = start
-    while instructions[first - 1].opname == "LOAD_FAST_AND_CLEAR":
+    while instructions[first - 1].opname in ("LOAD_FAST_AND_CLEAR", "MAKE_CELL"):
         first -= 1
     names = {i.argval for i in instructions[first:loop] if i.opname == "LOAD_FAST_AND_CLEAR"}
     end = loop_exit(instructions[loop].target)

@@ -7,7 +7,7 @@ import sys
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from bytecap.errors import UnsupportedMutation
+from bytecap.errors import CannotRebuild, UnsupportedMutation
 from bytecap.guarding import is_exempt
 from bytecap.signals import NotConcrete
 from bytecap.values.base import Value
@@ -167,6 +167,8 @@ class FunctionValue(Value):
         if self.real is not None:
             emitter.constant(self.real)
             return
+        if len(self.closure) != len(self.code.co_freevars):
+            raise CannotRebuild(f"{self.describe()}, which has no cells yet")
         emitter.constant(self.code)
         emitter.load(self.globals)
         emitter.constant(self.name)
