@@ -6,6 +6,7 @@ import collections
 import gc
 import random
 import sys
+import timeit
 import types
 import weakref
 from collections.abc import Callable
@@ -465,3 +466,53 @@ def test_inputs_come_in_order_and_are_new_references() -> None:
         assert program.inputs({"a": b, "b": b}) is None
     del given
     assert (sys.getrefcount(a), sys.getrefcount(b)) == before
+
+
+class Plain:
+    """Its attributes lie in the object itself, from CPython 3.11 on, until they are moved."""
+
+    def __init__(self, count: int) -> None:
+        for number in range(count):
+            setattr(self, f"a{number}", number)
+
+    def store(self, value: Any) -> None:
+        self.a0 = value
+
+
+def plain_guards(count: int) -> list[Guard]:
+    return [Equals(Attribute(Local("x"), f"a{number}"), number) for number in range(count)]
+
+
+def test_attributes_inside_of_an_object_are_seen_to_change() -> None:
+    plain = Plain(3)
+    names, own = list(vars(plain)), vars(plain)
+    program, scope = compile_guards(plain_guards(3), {"x": plain}), {"x": plain}
+    for call in range(600):  # so often that the store is specialised
+        for _ in range(call % 5):
+            assert program.check(scope)
+        plain.store(1)
+        assert not program.check(scope)
+        plain.store(0)
+        assert program.check(scope)
+    assert vars(plain) is own
+    assert list(own) == names
+    for spoil in (lambda: own.pop("a1"), lambda: delattr(plain, "a2"), lambda: setattr(plain, "__dict__", {})):
+        assert is_replaying(program, scope)
+        spoil()
+        assert not program.check(scope)
+        vars(plain).update(a0=0, a1=1, a2=2)
+    assert is_replaying(program, scope)
+    scope["x"] = Plain(3)
+    assert program.check(scope)
+    scope["x"].a1 = 5
+    assert not program.check(scope)
+
+
+def test_attributes_that_stay_are_not_read_again() -> None:
+    seconds = []
+    for count in (1, 300):
+        scope = {"x": Plain(count)}
+        program = compile_guards(plain_guards(count), scope)
+        assert is_replaying(program, scope)
+        seconds.append(min(timeit.repeat(lambda program=program, scope=scope: program.check(scope), number=2000)))
+    assert seconds[1] < 10 * seconds[0]

@@ -291,7 +291,33 @@ peek_instance_dict(PyObject *object)
 static inline unsigned
 type_version(PyTypeObject *type) /* 0: changes of the type cannot be told */
 {
+#if PY_VERSION_HEX >= 0x030D0000
+    return type->tp_version_tag; /* the flag is not set any more; invalid tags are 0 */
+#else
     return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+#endif
+}
+
+/* Attributes that 3.13 stores inline in the object change without a new tag of its dict. This moves them
+ * into the dict, as dict.popitem does before it takes the last one; that one is put back. Nothing else
+ * tells Python code of it. (Watchers of the dict are not told of inline changes by 3.13.0.) */
+static inline void
+move_attributes_into_dict(PyObject *dict)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyDictObject *table = (PyDictObject *)dict;
+    if (table->ma_values == NULL || table->ma_used == 0 || !PyDict_CheckExact(dict)) {
+        return;
+    }
+    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
+    if (item == NULL ||
+        PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) < 0) {
+        PyErr_Clear(); /* no memory for a table: there is room for what was just taken */
+    }
+    Py_XDECREF(item);
+#else
+    (void)dict;
+#endif
 }
 
 /* A number that changes with every change of the dict, or 0 when changes might not show. */
@@ -299,7 +325,7 @@ static inline uint64_t
 dict_tag(PyObject *dict)
 {
 #if PY_VERSION_HEX >= 0x030D0000
-    /* Attributes that 3.13 stores inline in the object change without a new tag. */
+    /* Inline attributes (see above). */
     if (((PyDictObject *)dict)->ma_values != NULL) {
         return 0;
     }

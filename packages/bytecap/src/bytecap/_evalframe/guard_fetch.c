@@ -282,6 +282,7 @@ group_refill(Group *group, PyObject *base)
         group->version = 0; /* nothing to watch: never unchanged */
         return;
     }
+    move_attributes_into_dict(dict);
     group->tag[group->dict_count++] = dict_tag(dict);
     for (int i = 0; i < 3 && group->is_module; i++) {
         PyObject *members = registry(dict, i);
