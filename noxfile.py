@@ -17,6 +17,9 @@ TORCH_FREE = ("stagewire", "loopir")
 INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
 """What the tests of all packages together need."""
 
+ON_EACH_PYTHON = ("compile", "effects", "dynamic_programs", "odd_inputs", "models", "training_and_generation")
+"""Integration tests that run captured code of every kind."""
+
 ON_A_GPU = ("decode", "gpu", "gpu_table", "launch", "products", "replay_memory")
 """Benchmarks that need one, and the environment's own torch."""
 
@@ -146,6 +149,15 @@ def hook(session: nox.Session) -> None:
     """Run the tests of bytecap's frame hook and drivers, which need no torch, on each version of CPython at hand."""
     session.install("-q", "-c", "constraints.txt", "pytest", "bytecode")
     session.run("python", "tools/hook_alone.py", *session.posargs)
+
+
+@nox.session(python=["3.12", "3.13"])
+def pythons(session: nox.Session) -> None:
+    """Run bytecap's tests, then whole programs and models, on the versions of CPython that `tests` does not run on."""
+    install(session, *local(*PACKAGES), *INTEGRATION)
+    session.run("pytest", "packages/bytecap/tests", *session.posargs)
+    programs = [f"integration_tests/test_{name}.py" for name in ON_EACH_PYTHON]
+    session.run("pytest", *programs, "--durations=5", *session.posargs)
 
 
 @nox.session

@@ -263,7 +263,12 @@ def test_generating_from_texts_of_several_lengths() -> None:
     "program",
     [
         lambda x: (x.sin() * x.shape[-1]).sum(0),
-        lambda x: functional.conv2d(x, torch.ones(1, 1, 3, 3), stride=2, padding=1).square(),
+        pytest.param(
+            lambda x: functional.conv2d(x, torch.ones(1, 1, 3, 3), stride=2, padding=1).square(),
+            marks=pytest.mark.skipif(
+                torch.__version__ < "2.13", reason="its second derivative takes no symbolic sizes in torch's C++"
+            ),
+        ),
     ],
 )
 def test_gradients_of_gradients_at_other_sizes(program: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -214,6 +214,25 @@ def comprehensions_with_cells(x):
     return [function() if callable(function) else function[0]() for row in seen for function in row], outer(), i, x
 
 
+def shadowed(q, r, s):
+    def program(x):
+        before, x = q, x * 2
+        v = x.sum().item()
+        made = [q + 0 for q in range(3)], [lambda: r + s for _ in range(3)], before, v, (lambda: r)
+        x = x + 1
+        return made[0], [function() for function in made[1]], made[2:4], made[4](), x
+
+    return program
+
+
+SHADOWED = shadowed(1, 2, 3)
+
+
+@PROGRAMS.add(vector, refusal="BC004")
+def a_free_variable_and_that_of_a_comprehension(x):
+    return SHADOWED(x)
+
+
 @PROGRAMS.add(vector, refusal="BC004")
 def in_loops(x):
     total = 0

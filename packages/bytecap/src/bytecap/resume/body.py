@@ -58,7 +58,7 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
         items.append(instruction)
         indices.append(index)
 
-    source = Bytecode.from_code(code, conserve_exception_block_stackdepth=True)
+    source = Bytecode.from_code(_told_apart(code), conserve_exception_block_stackdepth=True)
     flow = flow_of(code)
     rows, start = flow.program.instructions, body_start(flow.program)
     bare_super = set() if _V312 else _bare_super_calls(source)
@@ -82,6 +82,15 @@ def copy_body(code: CodeType, entries: Mapping[int, Label], exits: Mapping[int, 
     return Body(tuple(items), tuple(indices))
 
 
+def _told_apart(code: CodeType) -> CodeType:
+    """The code with free variables that are named as no local is, as those of inlined comprehensions can be.
+
+    On CPython 3.13 bytecode counts two of one name once.
+    """
+    names = tuple(f"free {name}" if name in code.co_varnames else name for name in code.co_freevars)
+    return code if names == code.co_freevars else code.replace(co_freevars=names)
+
+
 def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) -> list[Instr]:
     """What stands for one instruction, `row` of the original."""
     where = item.location
@@ -89,8 +98,8 @@ def _normal(code: CodeType, item: Instr, row: Instruction, is_bare_super: bool) 
         return [Instr(LOAD_CELL, FreeVar(str(row.argval)), location=where)]
     if row.opname in CellMove.PLACES and holds_cell(code, row.arg):
         return [CellMove(CellMove.PLACES[row.opname], FreeVar(str(row.argval)), location=where)]
-    if isinstance(item.arg, CellVar):
-        return [Instr(item.name, FreeVar(item.arg.name), location=where)]
+    if isinstance(item.arg, (CellVar, FreeVar)):
+        return [Instr(item.name, FreeVar(str(row.argval)), location=where)]
     if item.name == "LOAD_METHOD":
         return [Instr("LOAD_ATTR", item.arg, location=where), *_null_beside(where)]
     if _V312 and item.name == "LOAD_ATTR" and item.arg[0]:  # type: ignore[index]
