@@ -84,6 +84,7 @@ def compile_kernel(function: Any, job: Job) -> Result:
         attrs={(place,): [["tt.divisibility", divisor]] for place, divisor in job["divisors"].items()},
     )
     options = {"num_warps": job["warps"], "num_stages": job["stages"], "enable_fp_fusion": True}
+    options["sanitize_overflow"] = False  # else Triton writes, and removes, a check of each sum and product of integers
     options |= {"maxnreg": job["registers"]} if job["registers"] else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Triton warns of its own deprecated syntax
