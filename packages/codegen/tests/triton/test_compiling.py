@@ -107,6 +107,21 @@ def test_kernels_of_units_that_are_loaded_together_are_compiled_at_once_and_kept
     assert [[job["function"] for _, job in request] for request in requests] == [names, []]
 
 
+def test_kernels_are_asked_for_before_the_executor_is_and_run_step_by_step_without_one(monkeypatch, tmp_path):
+    asked: list[str] = []
+
+    def compile_all(request, module):
+        asked.extend(job["function"] for _, job in request)
+        return [(b"code", job["function"], 0, job["warps"], False) for _, job in request]
+
+    monkeypatch.setattr(cubins, "compile_all", compile_all)
+    monkeypatch.setattr(Place, "capability", 90)
+    unit = unit_of("softmax")
+    place = Place(None, lambda: asked.append("executor"), tmp_path)
+    assert place.load([Load(unit, "slow", None)]) == ["slow"]
+    assert asked == [*(info.name for info in unit.kernels), "executor"]
+
+
 def test_machine_code_for_all_sizes_is_made_when_it_is_needed(place):
     place, requests = place
     graph = factorised(stagewire.load(DATA / "softmax.json", expect="loop"), {100: "n"}).forward

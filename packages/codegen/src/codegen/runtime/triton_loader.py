@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
@@ -91,6 +91,8 @@ def _load(
         Load(one, TritonWrapper(one, libraries.get(one.host_source), directory), libraries.get(one.host_source))
         for one in plain
     ]
+    if place is not None and any(unit.choices for unit in units) and place.machine() is None:
+        place = None  # what is timed is what would run
     runs = iter(
         () if place is None else place.load([one for unit, one in zip(units, loads, strict=True) if not unit.choices])
     )
@@ -104,19 +106,19 @@ def _load(
 
 
 def place_of(device: str | None, root: Path) -> Place | None:
-    """Where the native executor runs units of a device; None where it does not."""
+    """Where the native executor runs units of a device; None for other devices than those of CUDA."""
     if device is None or not device.startswith("cuda") or not torch.cuda.is_available():
         return None
     driver = driver_of(torch.device(device).index or 0)
-    machine = machine_for(root, driver)
-    return None if machine is None else Place(driver, machine, root / "triton")
+    return Place(driver, cache(partial(machine_for, root, driver)), root / "triton")
 
 
 class Place(NamedTuple):
-    """A device and the native executor for it, and where machine code is kept."""
+    """A device and where machine code is kept. machine: the native executor, if there is one, which may still have to
+    be compiled when kernels are asked for."""
 
     driver: Driver
-    machine: Machine
+    machine: Callable[[], Machine | None]
     directory: Path
 
     @property
@@ -153,8 +155,11 @@ class Place(NamedTuple):
         cubins: Mapping[str, Cubin],
         multiples: Multiples = (),
     ) -> Any:
-        """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind, and where one
-        of `multiples` is none."""
+        """The callable, given the machine code of all kernels. slow: runs it for inputs of another kind, where one of
+        `multiples` is none, and without a native executor."""
+        machine = self.machine()
+        if machine is None:
+            return slow
         functions = {}
         for one in wanted(unit):
             loaded = self.driver.load(cubins[one.info.name], len(one.dtypes) + len(one.sizes))
@@ -172,7 +177,7 @@ class Place(NamedTuple):
 
         limits = (*((symbol(name) % number, 0) for name, number in multiples), *narrow(unit))
         encoded = encode(unit, launch, limits)
-        return make_native(unit, slow, self.machine, encoded, (cubins, library), checks=not multiples)
+        return make_native(unit, slow, machine, encoded, (cubins, library), checks=not multiples)
 
 
 class Later:
