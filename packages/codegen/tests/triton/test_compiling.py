@@ -51,6 +51,13 @@ def test_kernels_of_several_sources_are_compiled_in_one_request():
     assert [cubin.warps for cubin in cubins] == [kernel.info.num_warps for kernel in kernels]
 
 
+def test_one_function_is_compiled_in_several_ways_at_once():
+    (source, job), *_ = request_of("softmax")[0]
+    ways = [{**job, "warps": warps} for warps in (1, 2, 4, 8)] * 4
+    results = compiling.compile_all([(source, way) for way in ways], not_here)
+    assert [result[3] for result in results] == [way["warps"] for way in ways]
+
+
 def test_a_kernel_that_triton_refuses_is_told_apart():
     request, (kernel, *_) = request_of("softmax")
     source, job = request[0]

@@ -122,6 +122,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         _without_key()
         prelude = import_file(Path(__file__).with_name("prelude.py"), {}).PRELUDE
         answer([(f"{prelude}\n{FIRST}", FIRST_JOB)], Path(directory))
+        sys.dont_write_bytecode = True  # of what is imported once
         while True:
             try:
                 request = pickle.load(requests)
@@ -179,7 +180,8 @@ def _module(text: str, directory: Path) -> ModuleType:
 
 
 def _written(text: str, directory: Path) -> Path:
-    path = directory / f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:24]}.py"
+    """A file of this process alone: others may import the same function at this moment."""
+    path = directory / f"kernels_{hashlib.sha256(text.encode()).hexdigest()[:24]}_{os.getpid()}.py"
     path.write_text(text)
     return path
 
