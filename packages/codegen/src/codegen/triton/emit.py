@@ -318,6 +318,7 @@ class _KernelEmitter(ReductionEmitter):
             self.statements(section.statements, X)
             return
         count = points(section.axes)
+        self.run = 0
         if self.plan.kind == "tiled":
             self.inner("tl.program_id(1) * RBLOCK", section.axes)
             self.statements(section.statements, XR)
@@ -337,6 +338,8 @@ class _KernelEmitter(ReductionEmitter):
                 else:
                     self.fold(reduction, self.masked(reduction))
             return
+        if len(section.axes) > 1 and section.axes[-1].size == self.plan.run:
+            self.run = self.plan.run
         if self.plan.kept is not None:
             self.tiles_one_by_one(section, count, reductions)
             return
@@ -345,15 +348,14 @@ class _KernelEmitter(ReductionEmitter):
             self.steps(section, count)
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
-        self.alike = frozenset("r") if self.plan.run else frozenset()
         # what a softmax does to a row takes longer from shared memory than from registers
         is_paired = any(r.results[0] in self.paired for r in reductions)
         stages = 1 if is_paired and self.plan.kind == "row" else self.plan.stages(section)
-        end = self.dim(count) if not self.plan.run else f"{self.dim(self.tiles_of(count))} * RBLOCK"
+        end = self.dim(count) if not self.run else f"{self.dim(self.tiles_of(count))} * RBLOCK"
         steps = f"tl.range(0, {end}, RBLOCK, num_stages={stages})"
         self.put(f"for base in {steps if stages > 1 else f'range(0, {end}, RBLOCK)'}:")
         indent, self.indent = self.indent, self.indent + "    "
-        if self.plan.run:
+        if self.run:
             self.in_run(section.axes, "base // RBLOCK")
         else:
             self.inner("base", section.axes)
@@ -369,18 +371,17 @@ class _KernelEmitter(ReductionEmitter):
         """A loop over tiles that is written out, so that the compiler loads as early as it has registers for."""
         assert isinstance(count, int), "loops of symbolic length are in no plan that writes them out"
         tiles = self.tiles_of(count)
-        kept = [s for s in reductions if s.reduction == "welford" and self.plan.run and self.plan.kept == tiles]
+        kept = [s for s in reductions if s.reduction == "welford" and self.run and self.plan.kept == tiles]
         values: dict[int, list[str]] = {id(s): [] for s in kept}
         loops = [s for s in reductions if id(s) not in values]
         accumulators = {id(s): self.accumulator(self.number, i, s) for i, s in enumerate(loops)}
-        self.alike = frozenset("r") if self.plan.run else frozenset()
         self.put(f"lanes = {self.lanes}")
         names, spread = dict(self.names), dict(self.spread)
         for tile in range(tiles):  # type: ignore[arg-type]
             base = tile * self.plan.inner
             self.tile, self.names, self.spread = tile, dict(names), dict(spread)
             self.suffix = f"_{self.number}_{tile}"
-            if self.plan.run:
+            if self.run:
                 self.in_run(section.axes, tile)
             else:
                 self.ahead = {axis.name: ("lanes", base) for axis in section.axes if len(section.axes) == 1}
@@ -398,13 +399,13 @@ class _KernelEmitter(ReductionEmitter):
 
     def tiles_of(self, count: Dim) -> Dim:
         """How many tiles a loop over so many points has."""
-        tile, run = self.plan.inner, self.plan.run
+        tile, run = self.plan.inner, self.run
         return -(-run // tile) * (count // run) if run else (count + (tile - 1)) // tile
 
     def within(self, value: str, other: str = "0") -> str:
-        if not self.alike or "r" in self.full:
+        if not self.run or "r" in self.full:
             return value
-        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.plan.run}, {value}, {other})"
+        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {value}, {other})"
 
     def folded(self, reduction: Reduce, names: tuple[str, ...], count: Dim) -> None:
         """What a loop of tiles comes to."""
@@ -412,14 +413,14 @@ class _KernelEmitter(ReductionEmitter):
         self.fold(reduction, (*(self.within(name, other) for name in names), *self.met(reduction, count)))
 
     def met_by_lanes(self, count: Dim) -> str:
-        if not self.plan.run:
+        if not self.run:
             return super().met_by_lanes(count)
-        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.plan.run}, {self.dim(self.tiles_of(count))}, 0)"
+        return f"tl.where(tl.arange(0, RBLOCK)[None, :] < {self.run}, {self.dim(self.tiles_of(count))}, 0)"
 
     def in_run(self, axes: tuple[Axis, ...], number: int | str) -> None:
         """The points of a tile, of which so many come before it. All are of one run."""
         *slow, fast = axes
-        each, full = -(-self.plan.run // self.plan.inner), self.plan.run % self.plan.inner == 0
+        each, full = -(-self.run // self.plan.inner), self.run % self.plan.inner == 0
         if isinstance(number, int):
             start = number % each * self.plan.inner
             self.ahead = {fast.name: ("lanes", start)}

@@ -379,12 +379,9 @@ def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
         return None
     if _scans(kernel) or _finds_positions(kernel) or _has_exponentials(kernel):
         return None
-    sections = [_of_runs(section, run) if section.axes else section for section in kernel.sections]
-    if None in sections:
-        return None
-    made = replace(kernel, sections=tuple(section for section in sections if section is not None))
+    made = replace(kernel, sections=tuple(_of_runs(section, run) for section in kernel.sections))
     held, tiles = len(_held(made)), -(-run // tile) * (inner // run)
-    if not all(_is_fixed(section) for section in loops) or not held or tiles > WRITTEN_TILES:
+    if not all(map(_is_fixed, loops)) or not held or tiles > WRITTEN_TILES:
         return Plan(made, "row", 1, tile, run=run)
     each = max(RUN_ELEMENTS, tile // (16 * WARP))
     return Plan(made, "row", 1, tile, kept=min(tiles, KEPT_BY_A_THREAD // (each * held)), run=run)
@@ -396,18 +393,16 @@ def _is_of_runs(index: Index, section: Section) -> bool:
     return any(_varies(index, axis) for axis in slow) and not _varies(index, fast)
 
 
-def _of_runs(section: Section, run: int) -> Section | None:
-    """The section with runs of so many points as its fastest axis; None if it has none."""
-    (*_, axis) = section.axes
-    if axis.size == run:
+def _of_runs(section: Section, run: int) -> Section:
+    """The section with runs of so many points as its fastest axis, if its only one consists of these."""
+    if len(section.axes) != 1 or not isinstance(section.axes[0].size, int) or section.axes[0].size % run:
         return section
-    if len(section.axes) > 1 or not isinstance(axis.size, int) or axis.size % run:
-        return None
+    (axis,) = section.axes
     statements = []
     for statement in section.statements:
         if isinstance(statement, Load | Store | IndexValue):
             if _step(statement.index, axis) is None or _varies(_without(statement.index, axis), axis):
-                return None
+                return section
             step = _step(statement.index, axis)
             terms = (Term(step * run, AxisAtom(f"{axis.name}_run")), Term(step, AxisAtom(axis.name)))
             rest = _without(statement.index, axis)

@@ -30,14 +30,15 @@ class ReductionEmitter(ScanEmitter):
 
     group: how many neighbours of a row a thread has at a time, in the section that is being written. beside: by the
     result of a position, the reductions that give the value there. tile: of a loop that is written out, the number.
-    alike: directions along which all tiles of a loop have the same points outside, which are left out behind it.
+    run: of a section whose tiles are within runs of so many points (see `plan.py`); 0 of others. What lies behind the
+    end of a run is the same in all tiles, and is left out behind the loop.
     """
 
     paired: dict[str, Reduce] = field(default_factory=dict)
     group: int = 1
     beside: dict[str, tuple[Reduce, ...]] = field(default_factory=dict)
     tile: int | None = None
-    alike: frozenset[str] = frozenset()
+    run: int = 0
 
     def apart(self, reductions: list[Reduce]) -> list[Reduce]:
         """The reductions but for the greatest (the least) values of which the position is wanted, too."""
@@ -87,7 +88,7 @@ class ReductionEmitter(ScanEmitter):
 
     def where_inside(self, value: str, other: str) -> str:
         """A value over the tile, another outside of the loops."""
-        mask = self.bounds(XR - self.alike)
+        mask = self.bounds(X if self.run else XR)
         return f"tl.where({mask}, {value}, {other})" if mask else value
 
     def within(self, value: str, other: str = "0") -> str:
