@@ -573,6 +573,37 @@ def test_channels_of_what_is_not_finite(limits, directory, device, monkeypatch):
     assert least.tolist() == [1.0] * 2
 
 
+@pytest.mark.parametrize("parts", [3, 600])
+@pytest.mark.parametrize("limits", [{}, {"WRITTEN_TILES": 2}])
+def test_channels_behind_a_loop_over_parts(parts, limits, directory, device, monkeypatch):
+    """y = x * w + total: only what is made of channels has its tiles within these."""
+    for name, value in limits.items():
+        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    rows, channels, size, dtype = 3, 4, 200, "float32"
+    whole = at(("i", channels * size), ("c", size), ("k", 1))
+    folds = (Load("t", "t", at(("i", parts), ("p", 1)), dtype), Reduce(("total",), "sum", Ref("t"), dtype))
+    body = (
+        Load("x", "x", whole, dtype),
+        Load("w", "w", at(("c", 1)), dtype),
+        Compute("p", "mul", (Ref("x"), Ref("w")), dtype),
+        Compute("s", "add", (Ref("p"), Ref("total")), dtype),
+        Store("y", whole, Ref("s")),
+    )
+    sections = (Section((Axis("p", parts),), folds), Section((Axis("c", channels), Axis("k", size)), body))
+    buffers = (
+        Buffer("t", contiguous(dtype, (rows, parts)), "input"),
+        Buffer("x", contiguous(dtype, (rows, channels, size)), "input"),
+        Buffer("w", contiguous(dtype, (channels,)), "input"),
+        Buffer("y", contiguous(dtype, (rows, channels, size)), "kernel"),
+    )
+    kernel = Kernel("k", (Axis("i", rows),), sections)
+    graph = LoopGraph(buffers=buffers, inputs=("t", "x", "w"), outputs=(Ref("y"),), steps=(kernel,))
+    assert plan(kernel).run == size
+    t, x, w = torch.randint(-9, 9, (rows, parts)).float(), torch.randn(rows, channels, size), torch.randn(channels)
+    (found,) = run(graph, directory, device, t, x, w)
+    torch.testing.assert_close(found, x * w[:, None] + t.sum(1)[:, None, None])
+
+
 @pytest.mark.parametrize(("channels", "size"), [(4, 100), (4, 300), (4, 4098), (2, 12544)])
 def test_channels_that_do_not_fill_tiles_are_flat(channels, size):
     assert plan(grouped(3, channels, size).steps[0]).run == 0
