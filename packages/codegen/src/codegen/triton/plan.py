@@ -64,8 +64,8 @@ FULL = 0.7
 RUN_TILES, LEAST_RUN = (4096, 2048, 1024), 256
 """Elements of the tiles of long runs along the fastest of several inner axes, and of the least that is a whole run."""
 
-RUN_ELEMENTS, KEPT_BY_A_THREAD = 4, 64
-"""Elements of such a tile that a thread has, and how many of all tiles that are written out it keeps."""
+KEPT_BY_A_THREAD = 64
+"""Elements of all tiles of runs that are written out which a thread keeps."""
 
 REGISTERS = 64 * 1024
 """Of a multiprocessor."""
@@ -205,7 +205,7 @@ class Plan:
         if summed(self.kernel):
             return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
         if self.run:
-            return min(16, self.inner // (WARP * RUN_ELEMENTS * (1 if self.kept is not None else 2)))
+            return max(1, self.inner // (WARP * _in_run(self.inner) * (1 if self.kept is not None else 2)))
         if self.kept is not None:
             return max(1, self.inner // 256)
         if self.chained:
@@ -383,8 +383,12 @@ def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
     held, tiles = len(_held(made)), -(-run // tile) * (inner // run)
     if not all(map(_is_fixed, loops)) or not held or tiles > WRITTEN_TILES:
         return Plan(made, "row", 1, tile, run=run)
-    each = max(RUN_ELEMENTS, tile // (16 * WARP))
-    return Plan(made, "row", 1, tile, kept=min(tiles, KEPT_BY_A_THREAD // (each * held)), run=run)
+    return Plan(made, "row", 1, tile, kept=min(tiles, KEPT_BY_A_THREAD // (_in_run(tile) * held)), run=run)
+
+
+def _in_run(tile: int) -> int:
+    """Elements that a thread has of a tile of a run; twice as many in a loop."""
+    return 4 if tile < POINTWISE_TILE else 8
 
 
 def _is_of_runs(index: Index, section: Section) -> bool:
