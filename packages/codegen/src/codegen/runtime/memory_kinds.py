@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from codegen.runtime.arena import Lifetime, place
@@ -92,15 +93,18 @@ def plan_memory(unit: Unit) -> Homes:
             seen |= set() if is_native(one, device) else names
     escaping = frozenset(roots[name] for name in seen)
     kinds = _kinds(unit, escaping, device)
-    of = {name: Home(root, kinds[root]) for name, root in roots.items()}
     last_of_root: dict[str, int] = {}
-    for name, home in of.items():
-        last_of_root[home.root] = max(last_of_root.get(home.root, 0), last.get(name, 0))
-    lifetimes = tuple(
-        Lifetime(name, span(types[name]), first[name], last_of_root[name])
-        for name, home in sorted(of.items())
-        if home.kind == "arena" and home.root == name
-    )
+    for name, root in roots.items():
+        last_of_root[root] = max(last_of_root.get(root, 0), last.get(name, 0))
+    lives = {
+        name: Lifetime(name, span(types[name]), first[name], last_of_root[name])
+        for name, kind in sorted(kinds.items())
+        if kind != "input" and types.get(name) is not None
+    }
+    if device.partition(":")[0] in LARGE:
+        kinds |= dict.fromkeys(_apart(lives, kinds), "fresh")
+    of = {name: Home(root, kinds[root]) for name, root in roots.items()}
+    lifetimes = tuple(one for name, one in lives.items() if kinds[name] == "arena")
     is_known = all(isinstance(one.size, int) for one in lifetimes)
     offsets, total = place(lifetimes) if is_known and not symbol_places(inputs_of(unit)) else ({}, 0)
     return Homes(
@@ -166,6 +170,26 @@ def _kinds(unit: Unit, escaping: frozenset[str], device: str) -> dict[str, Kind]
                     alone = name in escaping or (made is not None and _is_alone(made, device))
                     kinds[name] = "library" if not written else "fresh" if alone else "arena"
     return kinds
+
+
+def _apart(lives: dict[str, Lifetime], kinds: dict[str, Kind]) -> tuple[str, ...]:
+    """The buffers of the arena, two at most, but for which it would not be there where most other memory is."""
+    arena = [one for name, one in lives.items() if kinds[name] == "arena"]
+    changes: dict[int, int] = {}
+    for name, one in lives.items():
+        if kinds[name] != "arena" and isinstance(one.size, int):
+            changes[one.start] = changes.get(one.start, 0) + one.size
+            changes[one.end + 1] = changes.get(one.end + 1, 0) - one.size
+    positions = sorted(changes)
+    alive = list(accumulate(changes[position] for position in positions))
+    if not alive:
+        return ()
+    most = alive.index(max(alive))
+    start, end = positions[most], positions[most + 1] - 1
+    beside = tuple(one.name for one in arena if one.start <= end and start <= one.end)
+    rest = [one for one in arena if one.name not in beside]
+    is_gone = all(one.end < start for one in rest) or all(one.start > end for one in rest)
+    return beside if rest and is_gone and len(beside) <= 2 else ()
 
 
 def _is_alone(type_: TensorType, device: str) -> bool:
