@@ -53,8 +53,10 @@ class Breaks:
 
     def parts_of(self, code: CodeType) -> list[CodeType]:
         """The code and every segment of its function."""
-        resumption, _ = self._part(code)
-        return [code, *(segment.code for segment in resumption.segments.values())]
+        found = self._segments.get(code)
+        resumption = self._resumptions.get(code) if found is None else found[0]
+        segments = () if resumption is None else resumption.segments.values()
+        return [code, *(segment.code for segment in segments)]
 
     def places(self, code: CodeType, trail: Trail) -> Iterator[Break]:
         """A frame of `code` cannot be captured past the end of `trail`: where it can be left, the best place first."""
