@@ -7,7 +7,7 @@ from functools import cache
 from absint.schema import record_of
 from absint.targets import resolve
 
-__all__ = ["has_effect", "is_random", "is_repeatable", "is_view", "packet_of"]
+__all__ = ["has_effect", "is_pure", "is_random", "is_repeatable", "is_view", "packet_of"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
@@ -59,3 +59,8 @@ def has_effect(target: str) -> bool:
 def is_repeatable(target: str) -> bool:
     """Do two calls on equal arguments give equal results."""
     return not is_random(target) and packet_of(target) not in _UNDEFINED
+
+
+def is_pure(target: str) -> bool:
+    """Is it ATen's, gives the same results each time, and does nothing else."""
+    return target.startswith("aten.") and is_repeatable(target) and not has_effect(target)

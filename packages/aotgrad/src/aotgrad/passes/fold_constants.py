@@ -14,7 +14,7 @@ from absint.wire import to_arg
 from aotgrad.constants import read_constant, write_constant
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
-from aotgrad.ops import has_effect, is_repeatable, is_view
+from aotgrad.ops import is_pure, is_view
 from aotgrad.passes.merge_common_subexpressions import rename_node
 from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.expr import Expr
@@ -30,7 +30,7 @@ from stagewire.graph import (
     leaves,
     node_references,
     references,
-)  # fmt: skip
+)
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
 
 __all__ = ["FoldConstants"]
@@ -53,18 +53,18 @@ class FoldConstants(msgspec.Struct, frozen=True):
 
     def __call__(self, joint: Joint) -> Joint:
         graph = joint.graph
-        if not any(_is_on_gpu(value.type) for node in graph.nodes for value in node.results):
+        if not any(map(_gpu_result, graph.nodes)):
             return joint
         fixed = _fixed(joint, self.largest)
         exposed = _exposed(graph)
         read = {id(node): _read(node, fixed, exposed) for node in graph.nodes}
-        values = _computed(joint, dict.fromkeys(name for names in read.values() for name in names))
-        if not values:
+        wanted = dict.fromkeys(name for names in read.values() for name in names)
+        if not wanted:
             return joint
-        moved = _Moved(graph, values)
+        moved = _Moved(graph, _computed(joint, fixed, wanted))
         copies: dict[str, str] = {}
         for node in graph.nodes:
-            result = next((value.type for value in node.results if _is_on_gpu(value.type)), None)
+            result = _gpu_result(node)
             names = {name: moved.at(name, result, node) for name in read.get(id(node), ())}  # type: ignore[arg-type]
             if names and node.target == _COPY:
                 copies[node.results[0].name] = next(iter(names.values()))
@@ -108,8 +108,10 @@ class _Moved:
         return name
 
 
-def _is_on_gpu(type_: ValueType) -> bool:
-    return isinstance(type_, TensorType) and type_.device.startswith("cuda")
+def _gpu_result(node: Node) -> TensorType | None:
+    """The type of the first result that is on a GPU."""
+    types = (value.type for value in node.results)
+    return next((one for one in types if isinstance(one, TensorType) and one.device.startswith("cuda")), None)
 
 
 def _fixed(joint: Joint, largest: int) -> Fixed:
@@ -118,7 +120,7 @@ def _fixed(joint: Joint, largest: int) -> Fixed:
     found = {value.name: value.type for value in constants if isinstance(value.type, TensorType)}
     found = {name: type_ for name, type_ in found.items() if type_.device == "cpu"}
     for node in joint.graph.nodes:
-        if not node.target.startswith("aten.") or has_effect(node.target) or not is_repeatable(node.target):
+        if not is_pure(node.target):
             continue
         given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
         if any(isinstance(leaf, Expr) or (isinstance(leaf, Ref) and leaf.name not in found) for leaf in given):
@@ -137,8 +139,8 @@ def _fits(type_: ValueType, largest: int) -> bool:
 
 def _read(node: Node, fixed: Fixed, exposed: set[str]) -> list[str]:
     """The fixed values that a call reads from a GPU and may as well find there."""
-    result = next((value.type for value in node.results if _is_on_gpu(value.type)), None)
-    if not isinstance(result, TensorType):
+    result = _gpu_result(node)
+    if result is None:
         return []
     names = [name for name in dict.fromkeys(node_references(node)) if name in fixed]
     if node.target == _COPY:
@@ -167,12 +169,12 @@ def _exposed(graph: Graph) -> set[str]:
     return found
 
 
-def _computed(joint: Joint, names: Iterable[str]) -> dict[str, torch.Tensor]:
+def _computed(joint: Joint, fixed: Fixed, names: Iterable[str]) -> dict[str, torch.Tensor]:
     """These fixed values."""
     wanted = tuple(Ref(name) for name in names)
     constants = joint.primal_values[len(joint.binding.inputs) :]
-    graph = Graph(constants, joint.graph.nodes, wanted)
-    run = executor(replace(graph, nodes=live_nodes(graph, effects=False)))
+    graph = Graph(constants, tuple(n for n in joint.graph.nodes if all(v.name in fixed for v in n.results)), wanted)
+    run = executor(replace(graph, nodes=live_nodes(graph)))
     with torch.no_grad():
         found = run(*(read_constant(constant) for constant in joint.binding.constants))
     return dict(zip([ref.name for ref in wanted], found, strict=True))

@@ -20,12 +20,12 @@ class RemoveDeadCode(msgspec.Struct, frozen=True):
         return joint.with_graph(Graph(graph.inputs, live_nodes(graph), graph.outputs))
 
 
-def live_nodes(graph: Graph, *, effects: bool = True) -> tuple[Node, ...]:
-    """The nodes that matter, in order: for the outputs, and unless told otherwise for what they do besides."""
+def live_nodes(graph: Graph) -> tuple[Node, ...]:
+    """The nodes that matter, in order."""
     needed = {name for arg in graph.outputs for name in references(arg)}
     kept = []
     for node in reversed(graph.nodes):
-        if not needed.isdisjoint([value.name for value in node.results]) or (effects and has_effect(node.target)):
+        if not needed.isdisjoint([value.name for value in node.results]) or has_effect(node.target):
             needed.update(operands(node))
             kept.append(node)
     return tuple(reversed(kept))

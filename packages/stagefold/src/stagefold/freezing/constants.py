@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from aotgrad.ops import has_effect, is_repeatable
+from aotgrad.ops import is_pure
 from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node, Ref, node_references, references
@@ -34,7 +34,8 @@ def constant_nodes(grad: Grad) -> list[Node]:
     for node in grad.forward.nodes:
         names = set(node_references(node))
         results = [value.name for value in node.results if value.name]
-        if names <= weights | fixed and is_pure(node) and not outputs.intersection(results):
+        is_fixed = names <= weights | fixed and is_pure(node.target) and _makes_tensors(node)
+        if is_fixed and outputs.isdisjoint(results):
             (weights if names & weights else fixed).update(results)
             found.append(node)
     return needed(found, [value.name for node in found for value in node.results if value.name in weights])
@@ -45,11 +46,8 @@ def needed(nodes: Iterable[Node], names: Iterable[str]) -> list[Node]:
     return list(live_nodes(Graph((), tuple(nodes), tuple(Ref(name) for name in names))))
 
 
-def is_pure(node: Node) -> bool:
-    """Whether the call gives the same tensors each time, and does nothing else."""
-    if not node.target.startswith("aten.") or any(not isinstance(v.type, TensorType) for v in node.results if v.name):
-        return False
-    return is_repeatable(node.target) and not has_effect(node.target)
+def _makes_tensors(node: Node) -> bool:
+    return all(isinstance(value.type, TensorType) for value in node.results if value.name)
 
 
 def users(nodes: Iterable[Node]) -> Mapping[str, list[Node]]:
