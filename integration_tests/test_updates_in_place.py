@@ -10,6 +10,9 @@ import pytest
 import torch
 
 import stagefold
+from codegen.stage import Codegen
+from stagewire.loop import Loop
+from stagewire.program import Program
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=True),
@@ -160,3 +163,48 @@ def test_writes_to_parts(name: str, dynamic: bool) -> None:
         y, ours, eagers = torch.randn(rows, columns), memory.clone()[1:-1], memory.clone()
         torch.testing.assert_close(program(ours, y, n), update(eagers[1:-1], y, n))
         torch.testing.assert_close(ours._base, eagers)  # nothing beside it is touched
+
+
+def test_statistics_of_norms_in_training() -> None:
+    torch.manual_seed(0)
+    eager = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(8, 4, 3), torch.nn.BatchNorm2d(4, momentum=0.3),
+    )  # fmt: skip
+    ours = copy.deepcopy(eager)
+    loops: list[Loop] = []
+
+    def observed(document: Loop) -> Program:
+        loops.append(document)
+        return Codegen().run(document)
+
+    compiled = stagefold.compile(ours, fullgraph=True, stages={"codegen": observed})
+    addresses = [buffer.data_ptr() for buffer in ours.buffers()]
+    for _ in range(3):
+        x = torch.randn(2, 3, 12, 12)
+        first, second = eager(x), compiled(x)
+        torch.testing.assert_close(second, first)
+        torch.testing.assert_close(list(ours.buffers()), list(eager.buffers()))
+        assert [b._version for b in ours.buffers()] == [b._version for b in eager.buffers()]
+        first.exp().sum().backward()
+        second.exp().sum().backward()
+    gradients = [[p.grad for p in one.parameters()] for one in (ours, eager)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert [buffer.data_ptr() for buffer in ours.buffers()] == addresses
+    assert loops[0].backward is not None
+    assert [mutation.in_place for mutation in loops[0].binding.mutations] == [True] * 6
+
+
+def test_two_forwards_before_their_backwards() -> None:
+    def scaled(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            state.mul_(2.0)
+        return x * state
+
+    compiled = stagefold.compile(scaled, fullgraph=True)
+    x, state = torch.ones(3, requires_grad=True), torch.ones(3)
+    first, second = compiled(x, state), compiled(x, state)
+    assert torch.equal(state, torch.full((3,), 4.0))
+    (first.sum() + second.sum()).backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((3,), 2.0 + 4.0))

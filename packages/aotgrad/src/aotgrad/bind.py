@@ -219,13 +219,15 @@ def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
 
 
 def _version_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
-    """Copying moves a version counter by one; lines that put it where the program's own writes would have."""
+    """Copying moves a version counter by one, a result that is written in place does not; lines that put it where the
+    program's own writes would have."""
     others = [mutation for mutation in binding.mutations if mutation.versions != 1]
-    if not others:
+    moves = {one.input: move for one in others if (move := one.versions - (not one.in_place))}
+    if not moves:
         return []
     names["add_versions"] = _add_versions
-    names["moves"] = tuple(mutation.versions - (not mutation.in_place) for mutation in others)
-    written = "".join(f"inputs[{mutation.input}], " for mutation in others)
+    names["moves"] = tuple(moves.values())
+    written = "".join(f"inputs[{number}], " for number in moves)
     return [f"    add_versions(({written}), moves)"]
 
 

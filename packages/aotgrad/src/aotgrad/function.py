@@ -79,7 +79,9 @@ def visible_results(binding: Binding) -> int:
 def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: dict[str, Any]) -> list[str]:
     visible = visible_results(binding)
     differentiable = {tangent.result for tangent in binding.tangents}
-    closed = [f"results[{number}]" for number in range(visible) if number not in differentiable]
+    written = {mutation.result for mutation in binding.mutations if mutation.in_place}
+    shown = [None if number in written else f"results[{number}]" for number in range(visible)]
+    closed = [text for number, text in enumerate(shown) if text is not None and number not in differentiable]
     saved = [_saved(slot, len(binding.inputs)) for slot in binding.saved if not isinstance(slot, SavedSize)]
     reads = None if names["read_sizes"] is None else "read_sizes(inputs)"
     lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {reads}"]
@@ -98,7 +100,7 @@ def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: 
         ]
     if closed:
         lines.append(f"    ctx.mark_non_differentiable({', '.join(closed)})")
-    return [*lines, f"    return ({''.join(f'results[{number}], ' for number in range(visible))})"]
+    return [*lines, f"    return ({''.join(f'{text}, ' for text in shown)})"]
 
 
 def _saved(slot: Any, inputs: int) -> str:

@@ -1,4 +1,5 @@
-"""What writes a buffer onto itself is not run.
+"""Results in the memory of inputs: what writes a buffer onto itself is not run, and what only updates an input is not
+handed out.
 
     kernel i { store y[i] = load x[i] }, with `reuse` x of y: nothing; y begins as x
     kernel i in 100 { store y[i] = a[i - 5] if 5 <= i < 7 else load x[i] }: kernel i in 2 { store y[i + 5] = a[i] }
@@ -19,11 +20,19 @@ from stagewire.loop import Compute, Index, Kernel, Load, LoopGraph, Statement, S
 
 
 def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
-    """The graph without the stores of an element where it lies already, and without kernels of nothing else."""
+    """The graph without the stores of an element where it lies already, and without kernels of nothing else; None in
+    place of outputs that the caller finds in the inputs that they update."""
     taken = {b.name: b.reuse for b in graph.buffers if b.reuse is not None and b.reuse in graph.inputs}
     if not taken:
         return graph
-    return replace(graph, steps=tuple([step for one in graph.steps for step in _needed(one, taken)]))
+    updates = {number for number, _ in graph.updates}
+    outputs = tuple(
+        [
+            None if number in updates and isinstance(arg, Ref) and arg.name in taken else arg
+            for number, arg in enumerate(graph.outputs)
+        ]
+    )
+    return replace(graph, outputs=outputs, steps=tuple([s for one in graph.steps for s in _needed(one, taken)]))
 
 
 def _needed(step: Step, taken: Mapping[str, str]) -> Iterator[Step]:

@@ -61,13 +61,12 @@ class LoopIR:
 
 
 def possible_updates(document: Prim) -> tuple[tuple[int, str], ...]:
-    """(forward result, input) for the mutations that autograd does not see, in a program without a backward."""
+    """(forward result, input) for the mutations that autograd does not see, of what the backward does not read."""
     binding, inputs = document.binding, document.forward.inputs
-    if document.backward is not None:
-        return ()
     seen = [o.result for o in binding.outputs if isinstance(o, Fresh)]
     seen += [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
     seen += [m.result for m in binding.mutations]
+    seen += [s.result for s in binding.saved if isinstance(s, SavedResult)]
     return tuple(
         (m.result, inputs[m.input].name)
         for m in binding.mutations

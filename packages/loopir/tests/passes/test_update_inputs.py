@@ -10,7 +10,7 @@ from loopir.interpret import interpret
 from loopir.stage import LoopIR
 from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document
-from stagewire.grad import BoundOutput, Fresh, Mutation
+from stagewire.grad import BoundOutput, Fresh, Mutation, Saved, SavedInput, SavedResult, Tangent
 from stagewire.loop import Kernel, Loop
 from stagewire.verify import verify
 
@@ -30,6 +30,22 @@ def updated(text: str, *outputs: BoundOutput, under_grad: bool = False) -> Loop:
     mutations = (Mutation(0, 0, under_grad=under_grad),)
     binding = msgspec.structs.replace(given.binding, inputs=inputs, mutations=mutations, outputs=outputs)
     loop = LoopIR().run(msgspec.structs.replace(given, binding=binding))
+    verify(loop)
+    return loop
+
+
+def trained(text: str, *saved: Saved) -> Loop:
+    """The same, with a backward that reads what is saved; the program returns result 1."""
+    given = document(text)
+    inputs = tuple(msgspec.structs.replace(one, mutated=n == 0) for n, one in enumerate(given.binding.inputs))
+    names = "".join(f"input %s{number}: f32[8, 8]\n" for number in range(len(saved)))
+    sums = "".join(f"%t{number + 1}: f32[8, 8] = prims.add(%t{number}, %s{number})\n" for number in range(len(saved)))
+    backward = document(f"{names}input %t0: f32[8, 8]\n{sums}return %t{len(saved)}\n").forward
+    binding = msgspec.structs.replace(
+        given.binding, inputs=inputs, mutations=(Mutation(0, 0),), outputs=(Fresh(1),), saved=saved,
+        tangents=(Tangent(1, inputs[1].type),), input_gradients=(None, 0),
+    )  # fmt: skip
+    loop = LoopIR().run(msgspec.structs.replace(given, binding=binding, backward=backward))
     verify(loop)
     return loop
 
@@ -84,6 +100,22 @@ def test_refused(name: str) -> None:
 def test_products_may_follow() -> None:
     text = STEP.replace("return %y", MM + "return %y, %m")
     assert in_place(updated(text, Fresh(1)))
+
+
+POOL = """\
+%p: f32[8, 8, 1, 1], %n: i64[8, 8, 1, 1] = aten.max_pool2d_with_indices.default(%v, [8, 8])
+"""
+
+
+def test_poolings_may_follow() -> None:
+    text = STEP.replace("return %y", f"%v: f32[1, 8, 1, 8] = prims.reshape(%g, [1, 8, 1, 8])\n{POOL}return %y, %p")
+    assert in_place(updated(text.replace("[8, 8, 1, 1]", "[1, 8, 1, 1]").replace("[8, 8])\nr", "[1, 8])\nr"), Fresh(1)))
+
+
+def test_where_a_backward_follows() -> None:
+    text = STEP.replace("return %y", MM.replace("%y", "%s") + "return %y, %m")
+    assert in_place(trained(text, SavedInput(1)))
+    assert not in_place(trained(text, SavedResult(0)))  # another forward may come before the backward that reads it
 
 
 def test_writes_that_autograd_sees_are_copied() -> None:
