@@ -1,25 +1,31 @@
-"""Convolutions as products of matrices, where `convolution_rules` say so.
+"""Convolutions as products of matrices, where `convolution_rules` say so; on a GPU the others without their biases.
 
     rows of patches (windows, channels * kernel)  @  weight (channels * kernel, features)  ->  (windows, features)
 
 The gradients of both are products with rows of the result's gradient. A transposed convolution is the gradient of the
 image, where what it is given is the result's.
+
+    convolution(x, weight, bias)  =  convolution(x, weight) + bias        the gradient of the bias is a sum
+
+cuDNN's convolutions have no bias: ATen adds it in a kernel behind them, which rounds as the addition does here, and sums
+up its gradient in another. So both become prims, which join their neighbours. (On a CPU they are oneDNN's.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.convolution_rules import Window, is_image_a_product, refuse_forward, window_of
-from primops.decompositions.operands import Table, along, convert, opmath, permute, reshape
+from primops.decompositions.operands import Table, along, convert, first_of, opmath, permute, reshape
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
 from stagewire.types import NoneType, TensorType
 
 
-def convolution(
+def product(
     p: Builder, x: Value, weight: Value, bias: Value | None, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Value:  # fmt: skip
@@ -33,10 +39,10 @@ def convolution(
         return _images(p, _product(p, _patches(p, x, window), _turned(p, matrix), bias), window.features, window)
     else:
         result = _images(p, _product(p, _patches(p, x, window), _turned(p, matrix)), window.features, window)
-    return result if bias is None else p.add(result, along(p, bias, result.shape, 1))
+    return result if bias is None else _biased(p, result, bias)
 
 
-def convolution_backward(
+def product_backward(
     p: Builder, grad: Value, x: Value, weight: Value, bias_sizes: Sequence[int] | None, stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
     output_mask: Sequence[bool],
@@ -55,9 +61,43 @@ def convolution_backward(
     if output_mask[1]:
         kernel = reshape(p, _product(p, _turned(p, rows), _patches(p, x, window)), weight.shape)
     if output_mask[2]:
-        total = p.sum(convert(p, grad, opmath(grad.dtype)), (0, *range(2, grad.rank)))
-        bias = convert(p, total, grad.dtype)
+        bias = _summed(p, grad)
     return image, kernel, bias
+
+
+def biased_convolution(p: Builder, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
+    """ATen's convolution, and its bias as prims, on a GPU."""
+    if bias is None or not x.device.startswith("cuda"):
+        raise Decline("no bias, or one that the library of a CPU takes")
+    (result,) = p.extern("aten.convolution.default", (x, weight, None, *window), (p.out,))
+    assert result is not None
+    return _biased(p, result, bias)
+
+
+def biased_convolution_backward(
+    p: Builder, grad: Value, x: Value, weight: Value, bias_sizes: Sequence[int] | None, *rest: Any
+) -> tuple[Value | None, ...]:
+    *window, output_mask = rest
+    if not output_mask[2] or not x.device.startswith("cuda"):
+        raise Decline("no gradient of a bias, or one that the library of a CPU computes")
+    image = kernel = None
+    if output_mask[0] or output_mask[1]:
+        args = (grad, x, weight, None, *window, (output_mask[0], output_mask[1], False))
+        image, kernel, _ = p.extern("aten.convolution_backward.default", args, (*p.results[:2], NoneType()))
+    return image, kernel, _summed(p, grad)
+
+
+def _biased(p: Builder, result: Value, bias: Value) -> Value:
+    """The sum as ATen computes it."""
+    wide = opmath(result.dtype)
+    added = along(p, convert(p, bias, wide), result.shape, 1)
+    return convert(p, p.add(convert(p, result, wide), added), result.dtype)
+
+
+def _summed(p: Builder, grad: Value) -> Value:
+    """The gradient of the bias."""
+    total = p.sum(convert(p, grad, opmath(grad.dtype)), (0, *range(2, grad.rank)))
+    return convert(p, total, grad.dtype)
 
 
 def _product(p: Builder, a: Value, b: Value, added: Value | None = None) -> Value:
@@ -172,6 +212,6 @@ def _widened(p: Builder, x: Value, low: tuple[int, ...], sizes: tuple[Dim, ...])
 
 
 TABLE: Table = {
-    "aten.convolution.default": convolution,
-    "aten.convolution_backward.default": convolution_backward,
+    "aten.convolution.default": first_of(product, biased_convolution),
+    "aten.convolution_backward.default": first_of(product_backward, biased_convolution_backward),
 }
