@@ -179,9 +179,11 @@ def test_biases_on_a_gpu_are_no_part_of_calls(name: str, dtype: torch.dtype, mas
     tangent = torch.randn_like(wanted).to(dtype)
     rank, kind = len(image) - 2, "f32" if dtype is torch.float32 else "bf16"
     each = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0, "groups": 1} | options
-    stride, padding, dilation, more = ([each[key]] * rank for key in ("stride", "padding", "dilation", "output_padding"))
+    stride, padding, dilation, more = (
+        [each[key]] * rank for key in ("stride", "padding", "dilation", "output_padding")
+    )
     geometry = f"{stride}, {padding}, {dilation}, {'transpose' in function.__name__}, {more}, {each['groups']}"
-    made = [f"%{'dx' if one is x else 'dw'}: {kind}{[*one.shape]}@cuda:0" if mask else f"%n{one.dim()}{one is x}: none" for one in (x, w)]
+    made = [f"%{name}: {f'{kind}{[*one.shape]}@cuda:0' if mask else 'none'}" for name, one in (("dx", x), ("dw", w))]
     text = WITHOUT_BIAS.format(
         dtype=kind, x=[*x.shape], w=[*w.shape], y=[*wanted.shape], channels=channels, geometry=geometry, mask=mask,
         dx=made[0], dw=made[1], more=", %dx, %dw" * mask,

@@ -7,8 +7,8 @@ image, where what it is given is the result's.
 
     convolution(x, weight, bias)  =  convolution(x, weight) + bias        the gradient of the bias is a sum
 
-cuDNN's convolutions have no bias: ATen adds it in a kernel behind them, which rounds as the addition does here, and sums
-up its gradient in another. So both become prims, which join their neighbours. (On a CPU they are oneDNN's.)
+cuDNN's convolutions have no bias: ATen adds it in a kernel behind them, which rounds as the addition does here, and
+sums up its gradient in another. So both become prims, which join their neighbours. (On a CPU they are oneDNN's.)
 """
 
 from __future__ import annotations
