@@ -190,3 +190,24 @@ def test_inputs_at_odd_addresses_take_the_fast_way(monkeypatch: pytest.MonkeyPat
     for row in range(8):
         x = memory[row : row + 4]
         torch.testing.assert_close(program(x, other), (x.sin() @ other).relu())
+
+
+def test_a_library_gives_results_at_odd_addresses() -> None:
+    """They are copied: kernels read several elements at a time."""
+
+    @torch.library.custom_op("tests_gpu::odd", mutates_args=())
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(x.numel() + 1)[1:].view_as(x).copy_(x)
+
+    @odd.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = odd(x.sin())
+        return y * 2, y.t() @ x
+
+    x = torch.randn(64, 96, device="cuda", dtype=torch.bfloat16)
+    compiled = stagefold.compile(program, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), program(x))

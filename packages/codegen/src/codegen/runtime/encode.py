@@ -254,7 +254,7 @@ class _Encoder:
             self.own(name)
             numbers = (*type_.shape, *type_.stride, distance)
             window = lambda tensor, *numbers: reading_of(tensor, type_.dtype, numbers)  # noqa: E731
-            self.python(window, [root], (self.slot(name), self.type(type_)), numbers)
+            self.python(window, [root], (self.slot(name), -1), numbers)
             return
         self.emit("WINDOW", self.slot(name), self.slot(root), self.type(type_), mode, distance, distance // item)
 

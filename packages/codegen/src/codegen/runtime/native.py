@@ -19,7 +19,7 @@ from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import EncodedUnit, encode
 from codegen.runtime.library import Library, raise_status
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated
-from codegen.runtime.python_wrapper import PythonWrapper, repeats_once, settled
+from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.runtime.symbols import symbol_reader, with_values
 from codegen.triton.cubin import ALIGNMENT
 from stagewire.graph import Ref, references
@@ -196,9 +196,7 @@ class Again:
             return None
         inputs = list(given)
         for k in odd:
-            copy = torch.empty_strided(given[k].shape, given[k].stride(), dtype=given[k].dtype, device=given[k].device)
-            copy[repeats_once(copy)].copy_(given[k].detach()[repeats_once(copy)])
-            inputs[k] = copy
+            inputs[k] = copied(given[k], given[k].stride())
         return inputs
 
 
@@ -221,7 +219,8 @@ def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, again: Again, checks: 
     """What vm.cpp takes as Python objects: see `make_unit` there."""
 
     def restride(tensor: torch.Tensor, number: int, *values: int) -> torch.Tensor:
-        return settled(tensor, encoded.type_of[number], dict(zip(encoded.symbols, values, strict=True)))
+        made = settled(tensor, encoded.type_of[number], dict(zip(encoded.symbols, values, strict=True)))
+        return made if made is not tensor else copied(tensor, tensor.stride())  # it lies at an odd address
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
         raise_status(status)

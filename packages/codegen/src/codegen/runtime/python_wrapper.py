@@ -127,8 +127,13 @@ def settled(tensor: torch.Tensor, type_: TensorType, symbols: Symbols) -> torch.
     same = all(a == b for a, b, n in zip(tensor.stride(), stride, tensor.shape, strict=True) if n > 1)
     if same or tensor.numel() == 0:
         return tensor
+    return copied(tensor, stride)
+
+
+def copied(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """A copy in these strides, which begins where torch's allocator lets tensors begin."""
     copy = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device)
-    copy[repeats_once(copy)].copy_(tensor[repeats_once(copy)])
+    copy[repeats_once(copy)].copy_(tensor.detach()[repeats_once(copy)])
     return copy
 
 

@@ -332,10 +332,15 @@ static Object *call_with(Object *callable, Object *tensor, i64 number, const i64
   return result;
 }
 
-// A library may give a result other strides than the program was written for: it is copied then.
+// The kernels of a GPU are compiled for memory that begins at a multiple of 16 bytes.
+static bool is_aligned(const Unit *unit, const i64 *type, void *data) { return !device_of(unit, type) || !((i64)data & 15); }
+
+// A library may give a result other strides or another place than the program was written for: it is copied then.
 static bool settle(Run *run, i64 slot, i64 type) {
   const Unit *unit = run->unit;
-  if (type < 0 || matches(unit, run->frame->handle[slot], run->frame->types + type)) return true;
+  const i64 *stated = run->frame->types + type;
+  if (type < 0) return true;
+  if (is_aligned(unit, stated, run->frame->data[slot]) && matches(unit, run->frame->handle[slot], stated)) return true;
   bool released = run->unlocked != nullptr;
   lock(run);
   Object *copy = call_with(unit->restride, object_of(run, slot), type, run->frame->values, unit->sizes.symbols);
@@ -630,7 +635,7 @@ static bool read_inputs(Run *run, Object *const *args) {
     Handle handle = run->frame->handle[k];
     if (!matches(unit, handle, run->frame->types + type[k])) return false;
     if (t->data_ptr(handle, &run->frame->data[k])) return false;
-    if (device_of(unit, unit->types + type[k]) && ((i64)run->frame->data[k] & 15)) return false;  // the kernels are compiled for aligned memory
+    if (!is_aligned(unit, unit->types + type[k], run->frame->data[k])) return false;
   }
   return true;
 }

@@ -20,8 +20,8 @@ def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
     """The kernels of a unit; memory is aligned that is at a good distance from a root's start.
 
     multiples: symbols that are multiples of a number where this machine code runs.
-    Arenas and new tensors begin at good places, inputs that do not are refused by the native executor; a library may
-    return a tensor that begins anywhere.
+    Arenas and new tensors begin at good places; inputs that do not are refused by the native executor, and results of
+    libraries that do not are copied, where the unit states their type.
     """
     homes = plan_memory(unit)
     launches: dict[str, list[tuple[str, ...]]] = {}
@@ -36,7 +36,7 @@ def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
         return type_ is not None and type_.device != homes.device
 
     def is_aligned(buffer: str) -> bool:
-        if is_value(buffer) or homes.of[buffer].kind == "library":
+        if is_value(buffer) or homes.types[homes.of[buffer].root] is None:
             return False
         return divides(ALIGNMENT, homes.distance[buffer])
 
