@@ -17,8 +17,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from loopir.sizes import NOTHING, Lower, at_least, lower_bounds
 from stagewire.expr import Dim, Expr
-from stagewire.loop import Atom, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
+from stagewire.loop import Atom, Axis, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
 from stagewire.sizes import divide, divides, estimate
+from stagewire.types import contiguous_stride
 
 ZERO = Index()
 Sizes = Mapping[str, Dim]
@@ -84,6 +85,12 @@ def linear(coordinates: Sequence[Index], stride: Sequence[Dim], offset: Dim = 0)
         elif step != 0:
             terms.extend([Term(t.coefficient * step, t.atom) for t in coordinate.terms])
     return _recombine(_canonical(offset, terms))
+
+
+def row_major(axes: Sequence[Axis]) -> Index:
+    """How many points of a loop nest come before one."""
+    long = [one for one in axes if one.size != 1]
+    return linear([axis(one.name) for one in long], contiguous_stride(tuple([one.size for one in long])))
 
 
 def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:

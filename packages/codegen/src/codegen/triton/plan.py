@@ -80,6 +80,10 @@ POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of transposed accesses, and the widest of columns."""
 
+LEAST_SIDE, CROSSING_TILE = 16, 16384
+"""Whole rows, some of whose accesses run across them, are so many at a time: that is a sector of memory across. And
+elements of such a tile."""
+
 COLUMN_TILE = 2048
 """Elements of a tile of columns that are too long for one."""
 
@@ -292,9 +296,13 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if not any(section.axes for section in kernel.sections):
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
+    rows, columns = _directions(kernel)
+    crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
     if summed(kernel):
-        return _in_parts(kernel, power_of_two(inner))
-    if _runs_along_columns(kernel):
+        return _in_parts(kernel, power_of_two(inner), CROSSING_TILE // 2 if crosses else TURN_TILE)
+    if crosses and columns <= rows and inner * LEAST_SIDE <= CROSSING_TILE:
+        return Plan(kernel, "row", LEAST_SIDE, power_of_two(inner))
+    if columns > rows or crosses:
         if _goes_in_steps(kernel, outer):
             return _in_steps(kernel, outer, inner)
         width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
@@ -334,12 +342,12 @@ def summed(kernel: Kernel) -> bool:
     return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
 
 
-def _in_parts(kernel: Kernel, row: int) -> Plan:
-    """Whole rows, some at a time, by programs each of which goes through all rows of one part."""
+def _in_parts(kernel: Kernel, row: int, tile: int) -> Plan:
+    """Whole rows, so many elements at a time, by programs each of which goes through all rows of one part."""
     if row > PERSISTENT_LIMIT and not all(_is_fixed(section) for section in kernel.sections):
         raise UnsupportedKernel(f"sums over long rows of symbolic length in {kernel.name}")
     part, outer = _part(kernel), 1
-    while divides(2 * outer, part) and 2 * outer * row <= TURN_TILE:
+    while divides(2 * outer, part) and 2 * outer * row <= tile and outer < LEAST_SIDE:
         outer *= 2
     loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
     shared = any(index.terms and not _varies(index, kernel.axes[-1]) for index in loads)
@@ -571,17 +579,26 @@ def _varies(index: Index, axis: Axis) -> bool:
     return False
 
 
-def _runs_along_columns(kernel: Kernel) -> bool:
-    """Whether more accesses of the inner loops are contiguous along the outer loop than along the inner one."""
+def _directions(kernel: Kernel) -> tuple[int, int]:
+    """How many accesses of the inner loops are contiguous along these, and how many along the outer loop."""
     if not kernel.axes:
-        return False
+        return 1, 0
     fast, rows, columns = kernel.axes[-1], 0, 0
     for section in kernel.sections:
         for index in _accesses(section) if section.axes else ():
-            across, along = _step(index, fast), _step(index, section.axes[-1])
-            rows += along == 1 and across != 0
-            columns += across == 1 and along != 0
-    return columns > rows
+            rows += _runs_along(index, section.axes[-1]) and _varies(index, fast)
+            columns += _runs_along(index, fast) and _varies(index, section.axes[-1])
+    return rows, columns
+
+
+def _runs_along(index: Index, axis: Axis) -> bool:
+    """Whether neighbours on an axis are neighbours in memory, but for the ends of what the axis is made of."""
+    return any(
+        term.coefficient == 1
+        and (term.atom.numerator if isinstance(term.atom, ModAtom) else Index(0, (Term(1, term.atom),)))
+        == Index(0, (Term(1, AxisAtom(axis.name)),))
+        for term in index.terms
+    )
 
 
 def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:

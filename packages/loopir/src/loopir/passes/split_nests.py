@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -59,18 +60,27 @@ def points_of(axes: tuple[Axis, ...]) -> Dim:
     return numel(tuple(axis.size for axis in axes))
 
 
-def runs_along_rows(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether memory runs along the loop: most loads do that vary with both the loop and the outer points."""
+class Ways(NamedTuple):
+    """The axes of a loop along which memory runs, and the outer ones, in loads that vary with both."""
+
+    rows: frozenset[str]
+    columns: frozenset[str]
+
+
+def ways_of(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> Ways:
+    """Along what memory runs in a loop of a nest."""
     inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
-    rows = columns = 0
+    rows, columns = set[str](), set[str]()
     for statement in block.statements:
         if isinstance(statement, Read):
             offset = ix.linear(statement.coordinates, buffers[statement.buffer].type.stride)
             steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
             is_shared = outer and not outer & set(steps)  # by all outer points
-            rows += not is_shared and any(steps.get(name) == 1 for name in inner)
-            columns += any(steps.get(name) == 1 for name in outer)
-    return rows >= columns and rows > 0
+            if not is_shared:
+                rows |= {name for name in inner if steps.get(name) == 1}
+            if not inner.isdisjoint(steps):
+                columns |= {name for name in outer if steps.get(name) == 1}
+    return Ways(frozenset(rows), frozenset(columns))
 
 
 def is_on_gpu(nest: Nest, buffers: Mapping[str, Buffer]) -> bool:

@@ -9,7 +9,7 @@ from itertools import repeat
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
 from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, masked
-from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, runs_along_rows, split_nests
+from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, split_nests, ways_of
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -30,13 +30,16 @@ class SplitReductions:
     Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
 
     points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
-    the outer points, which are then handled many at a time. shortest: the least loop that is left to a part (and the
-    same for columns). CPUs split loops among their threads themselves.
+    the outer points, which are then handled many at a time, or along both, in tiles; so many `rows` of so short a `row`
+    stay in one kernel with what follows them. shortest: the least loop that is left to a part (and the same for
+    columns). CPUs split loops among their threads themselves.
     """
 
     name = "split_reductions"
     points: int = 1024
     columns: int = 32768
+    rows: int = 4096
+    row: int = 1024
     shortest: int = 1024
     shortest_column: int = 128
 
@@ -53,16 +56,17 @@ class SplitReductions:
             return None
         if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
             return None
-        along_rows = runs_along_rows(nest, looped[0], state.buffers)
-        choice = self._choose(nest, looped[0], along_rows, state.hints)
-        return None if choice is None else _halves(nest, reduces, choice, along_rows, state)
+        ways = ways_of(nest, looped[0], state.buffers)
+        choice = self._choose(nest, looped[0], ways, state.hints)
+        return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
-    def _choose(self, nest: Nest, block: Block, along_rows: bool, hints: Hints) -> tuple[Cut, ...] | None:
+    def _choose(self, nest: Nest, block: Block, ways: Ways, hints: Hints) -> tuple[Cut, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
+        along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
         whole = points_of(nest.axes)
         outer, inner = rough(whole, hints), rough(points_of(block.axes), hints)
-        if not 0 < outer < points:
+        if not 0 < outer < points or (outer >= self.rows and inner <= self.row):
             return None
         if not along_rows and isinstance(whole, int) and whole % 2:
             points *= 4  # elements of halves are then loaded one by one, and none ahead
@@ -72,9 +76,10 @@ class SplitReductions:
             return None
         may_hang, axes = can_hang(block), _axes_to_cut(block)
         long = 1 if not may_hang else shortest if along_rows else math.inf
-        cuts = _cuts(axes, wanted, hints, long)
+        last = ways.rows if ways.columns else frozenset()
+        cuts = _cuts(axes, wanted, hints, long, last)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
-            cuts = _cuts(axes, 2 * wanted, hints, long)  # better a few programs more than machines that wait
+            cuts = _cuts(axes, 2 * wanted, hints, long, last)  # better a few programs more than machines that wait
         if _leaves_loop(block, cuts) and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
@@ -101,9 +106,18 @@ def _parts(cuts: tuple[Cut, ...]) -> int:
     return math.prod(cut.about for cut in cuts)
 
 
-def _cuts(axes: tuple[Axis, ...], wanted: int, hints: Hints, long: float) -> tuple[Cut, ...]:
+def _cuts(
+    axes: tuple[Axis, ...], wanted: int, hints: Hints, long: float, last: frozenset[str] = frozenset()
+) -> tuple[Cut, ...]:
     """Axes in parts, so that there are about as many as wanted: as few axes as do it. A symbolic axis that is somewhat
-    too long may be taken as a whole where others of so many points are left."""
+    too long may be taken as a whole where others of so many points are left. last: those that are cut if others do not
+    do it."""
+    if last and any(axis.name not in last for axis in axes):
+        cuts = _cuts(tuple([axis for axis in axes if axis.name not in last]), wanted, hints, long)
+        if 2 * _parts(cuts) >= wanted:
+            return cuts
+        rest = tuple([axis for axis in axes if axis.name in last])
+        return (*cuts, *_cuts(rest, wanted // _parts(cuts), hints, long))
     cuts: list[Cut] = []
     count, left = 1, list(axes)
     while left and (not cuts or 2 * count < wanted):
@@ -125,38 +139,39 @@ def _halves(nest: Nest, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows
     names = state.names
     many = tuple(Axis(names("a"), cut.parts) for cut in cuts)
     first = _over_parts(nest, cuts, many, names)
-    axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
-    again = {a.name: Axis(names("a"), a.size) for a in axes}
     total, parts = points_of(first.axes), points_of(many)
+    part = many[0] if len(many) == 1 else Axis(names("a"), parts)
+    axes = (*nest.axes, *many) if along_rows else (*many, *nest.axes)
+    kept = (*nest.axes, part) if along_rows else (part, *nest.axes)
+    again = {a.name: Axis(names("a"), a.size) for a in kept}
+    place = {part.name: ix.row_major(many)}
+    at = tuple([place.get(axis.name, ix.axis(axis.name)) for axis in kept])
     stores: list[Statement] = []
     loop: list[Statement] = []
     after: list[Statement] = []
     values: dict[str, Operand] = {}
-    shape = tuple(axis.size for axis in axes)
+    shape = tuple(axis.size for axis in kept)
     for reduce in reduces:
         if reduce.reduction in POSITIONS:
-            best, kept, found, place = _best(reduce, first, axes, again, state, nest)
+            best, written, found, winner = _best(reduce, first, kept, again, state, nest)
             first = Block(first.axes, (*first.statements, best))
-            stores += kept
+            stores += written
             loop += found
-            after.append(place)
-            values[reduce.results[0]] = Ref(place.result)
+            after.append(winner)
+            values[reduce.results[0]] = Ref(winner.result)
             continue
         partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
-        stores += [
-            Write(b, tuple(ix.axis(a.name) for a in axes), Ref(v)) for b, v in zip(partial, reduce.results, strict=True)
-        ]
+        stores += [Write(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
         loads = [Read(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
         _combine(reduce, loads, (total, parts), (loop, after), values, names)
-    split = {axis.name for axis in many}
-    renamed = {old: ix.axis(new.name) for old, new in again.items() if old not in split}
+    renamed = {old: ix.axis(new.name) for old, new in again.items() if old != part.name}
     tail = substitute_axes(
         Nest(nest.name, nest.axes, nest.blocks[1:]), renamed, {old: (again[old],) for old in renamed}
     )
     blocks = [Block((), tuple(after))] if after else []
     blocks += [Block(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.blocks]
     state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
-    whole = Block(tuple(again[axis.name] for axis in many), tuple(loop))
+    whole = Block((again[part.name],), tuple(loop))
     return (
         Nest(f"{nest.name}_parts", axes, (first, Block((), tuple(stores))), nest.origins, nest.line),
         Nest(nest.name, tail.axes, (whole, *blocks), nest.origins, nest.line),

@@ -12,7 +12,7 @@ import msgspec
 from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
 from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
-from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, runs_along_rows, split_nests
+from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
 from loopir.rewrite import replace_values, substitute_axes
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -67,7 +67,7 @@ def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
     scans = [s for s in block.statements if isinstance(s, Scan)]
     if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
         return None
-    if runs_along_rows(nest, block, state.buffers):
+    if ways_of(nest, block, state.buffers).rows:
         return None
     narrowest = min((ITEM_SIZE[s.dtype] for s in block.statements if isinstance(s, Read)), default=4)
     parts = parts_of(block.axes[0].size, points_of(nest.axes), state.hints, narrowest)

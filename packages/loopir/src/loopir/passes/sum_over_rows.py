@@ -34,7 +34,7 @@ from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Decision, Index, Reduce, Scan
 from stagewire.sizes import Hints, rough
-from stagewire.types import ITEM_SIZE, contiguous, contiguous_stride, numel
+from stagewire.types import ITEM_SIZE, contiguous, numel
 
 TOGETHER = 4
 """The rows of a part are a multiple of so many, which may be worked on at once."""
@@ -330,7 +330,7 @@ def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) 
         same = column.size == inner.size and points_of(tuple(digits)) == count
         if same and _counts(here, digits, unit) and _counts(there, rows.axes, unit):
             sizes = axis_sizes(rows)
-            flat = _row_major(rows.axes)
+            flat = ix.row_major(rows.axes)
             digit = ix.delinear(flat, [axis.size for axis in digits], sizes)
             return {column.name: ix.axis(inner.name)} | {a.name: place for a, place in zip(digits, digit, strict=True)}
     return None
@@ -354,12 +354,6 @@ def _corresponding(
     if any(size != 1 and name not in found for name, size in sizes.items()):
         return None
     return {name: ix.axis(found[name]) if name in found else ix.ZERO for name in sizes}
-
-
-def _row_major(axes: Sequence[Axis]) -> Index:
-    """How many points come before one."""
-    long = [axis for axis in axes if axis.size != 1]
-    return ix.linear([ix.axis(axis.name) for axis in long], contiguous_stride(tuple([axis.size for axis in long])))
 
 
 def _steps(index: Index) -> dict[str, int] | None:
