@@ -385,8 +385,11 @@ def column_sums(rows: int, columns: int, inputs: int, dtype: str) -> LoopGraph:
     ("rows", "inputs", "dtype", "stages"),
     [(300, 1, "float32", 3), (300, 1, "bfloat16", 3), (300, 3, "float32", 3), (300, 4, "float32", 1)],
 )
-def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(rows, inputs, dtype, stages, directory, device):
+def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(
+    rows, inputs, dtype, stages, directory, device, monkeypatch
+):
     """As many as leave room for other programs."""
+    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
     graph = column_sums(rows, 40, inputs, dtype)
     (kernel,) = graph.steps
     tiles = plan(kernel)
@@ -395,6 +398,77 @@ def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(rows, inputs, dt
     xs = [torch.randint(-3, 4, (rows, 40)).to(getattr(torch, dtype)) for _ in range(inputs)]
     (found,) = run(graph, directory, device, *xs)
     torch.testing.assert_close(found, sum(xs).float().sum(0).to(found.dtype))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "tile", "stages"),
+    [
+        (392, 768, "float32", (8, 512), 1),
+        (2000, 768, "float32", (8, 512), 3),
+        (392, 768, "bfloat16", (16, 256), 1),
+        (392, 32768, "bfloat16", (64, 32), 3),
+    ],
+)
+def test_few_columns_have_more_on_their_way(rows, columns, dtype, tile, stages):
+    (kernel,) = column_sums(rows, columns, 1, dtype).steps
+    tiles = plan(kernel)
+    assert ((tiles.outer, tiles.inner), tiles.stages(kernel.sections[0])) == (tile, stages)
+
+
+def crossing(rows: int, size: int, before: tuple[Axis, ...] = (), loops: int = 1) -> LoopGraph:
+    """Row sums of x[i, j] * y[j, i], and those beside it: z[i, j] = x[i, j] * y[j, i] * sum[i] if there is a second
+    loop. before: more outer axes, behind the rows."""
+    along, across = at(("i", size), ("j", 1)), at(("j", rows), ("i", 1))
+    kind = "float32"
+    body = (
+        Load("a", "x", along, kind),
+        Load("b", "y", across, kind),
+        Compute("p", "mul", (Ref("a"), Ref("b")), kind),
+    )
+    again = tuple(
+        replace(s, result=f"{s.result}2")
+        if isinstance(s, Load)
+        else replace(s, result="p2", operands=(Ref("a2"), Ref("b2")))
+        for s in body
+    )
+    second = (*again, Compute("q", "mul", (Ref("p2"), Ref("s")), kind), Store("z", along, Ref("q")))
+    sections = (
+        Section((Axis("j", size),), (*body, Reduce(("s",), "sum", Ref("p"), kind))),
+        Section((), (Store("t", at(("i", 1)), Ref("s")),)),
+        *((Section((Axis("j", size),), second),) if loops > 1 else ()),
+    )
+    kernel = Kernel("k", (Axis("i", rows), *before), sections)
+    inputs = Buffer("x", contiguous(kind, (rows, size)), "input"), Buffer("y", contiguous(kind, (size, rows)), "input")
+    made = [Buffer("t", contiguous(kind, (rows,)), "kernel"), Buffer("z", contiguous(kind, (rows, size)), "kernel")]
+    made = made[:loops]
+    return LoopGraph(
+        buffers=(*inputs, *made), inputs=("x", "y"), outputs=tuple(Ref(b.name) for b in made), steps=(kernel,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "loops", "kind"),
+    [(50, 40, 1, "row"), (50, 40, 2, "row"), (37, 4100, 1, "column"), (20, 4100, 2, "column"), (50, 3, 1, "row")],
+)
+def test_accesses_along_rows_and_across_them(rows, size, loops, kind, directory, device, monkeypatch):
+    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    graph = crossing(rows, size, loops=loops)
+    assert plan(graph.steps[0]).kind == kind
+    x, y = torch.randint(-3, 4, (rows, size)).float(), torch.randint(-3, 4, (size, rows)).float()
+    total, *rest = run(graph, directory, device, x, y)
+    torch.testing.assert_close(total, (x * y.t()).sum(1))
+    for one in rest:
+        torch.testing.assert_close(one, x * y.t() * total[:, None])
+
+
+def test_rows_that_are_crossed_are_several_at_a_time():
+    """As many as fill a sector of memory, where programs are left."""
+    tiles = {n: plan(crossing(n, 768, loops=2).steps[0]).outer for n in (6272, 1568, 100)}
+    assert tiles == {6272: 16, 1568: 8, 100: 1}
+    assert plan(crossing(100000, 96).steps[0]).outer == 16
+    assert plan(crossing(100000, 2000).steps[0]).outer == 8
+    (kernel,) = crossing(6272, 768, (Axis("k", 2),)).steps
+    assert [axis.name for axis in plan(kernel).kernel.axes] == ["k", "i"]
 
 
 def test_what_several_warps_load_is_not_overwritten_before(directory, device):

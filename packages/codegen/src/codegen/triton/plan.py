@@ -80,9 +80,12 @@ POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of transposed accesses, and the widest of columns."""
 
+SECTOR = 32
+"""Bytes of memory that are loaded together."""
+
 LEAST_SIDE, CROSSING_TILE = 16, 16384
 """Whole rows, some of whose accesses run across them, are so many at a time: that is a sector of memory across. And
-elements of such a tile."""
+elements of such a tile at most."""
 
 COLUMN_TILE = 2048
 """Elements of a tile of columns that are too long for one."""
@@ -296,23 +299,17 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if not any(section.axes for section in kernel.sections):
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
+    kernel = _contiguous_last(kernel)
     rows, columns = _directions(kernel)
     crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
     if summed(kernel):
         return _in_parts(kernel, power_of_two(inner), CROSSING_TILE // 2 if crosses else TURN_TILE)
-    if crosses and columns <= rows and inner * LEAST_SIDE <= CROSSING_TILE:
-        return Plan(kernel, "row", LEAST_SIDE, power_of_two(inner))
+    if crosses and (columns <= rows or _held(kernel)) and inner <= PERSISTENT_LIMIT:
+        return _across(kernel, outer, power_of_two(inner))
     if columns > rows or crosses:
         if _goes_in_steps(kernel, outer):
             return _in_steps(kernel, outer, inner)
-        width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
-        while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
-            width //= 2
-        long = WARP if in_one_warp else COLUMN_TILE // width
-        if _narrowest(kernel) <= 2 and _finds_positions(kernel):
-            long //= 2  # a few warps, which do not wait for each other
-        fitting = _fitting(kernel, long, long // 2)
-        return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
+        return _in_columns(kernel, outer, inner)
     runs = _in_runs(kernel, inner)
     if runs is not None:
         return runs
@@ -335,6 +332,31 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         if tiles:
             return Plan(kernel, "row", 1, min(tiles, key=lambda tile: -(-inner // tile) * tile))
     return Plan(kernel, "row", 1, _fitting(kernel, SCAN_TILE if _scans(kernel) else LOOP_TILE, LEAST_TILE))
+
+
+def _across(kernel: Kernel, outer: int, row: int) -> Plan:
+    """Whole rows, some accesses of which run across them: so many at a time that these are of whole sectors of memory,
+    if registers hold them and enough programs are left."""
+    several = min(SQUARE, max(LEAST_SIDE, COLUMN_TILE // row), CROSSING_TILE // row)
+    while several > 1 and 2 * outer < several * MANY:
+        several //= 2
+    return Plan(kernel, "row", several, row)
+
+
+def _in_columns(kernel: Kernel, outer: int, inner: int) -> Plan:
+    """As many columns as are loaded well, and fewer where these are few: a sector of memory at least. Programs that do
+    not fill the machine have more points of each on their way."""
+    width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
+    while width > (8 if in_one_warp else SECTOR // _narrowest(kernel)) and -(-outer // width) < MANY:
+        width //= 2
+    long = WARP if in_one_warp else COLUMN_TILE // width
+    if _narrowest(kernel) <= 2 and _finds_positions(kernel):
+        long //= 2  # a few warps, which do not wait for each other
+    elif not in_one_warp and -(-outer // width) < MANY:
+        long *= 2
+    whole = inner <= max(SQUARE, long if -(-outer // width) < MANY else 0)
+    tile = min(power_of_two(inner), long) if whole else _fitting(kernel, long, long // 2)
+    return Plan(kernel, "column", width, tile)
 
 
 def summed(kernel: Kernel) -> bool:
@@ -577,6 +599,20 @@ def _varies(index: Index, axis: Axis) -> bool:
             case _:  # of a value, which may depend on anything
                 return True
     return False
+
+
+def _contiguous_last(kernel: Kernel) -> Kernel:
+    """The kernel with an outer axis as its fastest along which memory runs in loops, if it does not along that one."""
+    loops = [(section.axes[-1], index) for section in kernel.sections if section.axes for index in _accesses(section)]
+    along = [
+        axis
+        for axis in kernel.axes
+        if isinstance(axis.size, Expr) or axis.size >= LEAST_SIDE
+        if any(_runs_along(index, axis) and _varies(index, inner) for inner, index in loops)
+    ]
+    if not along or kernel.axes[-1] in along or summed(kernel):
+        return kernel
+    return replace(kernel, axes=(*(axis for axis in kernel.axes if axis is not along[-1]), along[-1]))
 
 
 def _directions(kernel: Kernel) -> tuple[int, int]:

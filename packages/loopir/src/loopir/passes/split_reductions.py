@@ -30,15 +30,14 @@ class SplitReductions:
     Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
 
     points: outer points that fill the machine, each being a row along memory. columns: the same where memory runs along
-    the outer points, which are then handled many at a time, or along both, in tiles; so many `rows` of so short a `row`
-    stay in one kernel with what follows them. shortest: the least loop that is left to a part (and the same for
-    columns). CPUs split loops among their threads themselves.
+    the outer points, which are then handled many at a time, or along both, in tiles. row: loops that are no longer stay
+    in one kernel with what follows them, where there are enough points for rows. shortest: the least loop that is left
+    to a part (and the same for columns). CPUs split loops among their threads themselves.
     """
 
     name = "split_reductions"
     points: int = 1024
     columns: int = 32768
-    rows: int = 4096
     row: int = 1024
     shortest: int = 1024
     shortest_column: int = 128
@@ -66,7 +65,7 @@ class SplitReductions:
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
         whole = points_of(nest.axes)
         outer, inner = rough(whole, hints), rough(points_of(block.axes), hints)
-        if not 0 < outer < points or (outer >= self.rows and inner <= self.row):
+        if not 0 < outer < points or (outer >= self.points and inner <= self.row):
             return None
         if not along_rows and isinstance(whole, int) and whole % 2:
             points *= 4  # elements of halves are then loaded one by one, and none ahead
