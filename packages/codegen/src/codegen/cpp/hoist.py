@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from codegen.cpp.uses import used_values
+from codegen.uses import used_values
 from stagewire.loop import AxisAtom, FloorDivAtom, Index, IndexValue, Load, ModAtom, Reduce, Section, Store
 
 BEFORE, BETWEEN, INSIDE = 0, 1, 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from codegen.uses import values_of
 from stagewire.expr import Dim
 from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
 
@@ -38,16 +39,6 @@ def mentions(index: Index, axis: str) -> bool:
 def has_value(index: Index) -> bool:
     """Whether a loaded or computed value takes part (an indirect access)."""
     return any(True for _ in values_of(index))
-
-
-def values_of(index: Index) -> Iterator[str]:
-    """Names of the values that take part."""
-    for term in index.terms:
-        match term.atom:
-            case ValueAtom(name):
-                yield name
-            case FloorDivAtom(numerator) | ModAtom(numerator):
-                yield from values_of(numerator)
 
 
 def can_merge(index: Index, outer: str, inner: str, inner_size: Dim) -> bool:

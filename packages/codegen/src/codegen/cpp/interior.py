@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from codegen.cpp.indexing import coefficient, values_of
+from codegen.cpp.indexing import coefficient
+from codegen.uses import values_of
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Term, ValueAtom

@@ -12,7 +12,7 @@ from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
-from codegen.cpp.uses import used_values
+from codegen.uses import used_values
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
 
 ROW_CHUNK = 4096

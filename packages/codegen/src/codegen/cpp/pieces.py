@@ -17,7 +17,7 @@ import msgspec
 from codegen.cpp.indexing import coefficient
 from codegen.cpp.interior import interior
 from codegen.cpp.operations import DIVISIONS
-from codegen.cpp.uses import used_values
+from codegen.uses import used_values
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
 from stagewire.loop import (

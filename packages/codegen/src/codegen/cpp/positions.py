@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from codegen.cpp.types import is_floating
-from codegen.cpp.uses import used_values
+from codegen.uses import used_values
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.chains import Chain, memory_of
+from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import TYPES
 from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
 from codegen.triton.plan import Plan, points, summed
@@ -109,7 +110,7 @@ class _KernelEmitter(ReductionEmitter):
             statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
             self.shared_places = [s.index for s in statements if isinstance(s, Load)]
         statements = tuple(s for section in self.kernel.sections for s in section.statements)
-        self.dtypes, self.compared = dtypes_of(statements), compared_of(statements)
+        self.dtypes, self.compared, self.cheaper = dtypes_of(statements), compared_of(statements), Cheaper(statements)
         self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
         self.widened_later = widened_of(statements)
         self.find_softmax(statements)

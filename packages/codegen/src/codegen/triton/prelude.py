@@ -6,7 +6,7 @@ import os
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.language.extra.libdevice import fast_logf
+from triton.language.extra.libdevice import fast_dividef, fast_logf
 
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")  # which has no library of the device
 
@@ -138,6 +138,64 @@ def before_add_exponentials(top_a, sum_a, all_top_a, all_sum_a, top_b, sum_b, al
 @triton.jit
 def square_root(x):
     return tl.sqrt_rn(x) if x.dtype == tl.float32 else tl.sqrt(x)
+
+
+@triton.jit
+def inverse_root(x):
+    if x.dtype != tl.float32:
+        return 1.0 / tl.sqrt(x)
+    elif INTERPRETED:
+        return 1.0 / tl.sqrt_rn(x)
+    else:  # as CUDA's rsqrtf
+        return tl.inline_asm_elementwise("rsqrt.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+
+
+@triton.jit
+def decay(x):
+    # exp(-x); what is below 2**-126 is 0
+    return tl.exp2(x * -1.4426950408889634)
+
+
+@triton.jit
+def logistic(x):
+    if x.dtype != tl.float32:
+        return 1.0 / (1.0 + tl.exp(-x))
+    elif INTERPRETED:
+        return 1.0 / (1.0 + decay(x))
+    else:
+        return tl.inline_asm_elementwise("rcp.approx.f32 $0, $1;", "=f,f", [1.0 + decay(x)], tl.float32, True, 1)
+
+
+@triton.jit
+def silu(x):
+    # whose divisor has no inverse beyond 2**126, where this is 0 instead of -1e-36
+    divisor = 1.0 + decay(x)
+    return x / divisor if INTERPRETED else fast_dividef(x, divisor)
+
+
+@triton.jit
+def one_plus_tanh(x):
+    divisor = 1.0 + tl.exp2(x * -2.885390081777927)
+    return 2.0 / divisor if INTERPRETED else fast_dividef(2.0, divisor)
+
+
+@triton.jit
+def one_plus_erf(x):
+    # erfc(w) is exp2(w * p(w)), p having been fitted between 0 and 6: of 1 + erf(x) within 6e-8, and within 2.5e-4 of
+    # itself down to x = -6
+    w = tl.abs(x)
+    p = -3.8853491446388944e-07
+    p = p * w + 1.0152743016078603e-05
+    p = p * w - 0.0001098526845453307
+    p = p * w + 0.0006208621198311448
+    p = p * w - 0.0017182420706376433
+    p = p * w - 0.0006455709226429462
+    p = p * w + 0.028249869123101234
+    p = p * w - 0.14850576221942902
+    p = p * w - 0.9184087514877319
+    p = p * w - 1.6279091835021973
+    e = tl.exp2(w * p)
+    return tl.where(x < 0, e, 2.0 - e)
 
 
 @triton.jit

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
+from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
+from codegen.uses import used_values
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -52,7 +54,7 @@ def compared_of(statements: tuple[Statement, ...]) -> frozenset[str]:
     found = {s.result for s in statements if isinstance(s, IndexValue) and s.dtype == "int64"}
     for statement in statements:
         if not (isinstance(statement, Compute) and statement.op in COMPARISONS):
-            found -= _used_by(statement)
+            found.difference_update(used_values(statement))
     return frozenset(found)
 
 
@@ -61,33 +63,8 @@ def widened_of(statements: tuple[Statement, ...]) -> frozenset[str]:
     found = {s.result for s in statements if isinstance(s, Load) and s.dtype in LOW_PRECISION}
     for statement in statements:
         if not (isinstance(statement, Compute) and (statement.op, statement.dtype) == ("convert", "float32")):
-            found -= _used_by(statement)
+            found.difference_update(used_values(statement))
     return frozenset(found)
-
-
-def _used_by(statement: Statement) -> set[str]:
-    match statement:
-        case Compute(operands=operands):
-            return {one.name for one in operands if isinstance(one, Ref)}
-        case Load(index=index, other=other):
-            return _values_of(index) | ({other.name} if isinstance(other, Ref) else set())
-        case Store(index=index, value=value):
-            return _values_of(index) | ({value.name} if isinstance(value, Ref) else set())
-        case IndexValue(index=index):
-            return _values_of(index)
-        case Reduce(operand=operand) | Scan(operand=operand):
-            return {operand.name} if isinstance(operand, Ref) else set()
-
-
-def _values_of(index: Index) -> set[str]:
-    found: set[str] = set()
-    for term in index.terms:
-        match term.atom:
-            case ValueAtom(name):
-                found.add(name)
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
-                found |= _values_of(numerator)
-    return found
 
 
 @dataclass
@@ -97,7 +74,7 @@ class StatementEmitter:
     names: what each axis and value is called there; spread: which of "x" and "r" it varies along; dtypes: of values.
     values: buffers whose only element, an int64, is the argument instead of the address. places: of the values that are
     indices. sizes: symbolic sizes, which are arguments. wide: whether indices take 64 bits; None where WIDE says so.
-    compared: the values of indices that are only compared.
+    compared: the values of indices that are only compared. cheaper: what has a cheaper form.
     full: the directions along which every point of every tile is inside of the loops: no mask is needed for them.
     suffix: what the names of values end with, where the same statements are written more than once. made: how many
     values have been named. ahead: of axes, the name of another point and by how much this one is ahead of it.
@@ -116,6 +93,7 @@ class StatementEmitter:
     wide: bool | None = False
     full: frozenset[str] = frozenset()
     compared: frozenset[str] = frozenset()
+    cheaper: Cheaper = field(default_factory=Cheaper)
     suffix: str = ""
     ahead: dict[str, tuple[str, int]] = field(default_factory=dict)
     made: int = 0
@@ -170,7 +148,8 @@ class StatementEmitter:
                         self.operand(o, "bool" if op == "where" and i == 0 else source) for i, o in enumerate(operands)
                     ]
                     along = frozenset().union(*(self.spread[o.name] for o in operands if isinstance(o, Ref)))
-                    self.define(result, self.of_row(statement, texts) or expression(op, texts, source, dtype), along)
+                    text = self.of_row(statement, texts) or self.cheaper.form(statement, texts)
+                    self.define(result, text or expression(op, texts, source, dtype), along)
                 case IndexValue(result, index, dtype):
                     self.places[result] = index
                     kind = TYPES[dtype] if result not in self.compared else self.index_type

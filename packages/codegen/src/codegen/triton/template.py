@@ -10,6 +10,7 @@ Sizes and strides are numbers in the text. TF32: whether float32 operands may be
 
 from __future__ import annotations
 
+from codegen.triton.cheaper import Cheaper
 from codegen.triton.emit import LARGEST_32, XR
 from codegen.triton.epilogue import Epilogue
 from codegen.triton.expressions import TYPES
@@ -106,7 +107,7 @@ class _TemplateEmitter(StatementEmitter):
         self.split("z", batch, frozenset())
         self.split(*along)
         self.split("d", depths)
-        self.dtypes = dtypes_of(prologue.statements)
+        self.dtypes, self.cheaper = dtypes_of(prologue.statements), Cheaper(prologue.statements)
         self.statements(prologue.statements, frozenset((along[0], "d")))
         made = self.types[prologue.buffer].dtype
         value = f"tl.broadcast_to(({self.operand(prologue.value, made)}).to({TYPES[made]}), {shape})"
@@ -191,7 +192,7 @@ class _TemplateEmitter(StatementEmitter):
 
     def epilogue(self, epilogue: Epilogue) -> None:
         """The statements; what they load of the product is `element`."""
-        self.dtypes = dtypes_of(epilogue.statements)
+        self.dtypes, self.cheaper = dtypes_of(epilogue.statements), Cheaper(epilogue.statements)
         self.split("z", epilogue.batch, frozenset())
         self.split("x", epilogue.rows)
         self.split("r", epilogue.columns)

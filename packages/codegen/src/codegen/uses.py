@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen.cpp.indexing import values_of
 from stagewire.graph import Ref
-from stagewire.loop import Compute, IndexValue, Load, Reduce, Scan, Statement, Store
+from stagewire.loop import (
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Load,
+    ModAtom,
+    Reduce,
+    Scan,
+    Statement,
+    Store,
+    ValueAtom,
+)
 
 
 def used_values(statement: Statement) -> Iterator[str]:
@@ -27,3 +38,13 @@ def used_values(statement: Statement) -> Iterator[str]:
             yield operand.name
     if isinstance(statement, Load | Store | IndexValue):
         yield from values_of(statement.index)
+
+
+def values_of(index: Index) -> Iterator[str]:
+    """Names of the values that take part in an index."""
+    for term in index.terms:
+        match term.atom:
+            case ValueAtom(name):
+                yield name
+            case FloorDivAtom(numerator) | ModAtom(numerator):
+                yield from values_of(numerator)
