@@ -18,7 +18,9 @@ FINE = torch.linspace(-30, 30, 60 * 4096 + 1)
 def graph(count: int, *computes: Compute, dtype: str = "float32") -> LoopGraph:
     """y[i] = the last of the computes, of x[i]; z[i] = the value "kept" of them, if there is one."""
     place = Index(0, (Term(1, AxisAtom("i")),))
-    results = {"y": computes[-1].result} | {"z": one.result for one in computes if one.result == "kept"}
+    results = {"y": computes[-1].result}
+    if any(one.result == "kept" for one in computes):
+        results["z"] = "kept"
     stores = tuple(Store(name, place, Ref(result)) for name, result in results.items())
     return LoopGraph(
         buffers=(
