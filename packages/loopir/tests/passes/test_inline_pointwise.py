@@ -37,6 +37,50 @@ def test_a_gpu_hides_arithmetic() -> None:
     assert reasons(inlined(on_gpu), "materialised") == {}
 
 
+ANGLES = """\
+input %x: bf16[8, 16, 512, 64]@cuda:0
+input %angles: f32[512, 64]@cuda:0
+%cos: f32[512, 64]@cuda:0 = prims.cos(%angles)
+%narrow: bf16[512, 64]@cuda:0 = prims.convert_element_type(%cos, bfloat16)
+%wide: bf16[8, 16, 512, 64]@cuda:0 = prims.broadcast_in_dim(%narrow, [8, 16, 512, 64], [2, 3])
+%y: bf16[8, 16, 512, 64]@cuda:0 = prims.mul(%x, %wide)
+return %y
+"""
+
+
+def test_a_small_table_that_is_read_over_and_over_is_computed_once() -> None:
+    """The last buffer of those as small: what it is made of is computed for it alone."""
+    graph = inlined(ANGLES)
+    assert [kernel.origins for kernel in kernels(graph)] == [("narrow",), ("y",)]
+    assert reasons(graph, "materialised") == {"narrow": "133169152 instructions for 128 uses of every element"}
+
+
+def test_a_table_that_costs_less_than_a_launch_is_not() -> None:
+    for text in (ANGLES.replace("8, 16, 512", "4, 8, 512"), ANGLES.replace("prims.cos", "prims.neg")):
+        assert [kernel.origins for kernel in kernels(inlined(text))] == [("y",)]
+
+
+BIAS = """\
+input %x: f32[64, 8, 128, 128]@cuda:0
+input %places: i64[128, 128]@cuda:0
+input %table: f32[32, 8]@cuda:0
+%rows: f32[128, 128, 8]@cuda:0 = prims.index(%table, [%places, None])
+%heads: f32[8, 128, 128]@cuda:0 = prims.permute(%rows, [2, 0, 1])
+%wide: f32[64, 8, 128, 128]@cuda:0 = prims.broadcast_in_dim(%heads, [64, 8, 128, 128], [1, 2, 3])
+%y: f32[64, 8, 128, 128]@cuda:0 = prims.add(%x, %wide)
+return %y
+"""
+
+
+def test_a_table_lies_in_the_order_of_those_who_read_it_over_and_over() -> None:
+    graph = inlined(BIAS)
+    (rows,) = [buffer for buffer in graph.buffers if buffer.name == "rows"]
+    assert rows.type.stride == (128, 1, 128 * 128)
+    few = inlined(BIAS.replace("64, 8, 128", "7, 8, 128"), InlinePointwise(spread=2, launch=0))
+    (rows,) = [buffer for buffer in few.buffers if buffer.name == "rows"]
+    assert rows.type.stride == (128 * 8, 8, 1)
+
+
 def test_expressions_do_not_grow_without_end() -> None:
     lines = ["input %v0: f32[8]", *(f"%v{n + 1}: f32[8] = prims.sin(%v{n})" for n in range(60)), "return %v60"]
     graph = inlined("\n".join(lines) + "\n")

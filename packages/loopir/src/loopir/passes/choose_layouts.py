@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir import index as ix
-from loopir.layout import densified, repeated_dims
+from loopir.layout import densified, packed, repeated_dims
 from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
 from loopir.passes.alias_views import window_of
+from loopir.passes.reading_order import reading_orders
 from loopir.rewrite import substitute_axes
 from stagewire.loop import Buffer, Extern
 from stagewire.types import TensorType
@@ -18,7 +19,8 @@ from stagewire.types import TensorType
 @dataclass(frozen=True)
 class ChooseLayouts:
     """Before: kernel buffers have the strides that eager would give them. After: outputs and operands of externs have
-    exactly those; every other buffer is dense, its dimensions in the same order. An expanded tensor (stride 0) is
+    exactly those; every other buffer is dense, its dimensions in the same order, or where each element is read many
+    times, in that of its readers. An expanded tensor (stride 0) is
     computed once and repeated by a view. What was a window on something larger is dense where a kernel writes it for
     ATen alone: it would be allocated with its gaps."""
 
@@ -39,11 +41,15 @@ class ChooseLayouts:
                     if isinstance(statement, Write):
                         writers.setdefault(statement.buffer, []).append(number)
         buffers: dict[str, Buffer] = {}
+        free = {name for name, buffer in schedule.buffers.items() if buffer.role == "kernel" and name not in exact}
+        orders = reading_orders(schedule, free)
         gaps: list[str] = []
         items = list(schedule.items)
         for name, buffer in schedule.buffers.items():
             if buffer.role != "kernel":
                 buffers[name] = buffer
+            elif name in orders:
+                buffers[name] = Buffer(name, packed(buffer.type, buffer.type.shape, orders[name]), "kernel")
             elif name not in exact:
                 buffers[name] = Buffer(name, densified(buffer.type), "kernel")
             elif not repeated_dims(buffer.type) or not _shrink(items, writers.get(name, []), buffer, buffers):

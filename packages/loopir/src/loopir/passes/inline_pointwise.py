@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.index import axes_of
+from loopir.index import axes_of, has_values
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions
 from loopir.passes.expand import Expander
@@ -23,6 +23,9 @@ class InlinePointwise:
 
     heavy: cost a point from which nothing is computed twice (by device type; GPUs hide arithmetic).
     largest: most statements, reads and levels that may grow into one expression.
+    spread, costly, launch: on a GPU, what takes the cost `costly` and has `spread` readers for each element is kept
+    where computing it once leaves more instructions undone than the device makes while it begins one more kernel:
+    tables of positions and of their angles, biases of attention.
     """
 
     name = "inline_pointwise"
@@ -31,6 +34,9 @@ class InlinePointwise:
     largest_cost: int = 300
     largest_reads: int = 12
     largest_depth: int = 48
+    spread: int = 8
+    costly: int = 12
+    launch: int = 60_000_000
     views_only: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
@@ -48,12 +54,20 @@ class InlinePointwise:
         return msgspec.structs.replace(schedule, items=tuple(items), decisions=decisions, fresh=names.count)
 
 
+INSTRUCTIONS = 2
+"""Of a GPU, for each unit of cost: logarithms, sines and divisions take about twice what vectors of lanes take."""
+
+GATHER = 12
+"""The cost of reading where an index says, beside what `cost_of` counts: it is read itself, and bounded in 64 bits."""
+
+
 class Work(NamedTuple):
-    """What computing one element takes once virtual operands are expanded."""
+    """What computing one element takes once virtual operands are expanded. gathers: reads where an index says."""
 
     cost: int = 0
     depth: int = 0
     reads: frozenset[str] = frozenset()
+    gathers: int = 0
 
 
 @dataclass
@@ -162,6 +176,11 @@ class _Analysis:
             return None
         if work.cost >= heavy and ratio >= 2:
             return f"cost {work.cost} at {ratio:.3g} uses of every element"
+        again = work.cost + GATHER * work.gathers
+        if not on_cpu and ratio >= options.spread and again >= options.costly:
+            saved = INSTRUCTIONS * again * (self.points[name] - elements)
+            if saved >= options.launch:
+                return f"{saved} instructions for {ratio:.3g} uses of every element"
         own = elements * ITEM_SIZE[type.dtype]
         inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
         if users > 1 and name in self.written and not on_cpu and inputs > own:
@@ -182,19 +201,20 @@ class _Analysis:
 
 
 def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
-    cost, depth, reads = 0, 0, set[str]()
+    cost, depth, reads, gathers = 0, 0, set[str](), 0
     for piece in definition.pieces:
         cost += cost_of(piece.statements) + (3 if len(definition.pieces) > 1 else 0)
         for statement in piece.statements:
             if not isinstance(statement, Read):
                 continue
+            gathers += any(has_values(coordinate) for coordinate in statement.coordinates)
             if statement.buffer in virtual:
                 inner = work[statement.buffer]
-                cost, depth = cost + inner.cost, max(depth, inner.depth)
+                cost, depth, gathers = cost + inner.cost, max(depth, inner.depth), gathers + inner.gathers
                 reads |= inner.reads
             else:
                 reads.add(statement.buffer)
-    return Work(cost, depth + 1, frozenset(reads))
+    return Work(cost, depth + 1, frozenset(reads), gathers)
 
 
 def _places(nest: Nest) -> dict[str, int]:
