@@ -110,3 +110,25 @@ def cost_of(statements: tuple[Statement, ...]) -> int:
                     cost += 3
                     break
     return cost
+
+
+INSTRUCTIONS = {
+    "exp": 6, "exp2": 2, "expm1": 20, "log": 26, "log2": 26, "log10": 26, "log1p": 30, "sqrt": 20, "reciprocal": 10,
+    "sin": 30, "cos": 30, "tan": 60, "tanh": 24, "erf": 28, "sigmoid": 9, "div": 8, "pow": 80, "convert": 1,
+}  # fmt: skip
+"""Of a GPU (sm_90) in float32, where that is not about the cost of the op."""
+
+GATHER = 15
+"""Instructions for an address in 64 bits that comes from memory, within its bounds."""
+
+
+def instructions_of(statements: tuple[Statement, ...]) -> int:
+    """Rough instructions of a GPU a point; integers of 64 bits take two for one."""
+    count = 0
+    for statement in statements:
+        match statement:
+            case Compute(_, op, _, dtype):
+                count += INSTRUCTIONS.get(op, OPS[op].cost) * (2 if dtype == "int64" else 1)
+            case Read(coordinates=coordinates):
+                count += GATHER if any(map(has_values, coordinates)) else 1
+    return count

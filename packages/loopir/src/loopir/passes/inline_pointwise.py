@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.index import axes_of, has_values
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, statements_of, writes_of
-from loopir.passes.definitions import Definition, cost_of, definitions
+from loopir.index import axes_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
+from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
-from stagewire.loop import Axis, AxisAtom, Decision, Extern, Index
+from loopir.passes.tables import places_of, points_of, tables
+from stagewire.loop import AxisAtom, Decision, Extern, Index
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
@@ -23,9 +24,9 @@ class InlinePointwise:
 
     heavy: cost a point from which nothing is computed twice (by device type; GPUs hide arithmetic).
     largest: most statements, reads and levels that may grow into one expression.
-    spread, costly, launch: on a GPU, what takes the cost `costly` and has `spread` readers for each element is kept
-    where computing it once leaves more instructions undone than the device makes while it begins one more kernel:
-    tables of positions and of their angles, biases of attention.
+    spread, costly, launch: on a GPU, what takes `costly` instructions and has `spread` readers for each element is kept
+    where that leaves more instructions undone than the device does while one more kernel begins and ends: tables of
+    positions and of their angles, biases of attention.
     """
 
     name = "inline_pointwise"
@@ -35,8 +36,8 @@ class InlinePointwise:
     largest_reads: int = 12
     largest_depth: int = 48
     spread: int = 8
-    costly: int = 12
-    launch: int = 60_000_000
+    costly: int = 20
+    launch: int = 100_000_000
     views_only: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
@@ -54,20 +55,13 @@ class InlinePointwise:
         return msgspec.structs.replace(schedule, items=tuple(items), decisions=decisions, fresh=names.count)
 
 
-INSTRUCTIONS = 2
-"""Of a GPU, for each unit of cost: logarithms, sines and divisions take about twice what vectors of lanes take."""
-
-GATHER = 12
-"""The cost of reading where an index says, beside what `cost_of` counts: it is read itself, and bounded in 64 bits."""
-
-
 class Work(NamedTuple):
-    """What computing one element takes once virtual operands are expanded. gathers: reads where an index says."""
+    """What computing one element takes once virtual operands are expanded. instructions: of a GPU."""
 
     cost: int = 0
     depth: int = 0
     reads: frozenset[str] = frozenset()
-    gathers: int = 0
+    instructions: int = 0
 
 
 @dataclass
@@ -89,6 +83,9 @@ class _Analysis:
         self.written: set[str] = set()
         """Buffers that are copied for a call or an output: the copy may be the buffer."""
         self._count_users()
+        views = {name for name, definition in self.definitions.items() if self.is_view(definition)}
+        limits = self.options.spread, self.options.costly, self.options.launch
+        self.tables = tables(self.schedule, self.definitions, self.forced, views, *limits)
 
     def _count_users(self) -> None:
         """Users and points of use of every buffer, looking through views, from the last item to the first."""
@@ -100,13 +97,13 @@ class _Analysis:
             is_view = definition is not None and self.is_view(definition)
             users, points = (self.users.get(target, 0), self.points.get(target, 0)) if is_view else (0, 0)
             if not is_view or target in self.forced:
-                users, points = users + 1, points + _points(item)
+                users, points = users + 1, points + points_of(item)
             if definition is not None and definition.copy_of is not None and target in self.forced | self.written:
                 self.written.add(definition.copy_of.buffer)
             self.apart |= _read_apart(item)
             if is_view and target in self.apart:
                 self.apart.update(reads_of(item))
-            for name, places in _places(item).items():
+            for name, places in places_of(item).items():
                 self.users[name] = self.users.get(name, 0) + users
                 self.points[name] = self.points.get(name, 0) + points * places
 
@@ -176,11 +173,8 @@ class _Analysis:
             return None
         if work.cost >= heavy and ratio >= 2:
             return f"cost {work.cost} at {ratio:.3g} uses of every element"
-        again = work.cost + GATHER * work.gathers
-        if not on_cpu and ratio >= options.spread and again >= options.costly:
-            saved = INSTRUCTIONS * again * (self.points[name] - elements)
-            if saved >= options.launch:
-                return f"{saved} instructions for {ratio:.3g} uses of every element"
+        if name in self.tables and work.instructions >= options.costly:
+            return f"{self.tables[name]} instructions for {ratio:.3g} uses of every element"
         own = elements * ITEM_SIZE[type.dtype]
         inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
         if users > 1 and name in self.written and not on_cpu and inputs > own:
@@ -201,29 +195,21 @@ class _Analysis:
 
 
 def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
-    cost, depth, reads, gathers = 0, 0, set[str](), 0
+    cost, depth, reads, instructions = 0, 0, set[str](), 0
     for piece in definition.pieces:
         cost += cost_of(piece.statements) + (3 if len(definition.pieces) > 1 else 0)
+        instructions += instructions_of(piece.statements)
         for statement in piece.statements:
             if not isinstance(statement, Read):
                 continue
-            gathers += any(has_values(coordinate) for coordinate in statement.coordinates)
             if statement.buffer in virtual:
                 inner = work[statement.buffer]
-                cost, depth, gathers = cost + inner.cost, max(depth, inner.depth), gathers + inner.gathers
+                cost, depth = cost + inner.cost, max(depth, inner.depth)
+                instructions += inner.instructions
                 reads |= inner.reads
             else:
                 reads.add(statement.buffer)
-    return Work(cost, depth + 1, frozenset(reads), gathers)
-
-
-def _places(nest: Nest) -> dict[str, int]:
-    """In how many places a point reads each buffer."""
-    found: dict[str, set[tuple[Index, ...]]] = {}
-    for statement in statements_of(nest):
-        if statement.__class__ is Read:
-            found.setdefault(statement.buffer, set()).add(statement.coordinates)  # type: ignore[union-attr]
-    return {name: len(places) for name, places in found.items()}
+    return Work(cost, depth + 1, frozenset(reads), instructions)
 
 
 def _read_apart(nest: Nest) -> set[str]:
@@ -244,16 +230,3 @@ def _steps(index: Index, axes: set[str]) -> bool:
         isinstance(term.atom, AxisAtom) and term.atom.name in axes and term.coefficient not in (1, -1)
         for term in index.terms
     )
-
-
-def _points(nest: Nest) -> int:
-    """How often the innermost statements run."""
-    inner = max([_product(block.axes) for block in nest.blocks], default=1)
-    return _product(nest.axes) * inner
-
-
-def _product(axes: tuple[Axis, ...]) -> int:
-    count = 1
-    for axis in axes:
-        count *= estimate(axis.size)
-    return count
