@@ -33,6 +33,7 @@ from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
 from loopir.passes.split_reductions import SplitReductions
 from loopir.passes.split_scans import SplitScans
+from loopir.passes.sum_few_rows import SumFewRows
 from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.sum_over_rows import SumOverRows
 from loopir.passes.update_inputs import UpdateInputs
@@ -63,6 +64,7 @@ PASSES: tuple[SchedulePass, ...] = (
     InlinePointwise(),
     SumOneHot(),
     RemoveDead(),
+    SumFewRows(),
     SplitReductions(),
     SplitScans(),
     ChooseLayouts(),
