@@ -29,11 +29,14 @@ class Options:
     `autotune`: what stands for a product of matrices and the kernel behind it. "off": a call of ATen and the kernel;
     "time": also templates in Triton, so that whoever loads the unit on a GPU takes what is quicker there; "force": the
     first template, wherever it runs.
+
+    `depthwise`: depthwise convolutions on a GPU are kernels of ours, where these are quicker than ATen's.
     """
 
     target: Literal["auto", "cpp", "triton"] = "auto"
     parallel_threshold: int = 65536
     autotune: Literal["off", "time", "force"] = "off"
+    depthwise: bool = True
 
 
 class Codegen:

@@ -3,7 +3,8 @@ and what they take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from codegen.choices import Templates
 from codegen.errors import MalformedLoop
@@ -19,11 +20,14 @@ def write_instructions(graph: LoopGraph, launches: Mapping[str, Launch | None]) 
 
 
 def write_wrapper(
-    graph: LoopGraph, launches: Mapping[str, Launch | None], templates: Mapping[int, Templates]
+    graph: LoopGraph,
+    launches: Mapping[str, Launch | None],
+    templates: Mapping[int, Templates],
+    own: Mapping[int, Sequence[Instruction]] = MappingProxyType({}),
 ) -> tuple[tuple[Instruction, ...], tuple[Choice, ...]]:
     """The instructions, and the choices among them. templates: by the number of the step that is the call; the launch
     of what makes an operand may be the step before, that of what uses the result the next, and the ends of the result
-    and of that operand those behind."""
+    and of that operand those behind. own: by the number of the step, what stands in place of a call."""
     buffers = {buffer.name: buffer for buffer in graph.buffers}
     ready = set(graph.inputs)
     written = {store.buffer for kernel in graph.steps if isinstance(kernel, Kernel) for store in _stores(kernel)}
@@ -52,7 +56,7 @@ def write_wrapper(
                         owner = buffers[name].base or name if name in buffers else name
                         instructions += _provide(name, buffers, ready, allocate=owner not in written)
                 types = tuple(buffers[name].type if name else None for name in results)
-                instructions.append(CallExtern(target, args, kwargs, results, types))
+                instructions += own.get(number, (CallExtern(target, args, kwargs, results, types),))
                 ready.update(name for name in results if name)
             case Free(name):
                 instructions.append(Release(name))

@@ -63,7 +63,7 @@ def window_of(call: Extern, image: TensorType, weight: TensorType, made: TensorT
     given = {**dict(zip(NAMES, call.args, strict=False)), **call.kwargs}
     if set(given) != set(NAMES) or len(made.shape) != 4 or given["transposed"] is not False or given["groups"] != 1:
         return None
-    stride, padding, dilation = (_pair(given[name]) for name in ("stride", "padding", "dilation"))
+    stride, padding, dilation = (pair(given[name]) for name in ("stride", "padding", "dilation"))
     if stride is None or padding is None or dilation is None:
         return None
     _, channels, height, width = made.shape
@@ -77,7 +77,7 @@ def window_of(call: Extern, image: TensorType, weight: TensorType, made: TensorT
     )  # type: ignore[arg-type]
 
 
-def _pair(arg: Arg) -> Pair | None:
+def pair(arg: Arg) -> Pair | None:
     """Two numbers, given as two or as one for both."""
     items: Any = arg.items if isinstance(arg, List | Tuple) else ()
     if len(items) not in (1, 2) or not all(isinstance(item, int) for item in items):

@@ -12,6 +12,7 @@ from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.triton.chains import memory_of, with_chains
+from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
@@ -19,8 +20,8 @@ from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.triton.tiles import Tile, tiles_for
 from codegen.wrapper import input_types, write_wrapper, written_inputs
-from stagewire.loop import Kernel, Load, LoopGraph, Store
-from stagewire.program import KernelInfo, Launch, Unit
+from stagewire.loop import Extern, Kernel, Load, LoopGraph, Store
+from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
 
@@ -52,10 +53,11 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
             continue
         launches[step.name] = made.launch(step, types, hints)
     templates = {n: made.templates(f"product_{n}", site, types) for n, site in sites.items()}
+    own = made.stand_ins(graph, types, hints, is_mixed) if options.depthwise else {}
     host_source, host_kernels, host_launches = emit_unit(
         graph, threshold=options.parallel_threshold, kernels=on_host, prefix="host"
     )
-    instructions, choices = write_wrapper(graph, launches | host_launches, templates)
+    instructions, choices = write_wrapper(graph, launches | host_launches, templates, own)
     unit = Unit(
         target="triton",
         source="\n\n".join([PRELUDE, *([HELPERS] if templates else []), *made.texts]),
@@ -106,6 +108,22 @@ class _Functions:
         infos = tuple(template_info(f"{name}_{n}", name, site, tile) for n, tile in enumerate(tiles))
         found = self.once(body, infos, [types[one].dtype for one in parameters])
         return tuple(Launch(info.name, parameters) for info in found)
+
+    def stand_ins(
+        self, graph: LoopGraph, types: dict[str, TensorType], hints: Hints, is_mixed: bool
+    ) -> dict[int, list[Instruction]]:
+        """What computes depthwise convolutions, by the numbers of the calls among the steps."""
+        made = {}
+        for n, step in enumerate(graph.steps):
+            call = depthwise_of(step, types) if isinstance(step, Extern) else None
+            if isinstance(step, Extern) and call and not (is_mixed and types[call.image].device == "cpu"):
+                made[n] = stand_in(step, call, types, hints, f"depthwise_{n}", self.single)
+        return made
+
+    def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:
+        """The name of the kernel of a function."""
+        (found,) = self.once(body, (info,), dtypes)
+        return found.name
 
     def once(self, body: str, infos: tuple[KernelInfo, ...], described: object) -> tuple[KernelInfo, ...]:
         """The kernels of a function, which is written unless the same one was, for kernels that are alike.

@@ -21,9 +21,8 @@ ViT-base 3092, 2790; Mixer-B/16 3529, 3234; ConvNeXt-tiny 2694, 2552; Swin-tiny 
 A transposed convolution that puts patches side by side is a product where images have their channels fastest, as in
 inference: its result is written where it is needed (a UNet: 764 us, 718).
 
-Convolutions of single channels stay with cuDNN. It compiles kernels for channels that are fastest at run time, 0.15 to
-0.25 s for each size (2 to 5 s of the first call of a MobileNet); sums over the taps in kernels of our own, which went
-on with the norm, the activation and the mean of the image, took 3.7 ms in place of 1.3 (EfficientNet: 11 and 1.9).
+Convolutions of single channels stay calls, for which codegen has kernels of its own. (Sums over the taps among other
+loops, which went on with the norm, the activation and the mean of the image, took twice to ten times cuDNN's time.)
 
 The gradient of a 1x1 kernel cuDNN computes for each image apart, and sums them up, where images have an odd number of
 places and their channels grow: 32 images take 32 copies of the kernel in float32, 50 MiB at the peak of a training step
