@@ -134,8 +134,11 @@ PADDED = [
 ]
 
 
-def test_operands_that_a_nest_writes_are_enlarged_where_they_are() -> None:
-    graph = lowered(GRADIENTS.replace("START", "%s: bf16[8, 512, 50257]@cuda:0 = prims.exp(%g)\n"))
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_operands_that_a_nest_writes_are_enlarged_where_they_are(order: tuple[int, int]) -> None:
+    *head, first, second, end = GRADIENTS.splitlines(keepends=True)
+    text = "".join((*head, *((first, second)[n] for n in order), end))
+    graph = lowered(text.replace("START", "%s: bf16[8, 512, 50257]@cuda:0 = prims.exp(%g)\n"))
     assert sorted(products(graph)) == PADDED
     assert len(kernels(graph)) == 4  # zeros and values of the gradient, zeros and rows of the weight
     wide = [buffer for buffer in graph.buffers if buffer.type.shape[-1] == 50264 and buffer.role == "kernel"]

@@ -193,7 +193,7 @@ class _Operands:
     """Buffers and items while operands are enlarged.
 
     before: nests to stand before an item, by its number; fixed: buffers whose sizes somebody else sees; asked: what
-    the products ask of each of their operands; copies: enlarged copies, by what they are of; first: the item before
+    the products ask of each of their operands; windows: those that are windows before any is enlarged; copies: enlarged copies, by what they are of; first: the item before
     which a copy is wanted first.
     """
 
@@ -218,6 +218,8 @@ class _Operands:
                 self.fixed.update(reads_of(item))
             for name in writes_of(item):
                 self.writers.setdefault(name, []).append(number)
+        nests = {name: nest for name in self.writers if (nest := self._nest(name)) is not None}
+        self.windows = {name for name, nest in nests.items() if window_of(nest, self.buffers) is not None}
         for number, product in products.items():
             renamed = {name: self.operand(name, request, number) for name, request in product.requests}
             call = self.items[number]
@@ -240,7 +242,7 @@ class _Operands:
         if buffer.role != "kernel" or name in self.fixed or any(other != request for other in self.asked.get(name, ())):
             return False
         type, nest = buffer.type, self._nest(name)
-        if nest is None or window_of(nest, self.buffers) is None:
+        if nest is None or name not in self.windows:
             self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
             self._fill(name, type, min(self.writers[name]))
             return True
