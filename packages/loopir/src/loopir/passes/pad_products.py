@@ -193,8 +193,8 @@ class _Operands:
     """Buffers and items while operands are enlarged.
 
     before: nests to stand before an item, by its number; fixed: buffers whose sizes somebody else sees; asked: what
-    the products ask of each of their operands; windows: those that are windows before any is enlarged; copies: enlarged copies, by what they are of; first: the item before
-    which a copy is wanted first.
+    the products ask of each of their operands; windows: buffers that are windows before any is enlarged; copies:
+    enlarged copies, by what they are of; first: the item before which a copy is wanted first.
     """
 
     def __init__(self, schedule: Schedule, products: Mapping[int, Product]) -> None:
