@@ -681,3 +681,24 @@ def test_channels_behind_a_loop_over_parts(parts, limits, directory, device, mon
 @pytest.mark.parametrize(("channels", "size"), [(4, 100), (4, 300), (4, 4098), (2, 12544)])
 def test_channels_that_do_not_fill_tiles_are_flat(channels, size):
     assert plan(grouped(3, channels, size).steps[0]).run == 0
+
+
+@pytest.mark.parametrize(("rows", "size", "is_tile"), [(100352, 96, True), (6272, 384, False), (6272, 768, False)])
+def test_vectors_are_loaded_as_the_tiles_beside_them(rows, size, is_tile):
+    """Where threads would have some of their elements, but fewer than of a tile."""
+    (kernel,) = crossing(rows, size, loops=2).steps
+    body = (
+        Load("a", "x", at(("i", size), ("j", 1)), "bfloat16"),
+        Load("w", "w", at(("j", 1)), "bfloat16"),
+        Compute("p", "mul", (Ref("a"), Ref("w")), "float32"),
+        Reduce(("s",), "sum", Ref("p"), "float32"),
+    )
+    kernel = replace(kernel, sections=(Section((Axis("j", size),), body), kernel.sections[1]))
+    buffers = [Buffer("x", contiguous("bfloat16", (rows, size)), "input")]
+    buffers += [
+        Buffer("w", contiguous("bfloat16", (size,)), "input"),
+        Buffer("t", contiguous("float32", (rows,)), "kernel"),
+    ]
+    graph = LoopGraph(buffers=tuple(buffers), inputs=("x", "w"), outputs=(Ref("t"),), steps=(kernel,))
+    text = emit(graph, Options(target="triton")).source
+    assert ("p1 + (r0) + tl.zeros([XBLOCK, 1], tl.int32)" in text) == is_tile

@@ -21,14 +21,14 @@ from codegen.triton.chains import Chain, memory_of
 from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import TYPES
 from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
-from codegen.triton.plan import Plan, points, summed
+from codegen.triton.plan import LOADED, WARP, Plan, points, summed
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
-from stagewire.types import TensorType, extent
+from stagewire.types import ITEM_SIZE, TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
 """The greatest index of which all points of a tile fit into 32 bits."""
@@ -237,6 +237,18 @@ class _KernelEmitter(ReductionEmitter):
         if any(readers[here + 1 :]):
             return ", eviction_policy='evict_last'"
         return ", eviction_policy='evict_first'" if any(readers[:here]) else ""
+
+    def as_tile(self, statement: Load, along: frozenset[str]) -> frozenset[str]:
+        """A vector of which each thread would have some elements, but fewer than it loads at once of a tile, is loaded
+        by all rows (columns) of the tile: Triton would take all tiles apart in the way of the vector."""
+        lengths = {"x": self.plan.outer, "r": self.plan.inner}
+        here = [way for way in along if lengths[way] > 1]
+        if statement.mask is not None or len(here) != 1 or "r" not in self.tiles or min(lengths.values()) == 1:
+            return along
+        if self.plan.kind == "column":
+            return along  # tiles of a loop go through shared memory
+        threads, most = WARP * self.plan.warps, LOADED // ITEM_SIZE[statement.dtype]
+        return XR if threads <= lengths[here[0]] < threads * most else along
 
     def store_hint(self, scope: frozenset[str]) -> str:
         """What is stored leaves room for what is read again."""

@@ -299,12 +299,12 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if not any(section.axes for section in kernel.sections):
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or flat
-    kernel = _contiguous_last(kernel)
+    kernel, loops = _contiguous_last(kernel), [section for section in kernel.sections if section.axes]
     rows, columns = _directions(kernel)
     crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
     if summed(kernel):
         return _in_parts(kernel, power_of_two(inner), CROSSING_TILE // 2 if crosses else TURN_TILE)
-    if crosses and (columns <= rows or _held(kernel)) and inner <= PERSISTENT_LIMIT:
+    if crosses and (columns <= rows or len(loops) > 1) and inner <= PERSISTENT_LIMIT:
         return _across(kernel, outer, power_of_two(inner))
     if columns > rows or crosses:
         if _goes_in_steps(kernel, outer):

@@ -192,6 +192,10 @@ class StatementEmitter:
             if not wanted <= along or not along:
                 along |= wanted
                 pointer += f" + tl.zeros({_shape(along)}, tl.int32)"
+        spread = self.as_tile(statement, along)
+        if spread != along:
+            across = "[XBLOCK, 1]" if "x" in spread - along else "[1, RBLOCK]"
+            along, pointer = spread, f"{pointer} + tl.zeros({across}, tl.int32)"
         hint = self.cache_hint(statement)
         value = f"tl.load({pointer}, {mask}, other=0{hint})" if mask else f"tl.load({pointer}{hint})"
         if not along:  # one number is a tile of one, too: Triton's interpreter mixes the two badly
@@ -202,6 +206,10 @@ class StatementEmitter:
             other = self.operand(statement.other, statement.dtype)
             value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
         self.define(statement.result, value, along)
+
+    def as_tile(self, statement: Load, along: frozenset[str]) -> frozenset[str]:
+        """The directions along which a value is loaded, which varies along some of them."""
+        return along
 
     def cache_hint(self, statement: Load) -> str:
         """An argument that says how long the cache is to keep what is loaded; "" if it may do as it likes."""
