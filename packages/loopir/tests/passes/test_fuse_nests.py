@@ -131,3 +131,17 @@ input %x: f32[2, 1]
 return %y, %less
 """
     verify(LoopIR().run(document(text), Options(passes=(FuseNests(),), kernel_passes=())))
+
+
+def test_columns_stay_parallel() -> None:
+    """Of images whose channels are fastest, a program takes several channels: few programs would be left."""
+    text = """\
+input %x: f32[6272, 512]@cuda:0
+%s: f32[512]@cuda:0 = prims.sum(%x, [0])
+%w: f32[6272, 512]@cuda:0 = prims.broadcast_in_dim(%s, [6272, 512], [1])
+%y: f32[6272, 512]@cuda:0 = prims.div(%x, %w)
+return %y
+"""
+    assert [len(kernel.axes) for kernel in kernels(lowered(text))] == [2, 1, 2]
+    few = lowered(text.replace("6272", "200"))
+    assert [[axis.size for axis in kernel.axes] for kernel in kernels(few)] == [[512]]

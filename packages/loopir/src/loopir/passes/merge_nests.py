@@ -17,16 +17,21 @@ from stagewire.types import ITEM_SIZE, TensorType, numel
 
 
 class Limits(NamedTuple):
-    """How large a kernel may grow, and how few parallel points it may be left with."""
+    """How large a kernel may grow, and how few parallel points it may be left with where its loops have so many.
+
+    columns, column_points: the same where memory runs along the parallel points, of which a program then takes many.
+    """
 
     statements: int = 256
     buffers: int = 32
     outer_points: int = 16
     inner_points: int = 4096
+    columns: int = 16
+    column_points: int = 4096
 
 
 LIMITS = Limits()
-GPU_LIMITS = Limits(outer_points=512)
+GPU_LIMITS = Limits(outer_points=512, columns=16384, column_points=256)
 
 
 class Merged(NamedTuple):
@@ -89,7 +94,7 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     for block in _with_outer(right, outer):
         blocks.add(block)
     merged = blocks.result()
-    if len(outer) < len(right.axes) and not _enough(outer, right.axes, limits) and not _is_scan(merged):
+    if len(outer) < len(right.axes) and not _enough(outer, right, types, limits) and not _is_scan(merged):
         return "too few rows to spread over the machine"
     return Merged(Nest(a.name, outer, merged, (*a.origins, *b.origins), a.line or b.line), saved)
 
@@ -229,10 +234,28 @@ def _outer_axes(first: Part, second: Part, match: Correspondence) -> tuple[Axis,
     return "the iteration spaces differ"
 
 
-def _enough(outer: tuple[Axis, ...], right: tuple[Axis, ...], limits: Limits) -> bool:
+def _enough(outer: tuple[Axis, ...], right: Nest, types: Mapping[str, TensorType], limits: Limits) -> bool:
+    """Whether a pointwise nest has enough to do side by side where all but the outer axes are loops."""
     points = estimate(numel(tuple([axis.size for axis in outer])))
-    whole = estimate(numel(tuple([axis.size for axis in right])))
-    return points >= limits.outer_points or whole // max(points, 1) < limits.inner_points
+    whole = estimate(numel(tuple([axis.size for axis in right.axes])))
+    least, longest = limits.outer_points, limits.inner_points
+    if _runs_along({axis.name for axis in outer}, right, types):
+        least, longest = limits.columns, limits.column_points
+    return points >= least or whole // max(points, 1) < longest
+
+
+def _runs_along(outer: set[str], nest: Nest, types: Mapping[str, TensorType]) -> bool:
+    """Whether memory runs along the outer axes, for most of what a pointwise nest reads and writes at all its points."""
+    rows = columns = 0
+    for block in nest.blocks:
+        for statement in block.statements:
+            if isinstance(statement, Read | Write):
+                offset = ix.linear(statement.coordinates, types[statement.buffer].stride)
+                steps = {getattr(term.atom, "name", ""): term.coefficient for term in offset.terms}
+                if not outer.issuperset(steps):
+                    columns += any(steps.get(name) == 1 for name in outer)
+                    rows += any(step == 1 for name, step in steps.items() if name not in outer)
+    return columns > rows
 
 
 def _is_scan(blocks: tuple[Block, ...]) -> bool:
