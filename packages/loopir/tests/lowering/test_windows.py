@@ -78,6 +78,61 @@ def test_windows_by_definition(shape: tuple[int, ...], sizes: list[list[int]], c
     np.testing.assert_array_equal(places, expected[1])
 
 
+BACKWARD = """input %g: f32{out}@cuda:0
+input %x: f32{shape}@cuda:0
+input %i: i64{out}@cuda:0
+%y: f32{shape}@cuda:0 = prims.max_pool2d_backward(%g, %x, {window}, {ceil}, %i)
+return %y
+"""
+
+
+@pytest.mark.parametrize(("shape", "sizes", "ceil"), [*CASES, ((2, 2, 9, 8), [[2, 1], [3, 4], [1, 0], [1, 1]], False)])
+def test_gradients_are_gathered_on_a_gpu(shape: tuple[int, ...], sizes: list[list[int]], ceil: bool) -> None:
+    out, window = pooled(shape, sizes, ceil), str(sizes)[1:-1]
+    given = parse_graph(BACKWARD.format(shape=list(shape), out=list(out), window=window, ceil=ceil))
+    loop = LoopIR().run(document(given))
+    verify(loop)
+    calls = [step.target for step in loop.forward.steps if isinstance(step, Extern)]
+    assert calls == (["aten.max_pool2d_with_indices_backward.default"] if max(sizes[3]) > 1 else [])
+    if calls:
+        return
+    rng = np.random.default_rng(0)
+    x, grad = rng.integers(-3, 3, shape).astype("float32"), rng.integers(-9, 9, out).astype("float32")
+    places = windows(x, sizes, out)[1]
+    expected = np.zeros(shape, "float32")
+    for at in np.ndindex(*out):
+        expected[(*at[:-2], *divmod(places[at], shape[-1]))] += grad[at]
+    (found,) = interpret(loop.forward, [grad, x, places], {})
+    np.testing.assert_array_equal(found, expected)
+
+
+SYMBOLIC_BACKWARD = """input %g: f32[n, 2, {0}, {1}]@cuda:0
+input %x: f32[n, 2, h, w]@cuda:0
+input %i: i64[n, 2, {0}, {1}]@cuda:0
+%y: f32[n, 2, h, w]@cuda:0 = prims.max_pool2d_backward(%g, %x, [3, 3], [2, 2], [1, 1], [1, 1], False, %i)
+return %y
+"""
+
+
+def test_gradients_of_symbolic_sizes() -> None:
+    sizes = [[3, 3], [2, 2], [1, 1], [1, 1]]
+    prim = document(parse_graph(SYMBOLIC_BACKWARD.format("(h - 1)//2 + 1", "(w - 1)//2 + 1")))
+    symbols = tuple(Symbol(name, None, 8, 2) for name in "nhw")
+    loop = LoopIR().run(replace(prim, binding=replace(prim.binding, symbols=symbols)))
+    verify(loop)
+    assert not any(isinstance(step, Extern) for step in loop.forward.steps)
+    rng = np.random.default_rng(0)
+    for shape in ((1, 2, 8, 7), (3, 2, 5, 6)):
+        out = pooled(shape, sizes, False)
+        x, grad = rng.integers(-3, 3, shape).astype("float32"), rng.integers(-9, 9, out).astype("float32")
+        places = windows(x, sizes, out)[1]
+        expected = np.zeros(shape, "float32")
+        for at in np.ndindex(*out):
+            expected[(*at[:-2], *divmod(places[at], shape[-1]))] += grad[at]
+        (found,) = interpret(loop.forward, [grad, x, places], {})
+        np.testing.assert_array_equal(found, expected)
+
+
 SYMBOLIC = """input %x: f32[n, 2, h, w]
 %y: f32[n, 2, {0}, {1}], %i: i64[n, 2, {0}, {1}] = prims.max_pool2d(%x, {2}, False)
 return %y, %i

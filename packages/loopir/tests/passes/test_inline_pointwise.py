@@ -6,8 +6,8 @@ from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.inline_pointwise import InlinePointwise
 from loopir.passes.remove_dead import RemoveDead
 from loopir.pipeline import schedule_graph
-from loopir.testing.graphs import GELU, SOFTMAX, document, kernels
-from stagewire.loop import LoopGraph
+from loopir.testing.graphs import GELU, SOFTMAX, document, kernels, lowered
+from stagewire.loop import Load, LoopGraph
 
 
 def inlined(text: str, inline: InlinePointwise = InlinePointwise()) -> LoopGraph:  # noqa: B008
@@ -169,3 +169,20 @@ return %z
     assert [kernel.origins for kernel in kernels(inlined(text))] == [("y",), ("rows",), ("z",)]
     assert reasons(inlined(text), "materialised")["y"].startswith("it is in memory for a call, and 2 users")
     assert "y" in reasons(inlined(text.replace("prims.mul(%a, %b)", "prims.neg(%a)")), "inlined")
+
+
+def test_gradients_of_pooling_are_gathered_once() -> None:
+    """Two kernels read what is made of the windows that cover an element."""
+    text = """\
+input %g: f32[2, 64, 28, 28]@cuda:0
+input %x: f32[2, 64, 56, 56]@cuda:0
+input %i: i64[2, 64, 28, 28]@cuda:0
+%d: f32[2, 64, 56, 56]@cuda:0 = prims.max_pool2d_backward(%g, %x, [3, 3], [2, 2], [1, 1], [1, 1], False, %i)
+%y: f32[2, 64, 56, 56]@cuda:0 = prims.mul(%d, 2.0)
+%s: f32[64]@cuda:0 = prims.sum(%y, [0, 2, 3])
+%w: f32[2, 64, 56, 56]@cuda:0 = prims.broadcast_in_dim(%s, [2, 64, 56, 56], [1])
+%z: f32[2, 64, 56, 56]@cuda:0 = prims.sub(%y, %w)
+return %z
+"""
+    sections = [section for kernel in kernels(lowered(text)) for section in kernel.sections]
+    assert sum(isinstance(s, Load) and s.buffer == "i" for section in sections for s in section.statements) == 4

@@ -1,7 +1,12 @@
-"""Max pooling: the elements of a window are compared one after the other, so that vectors run along the windows."""
+"""Max pooling: the elements of a window are compared one after the other, so that vectors run along the windows.
+
+Its gradient, on a GPU: an element gathers from the windows that cover it, few as they are, in the order in which ATen
+adds them up. (On a CPU ATen goes over the windows once, and writes where each has its position.)
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -14,10 +19,11 @@ from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.lowering.prim_call import TABLE as CALLS
 from loopir.lowering.prim_call import lower_prim_call
+from loopir.lowering.shape import inside
 from loopir.sizes import at_least, lower_bounds
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Index
-from stagewire.types import TensorType, numel
+from stagewire.types import DType, TensorType, numel
 
 MOST_TAPS = 25
 """Windows of more elements stay with ATen: the comparisons are written out."""
@@ -62,8 +68,8 @@ def lower_max_pool(lowering: Lowering, call: Call) -> None:
 
 
 def _sides(call: Call, type: TensorType) -> list[Side] | None:
-    """The window, or None where ATen computes it: on a GPU, and where padding may lie between a window's elements."""
-    if type.device != "cpu" or type.dtype not in DTYPES:
+    """The window, or None where ATen computes it: where padding may lie between a window's elements, say."""
+    if type.dtype not in DTYPES:
         return None
     window, dilation = call.dims("kernel"), call.dims("dilation")
     sizes = type.shape[len(type.shape) - len(window) :]
@@ -129,4 +135,54 @@ def _position(place: tuple[Index, ...], sides: list[Side]) -> Index:
     return ix.linear(place, steps)
 
 
+def lower_max_pool_backward(lowering: Lowering, call: Call) -> None:
+    """The sum of the gradients of those windows whose position an element is."""
+    (grad, windows), (indices, _), (_, type) = (call.tensor(name) for name in ("grad", "indices", "x"))
+    sides = _sides(call, type)
+    if type.device == "cpu" or sides is None or any(side.dilation > 1 for side in sides):
+        lower_prim_call(lowering, call)
+        return
+    lead = len(type.shape) - len(sides)
+    wide: DType = "float64" if type.dtype == "float64" else "float32"
+
+    def gathered(ops: Recorder, *at: Index) -> Typed:
+        mine = ops.index(_position(at[lead:], sides))
+        total: Typed | None = None
+        for covering in product(*map(partial(_covering, ops), at[lead:], sides, windows.shape[lead:])):
+            mask: Typed | bool = True
+            for one in covering:
+                mask = inside(ops, mask, one.place, 0, one.count, one.is_low, one.is_high)
+            place = (*at[:lead], *[one.place for one in covering])
+            found = ops.eq(ops.load(indices, *place, mask=mask, other=-1), mine)
+            share = ops.where(found, ops.convert(ops.load(grad, *place, mask=mask), wide), 0.0)
+            total = share if total is None else ops.add(total, share)
+        assert total is not None
+        return ops.convert(total, type.dtype)
+
+    lowering.pointwise(call, gathered)
+
+
+class Covering(NamedTuple):
+    """Along one dimension, the place of a window among `count`, which may be below the first or behind the last."""
+
+    place: Index
+    count: Dim
+    is_low: bool
+    is_high: bool
+
+
+def _covering(ops: Recorder, place: Index, side: Side, count: Dim) -> list[Covering]:
+    """The windows that may cover a place: all others do not."""
+    sizes = ops.emitter.sizes
+    lower = lower_bounds(sizes.values())
+    last = ix.floor_div(ix.shift(place, side.pad), side.step, sizes)
+    found = []
+    for back in reversed(range(-(-side.window // side.step))):
+        window = ix.shift(last, -back)
+        low, high = ix.bounds_of(window, sizes) or (-1, count)
+        found.append(Covering(window, count, not at_least(low, 0, lower), not at_least(count - 1 - high, 0, lower)))
+    return found
+
+
 TABLE = {name: (CALLS[name][0], lower_max_pool) for name in ("max_pool2d", "max_pool3d")}
+TABLE |= {name: (CALLS[name][0], lower_max_pool_backward) for name in ("max_pool2d_backward", "max_pool3d_backward")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ class InlinePointwise:
     spread, costly, launch: on a GPU, what takes `costly` instructions and has `spread` readers for each element is kept
     where that leaves more instructions undone than the device does while one more kernel begins and ends: tables of
     positions and of their angles, biases of attention.
+    gathers: places of one buffer that an element is made of, from which a GPU makes none of them twice (the gradient of
+    max pooling).
     """
 
     name = "inline_pointwise"
@@ -38,6 +41,7 @@ class InlinePointwise:
     spread: int = 8
     costly: int = 20
     launch: int = 100_000_000
+    gathers: int = 4
     views_only: bool = False
 
     def run(self, schedule: Schedule) -> Schedule:
@@ -56,12 +60,14 @@ class InlinePointwise:
 
 
 class Work(NamedTuple):
-    """What computing one element takes once virtual operands are expanded. instructions: of a GPU."""
+    """What computing one element takes once virtual operands are expanded. instructions: of a GPU. gathers: places of
+    one buffer that an element is made of, at most."""
 
     cost: int = 0
     depth: int = 0
     reads: frozenset[str] = frozenset()
     instructions: int = 0
+    gathers: int = 0
 
 
 @dataclass
@@ -175,6 +181,8 @@ class _Analysis:
             return f"cost {work.cost} at {ratio:.3g} uses of every element"
         if name in self.tables and work.instructions >= options.costly:
             return f"{self.tables[name]} instructions for {ratio:.3g} uses of every element"
+        if not on_cpu and ratio >= 2 and work.gathers >= options.gathers:
+            return f"made of {work.gathers} places of a buffer, at {ratio:.3g} uses of every element"
         own = elements * ITEM_SIZE[type.dtype]
         inputs = sum(min(self._bytes(read), own * 4) for read in work.reads)
         if users > 1 and name in self.written and not on_cpu and inputs > own:
@@ -195,7 +203,7 @@ class _Analysis:
 
 
 def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
-    cost, depth, reads, instructions = 0, 0, set[str](), 0
+    cost, depth, reads, instructions, gathers = 0, 0, set[str](), 0, _gathers(definition)
     for piece in definition.pieces:
         cost += cost_of(piece.statements) + (3 if len(definition.pieces) > 1 else 0)
         instructions += instructions_of(piece.statements)
@@ -206,10 +214,20 @@ def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str
                 inner = work[statement.buffer]
                 cost, depth = cost + inner.cost, max(depth, inner.depth)
                 instructions += inner.instructions
+                gathers = max(gathers, inner.gathers)
                 reads |= inner.reads
             else:
                 reads.add(statement.buffer)
-    return Work(cost, depth + 1, frozenset(reads), instructions)
+    return Work(cost, depth + 1, frozenset(reads), instructions, gathers)
+
+
+def _gathers(definition: Definition) -> int:
+    """Of how many places of one buffer an element is made at most."""
+    counts: Counter[str] = Counter()
+    for piece in definition.pieces:
+        places = {(s.buffer, s.coordinates) for s in piece.statements if isinstance(s, Read)}
+        counts |= Counter(buffer for buffer, _ in places)
+    return max(counts.values(), default=0)
 
 
 def _read_apart(nest: Nest) -> set[str]:

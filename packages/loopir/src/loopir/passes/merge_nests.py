@@ -245,7 +245,7 @@ def _enough(outer: tuple[Axis, ...], right: Nest, types: Mapping[str, TensorType
 
 
 def _runs_along(outer: set[str], nest: Nest, types: Mapping[str, TensorType]) -> bool:
-    """Whether memory runs along the outer axes, for most of what a pointwise nest reads and writes at all its points."""
+    """Whether memory runs along the outer axes, for most of what a pointwise nest reads and writes at each point."""
     rows = columns = 0
     for block in nest.blocks:
         for statement in block.statements:
