@@ -10,6 +10,7 @@ from loopir import index as ix
 from loopir.layout import densified, packed, repeated_dims
 from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
 from loopir.passes.alias_views import window_of
+from loopir.passes.channels_last import is_image, is_last
 from loopir.passes.reading_order import reading_orders
 from loopir.rewrite import substitute_axes
 from stagewire.loop import Buffer, Extern
@@ -20,9 +21,9 @@ from stagewire.types import TensorType
 class ChooseLayouts:
     """Before: kernel buffers have the strides that eager would give them. After: outputs and operands of externs have
     exactly those; every other buffer is dense, its dimensions in the same order, or where each element is read many
-    times, in that of its readers. An expanded tensor (stride 0) is
-    computed once and repeated by a view. What was a window on something larger is dense where a kernel writes it for
-    ATen alone: it would be allocated with its gaps."""
+    times, in that of its readers (images whose channels are fastest stay so). An expanded tensor (stride 0) is computed
+    once and repeated by a view. What was a window on something larger is dense where a kernel writes it for ATen alone:
+    it would be allocated with its gaps."""
 
     name = "choose_layouts"
 
@@ -41,8 +42,8 @@ class ChooseLayouts:
                     if isinstance(statement, Write):
                         writers.setdefault(statement.buffer, []).append(number)
         buffers: dict[str, Buffer] = {}
-        free = {name for name, buffer in schedule.buffers.items() if buffer.role == "kernel" and name not in exact}
-        orders = reading_orders(schedule, free)
+        kept = {name for name, buffer in schedule.buffers.items() if buffer.role != "kernel" or _is_turned(buffer.type)}
+        orders = reading_orders(schedule, schedule.buffers.keys() - kept - exact)
         gaps: list[str] = []
         items = list(schedule.items)
         for name, buffer in schedule.buffers.items():
@@ -62,6 +63,11 @@ class ChooseLayouts:
             if not any(window_of(nest, buffers) for nest in written):
                 buffers[name] = Buffer(name, densified(buffers[name].type), "kernel")
         return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items))
+
+
+def _is_turned(type: TensorType) -> bool:
+    """Whether this is an image whose channels are fastest."""
+    return is_image(type) and is_last(type) and type.shape[1] != 1
 
 
 def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict[str, Buffer]) -> bool:
