@@ -50,11 +50,14 @@ PARAMETERS = {FORWARD: NAMES, BACKWARD: ("grad", "input", "weight", "bias_sizes"
 MOST_TAPS = 49
 """Larger windows stay with ATen: what a lane computes is written out."""
 
-MOST_PRODUCTS = 400
+MOST_PRODUCTS = 200
 """Of a lane: machine code is as long, and takes long to make."""
 
 MOST_ROWS = 8
-"""Of a lane's block where channels are fastest; in planes, three times as many as a window has."""
+"""Of a lane's block."""
+
+SMALL = 9
+"""Elements of a window whose lanes may make two columns."""
 
 IN_A_ROW = 14
 """Lanes along rows of planes whose windows cover some: neighbours had better be of one image."""
@@ -201,7 +204,7 @@ class _Writer:
         count, name = stencil.channels * rows * columns, f"{self.name}_weight"
         made, own, type_ = result, stencil, self.types[result]
         if parts != 1:
-            made, own = f"{result}_parts", dataclasses.replace(stencil, weight=(rows * columns, columns, 1))
+            made, own = f"{result}_parts", dataclasses.replace(stencil, weight=stencil.part)
             type_ = contiguous("float32", (parts, count), type_.device)
         text = emit_weight(name, own, count, stencil.channels % tile.channels == 0)
         operands = {one: self.types[one] for one in (self.call.image, self.call.grad)}
@@ -264,9 +267,9 @@ def _block(points: TensorType, taps: Pair, step: Pair, is_sum: bool) -> Pair:
     assert isinstance(rows, int)
     assert isinstance(columns, int)
     is_last = points.stride[1] == 1
-    small = count <= 9 if is_last else count <= 25 if is_sum else columns > LONG
-    along = step[1] if step[1] > 1 else 2 if small and columns % 2 == 0 else 1
-    most = MOST_ROWS if is_last else 3 * taps[0] if step[0] == 1 else rows // IN_A_ROW
+    has_pairs = count <= SMALL and columns % 2 == 0 and (is_last or is_sum or columns > LONG)
+    along = step[1] if step[1] > 1 else 1 + has_pairs
+    most = MOST_ROWS if is_last or step[0] == 1 else rows // IN_A_ROW
     products = MOST_PRODUCTS * step[0] * step[1] // (count * along)
     return _made(rows, taps[0], step[0], min(most, products)), along
 

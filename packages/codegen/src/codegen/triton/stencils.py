@@ -86,6 +86,17 @@ class Stencil:
         return self.batch * self.rows.lanes * self.columns.lanes
 
     @property
+    def lies_by_taps(self) -> bool:
+        """Whether parts of a weight have the channels beside each other, as the images have."""
+        return self.other[1] == 1
+
+    @property
+    def part(self) -> tuple[int, int, int]:
+        """The strides of a part of a weight."""
+        rows, columns = self.taps
+        return (1, columns * self.channels, self.channels) if self.lies_by_taps else (rows * columns, columns, 1)
+
+    @property
     def blocks(self) -> list[tuple[int, int]]:
         """The neighbours of a lane."""
         return list(product(range(self.rows.made), range(self.columns.made)))
@@ -114,7 +125,7 @@ def emit_image(name: str, stencil: Stencil, has_bias: bool, fits: bool) -> str:
     loop = [
         *text.lanes(),
         *(f"a{j}_{l} = {start}" for j, l in stencil.blocks),
-        *text.products("a{1}_{2} += {0} * w{3}_{4}"),
+        *text.products("a{1}_{2} = tl.fma({0}, w{3}_{4}, a{1}_{2})"),
         f"target = {text.first(result, stencil.other, stencil.rows.made, stencil.columns.made)}",
         *text.stores(),
     ]
@@ -130,7 +141,7 @@ def emit_weight(name: str, stencil: Stencil, part: int, fits: bool) -> str:
         *text.lanes(),
         f"target = {text.first('p1', stencil.other, stencil.rows.made, stencil.columns.made)}",
         *(line for names, at, mask in text.neighbours("g") for line in _load(names, f"target + {at}", mask)),
-        *text.products("w{3}_{4} += {0} * g{1}_{2}"),
+        *text.products("w{3}_{4} = tl.fma({0}, g{1}_{2}, w{3}_{4})"),
     ]
     place = f"p2 + (tl.program_id(0) * {part} + c * "
     after = [
@@ -141,10 +152,14 @@ def emit_weight(name: str, stencil: Stencil, part: int, fits: bool) -> str:
 
 
 def emit_total(name: str, stencil: Stencil, parts: Dim) -> str:
-    """The function that adds up the parts of a weight: def name(parts, made, number of parts?, ...)."""
+    """The function that adds up the parts of a weight, each (taps, channels) or the other way (`lies_by_taps`):
+    def name(parts, made, number of parts?, ...)."""
     (rows, columns), (channel, down, along) = stencil.taps, stencil.weight
     count, number = stencil.channels * rows * columns, _size(parts)
-    place = f"x // {rows * columns} * {channel} + x // {columns} % {rows} * {down} + x % {columns} * {along}"
+    c, tap = f"x // {rows * columns}", f"x % {rows * columns}"
+    if stencil.lies_by_taps:
+        c, tap = f"x % {stencil.channels}", f"x // {stencil.channels}"
+    place = f"{c} * {channel} + {tap} // {columns} * {down} + {tap} % {columns} * {along}"
     lines = [
         "x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]",
         "total = tl.zeros([XBLOCK, RBLOCK], tl.float32)",
