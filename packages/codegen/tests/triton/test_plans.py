@@ -1,5 +1,7 @@
 """Tiles: rows with a factor of their own, moments of rows that are at hand as a whole or in a loop of tiles."""
 
+from math import prod
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -702,3 +704,70 @@ def test_vectors_are_loaded_as_the_tiles_beside_them(rows, size, is_tile):
     graph = LoopGraph(buffers=tuple(buffers), inputs=("x", "w"), outputs=(Ref("t"),), steps=(kernel,))
     text = emit(graph, Options(target="triton")).source
     assert ("p1 + (r0) + tl.zeros([XBLOCK, 1], tl.int32)" in text) == is_tile
+
+
+def normed(axes: dict[str, int], fixed: str, dtype: str = "float32", reads: int = 4) -> LoopGraph:
+    """y = (((x - a) * b) + c) * d ..., x having all axes and the others those in `fixed`."""
+    sizes = list(axes.items())
+    steps = [(name, prod(size for _, size in sizes[n + 1 :])) for n, (name, _) in enumerate(sizes)]
+    own = [(name, size) for name, size in sizes if name in fixed]
+    own_steps = [(name, prod(size for _, size in own[n + 1 :])) for n, (name, _) in enumerate(own)]
+    statements: list[Load | Compute | Store] = [Load("v", "x", at(*steps), dtype)]
+    value = "v"
+    for n in range(reads):
+        statements.append(Load(f"f{n}", f"p{n}", at(*own_steps), dtype))
+        statements.append(Compute(f"g{n}", "mul", (Ref(f"f{n}"), 0.5), dtype))
+        statements.append(Compute(f"w{n}", ("sub", "mul", "add")[n % 3], (Ref(value), Ref(f"g{n}")), dtype))
+        value = f"w{n}"
+    statements.append(Store("y", at(*steps), Ref(value)))
+    shape, short = tuple(axes.values()), tuple(size for _, size in own)
+    return LoopGraph(
+        buffers=(
+            Buffer("x", contiguous(dtype, shape, "cuda:0"), "input"),
+            *(Buffer(f"p{n}", contiguous(dtype, short, "cuda:0"), "input") for n in range(reads)),
+            Buffer("y", contiguous(dtype, shape, "cuda:0"), "kernel"),
+        ),
+        inputs=("x", *(f"p{n}" for n in range(reads))),
+        outputs=(Ref("y"),),
+        steps=(Kernel("k", tuple(Axis(*one) for one in sizes), (Section((), tuple(statements)),)),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "fixed", "sides"),
+    [
+        ({"i": 64, "j": 96}, "j", (("i", 16), 4)),
+        ({"i": 34, "j": 96}, "j", (("i", 17), 2)),
+        ({"b": 3, "s": 17, "h": 12, "d": 32}, "sd", (("h", 3), 4)),
+        ({"b": 4, "s": 17, "h": 12, "d": 32}, "sd", (("b", 1), 4)),
+    ],
+    ids=["channels", "two", "heads", "the slowest"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_points_with_much_in_common_are_beside_each_other(axes, fixed, sides, dtype, directory, device, monkeypatch):
+    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    graph = normed(axes, fixed, dtype)
+    made = plan(graph.steps[0])
+    (axis, size), side = sides
+    assert (made.kind, made.inner) == ("shared", side)
+    assert {one.name: one.size for one in made.kernel.axes}[axis] == size
+    x, *factors = inputs = [
+        torch.randint(-8, 9, b.type.shape).to(getattr(torch, dtype)) for b in graph.buffers if b.role == "input"
+    ]
+    (found,) = run(graph, directory, device, *inputs)
+    shape = [size if name in fixed else 1 for name, size in axes.items()]
+    wanted = x
+    for n, factor in enumerate(factors):
+        half = (factor * 0.5).reshape(shape)
+        wanted = (wanted - half, wanted * half, wanted + half)[n % 3]
+    torch.testing.assert_close(found.reshape(x.shape), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("axes", "reads"),
+    [({"i": 64, "j": 96}, 2), ({"i": 63, "j": 96}, 4), ({"i": 20, "j": 96}, 4)],
+    ids=["little in common", "an odd size", "few points"],
+)
+def test_other_points_are_flat(axes, reads, monkeypatch):
+    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    assert plan(normed(axes, "j", reads=reads).steps[0]).kind == "row"

@@ -4,6 +4,7 @@ row      the inner loop runs along memory: whole rows where they fit in a tile, 
 column   the outer loop does: a few inner points of many outer ones at a time
 tiled    no inner loop: a two-dimensional grid, where memory runs along one axis here, along another there, or where
          what is read for a whole row (a factor for each channel) would be read and computed for each of its points
+shared   no inner loop: some points of one axis beside each other, which have in common much of what is computed
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from codegen.errors import UnsupportedKernel
 from codegen.triton.scans import parted
+from codegen.uses import used_values
 from stagewire.expr import Dim, Expr
 from stagewire.loop import (
     Axis,
@@ -30,6 +32,7 @@ from stagewire.loop import (
     Reduce,
     Scan,
     Section,
+    Statement,
     Store,
     Term,
 )
@@ -121,6 +124,9 @@ LONG_ROW, ROW_TILE = 512, 2048
 ACCESSES = 32
 """From more of them on, threads have half as many elements: machine code is as long as both, and takes long to make."""
 
+SIDES, LEAST_SHARED = (4, 2), 6
+"""Points of an axis that are computed beside each other, and how many loads and instructions they have in common."""
+
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
 
@@ -139,7 +145,7 @@ class Plan:
     """
 
     kernel: Kernel
-    kind: Literal["row", "column", "tiled"]
+    kind: Literal["row", "column", "tiled", "shared"]
     outer: int
     inner: int
     steps: int = 1
@@ -215,6 +221,8 @@ class Plan:
             return max(1, self.inner // (WARP * _in_run(self.inner) * (1 if self.kept is not None else 2)))
         if self.kept is not None:
             return max(1, self.inner // 256)
+        if self.kind == "shared":
+            return max(1, self.outer // (WARP * 8))
         if self.chained:
             return 8 if _scans_long(self.kernel) else 4
         if self.steps > 1:
@@ -298,7 +306,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     inner = max((rough(points(section.axes), hints) for section in kernel.sections if section.axes), default=0)
     if not any(section.axes for section in kernel.sections):
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
-        return _tiled(kernel, hints) or _rows(kernel, hints) or flat
+        return _tiled(kernel, hints) or _rows(kernel, hints) or _shared(kernel) or flat
     kernel, loops = _contiguous_last(kernel), [section for section in kernel.sections if section.axes]
     rows, columns = _directions(kernel)
     crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
@@ -675,3 +683,63 @@ def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
     made = replace(kernel, axes=tuple(others), sections=tuple(Section((fast,), s.statements) for s in kernel.sections))
     inner = min(ROW_TILE, power_of_two(size))
     return Plan(made, "tiled", POINTWISE_TILE // inner or 1, inner)
+
+
+def _shared(kernel: Kernel) -> Plan | None:
+    """A pointwise kernel with some points of an axis as an inner loop, if much of what is computed is the same for all
+    points of this axis (what channels are scaled by and moved; angles of positions), and enough programs are left."""
+    if len(kernel.axes) < 2 or len(kernel.sections) != 1:
+        return None
+    (section,) = kernel.sections
+    if any(isinstance(s, Reduce | Scan) or (isinstance(s, Store) and s.mode != "set") for s in section.statements):
+        return None
+    total = points(kernel.axes)
+    if not isinstance(total, int):
+        return None
+    sides = [side for side in SIDES if total >= side * POINTWISE_TILE * MANY]
+    found = [
+        (_in_common(section, axis), axis, axis.size // side, side)
+        for axis in kernel.axes[:-1]
+        if isinstance(axis.size, int) and (side := next((n for n in sides if axis.size % n == 0), 0))
+    ]
+    count, axis, size, side = max(found, key=lambda one: one[0], default=(0, kernel.axes[0], 0, 0))
+    if count < LEAST_SHARED:
+        return None
+    axes = tuple(replace(one, size=size) if one == axis else one for one in kernel.axes)
+    beside = Axis(f"{axis.name}_beside", side)
+    statements = tuple(_beside(statement, axis, beside, size) for statement in section.statements)
+    return Plan(replace(kernel, axes=axes, sections=(Section((beside,), statements),)), "shared", POINTWISE_TILE, side)
+
+
+def _in_common(section: Section, axis: Axis) -> int:
+    """How many loads and operations of a section, indices apart, are the same for all points of an axis; 0 where memory
+    does not go on in steps along the axis."""
+    count, changing = 0, set[str]()
+    for statement in section.statements:
+        match statement:
+            case Load(index=index) | Store(index=index) | IndexValue(index=index):
+                if _step(index, axis) is None or _varies(_without(index, axis), axis):
+                    return 0
+        if _varies_with(statement, axis, changing):
+            changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
+        elif isinstance(statement, Store):
+            return 0
+        else:
+            count += isinstance(statement, Load | Compute)
+    return count
+
+
+def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
+    """Whether a statement does something else at other points of an axis, as these values do."""
+    if isinstance(statement, Load | Store | IndexValue) and _varies(statement.index, axis):
+        return True
+    return not changing.isdisjoint(used_values(statement))
+
+
+def _beside(statement: Statement, axis: Axis, beside: Axis, distance: int) -> Statement:
+    """The statement at several points of an axis that are so far from each other."""
+    if not isinstance(statement, Load | Store | IndexValue) or not (step := _step(statement.index, axis)):
+        return statement
+    index = statement.index
+    terms = (*index.terms, Term(step * distance, AxisAtom(beside.name)))
+    return replace(statement, index=Index(index.constant, terms))
