@@ -68,6 +68,42 @@ return %y
     assert [axis.size for section in second.sections for axis in section.axes] == [56 * 8]
 
 
+CROSSING = """\
+input %x: f32[32, 196, 768]@cuda:0
+input %y: f32[32, 768, 196]@cuda:0
+%t: f32[32, 196, 768]@cuda:0 = prims.permute(%y, [0, 2, 1])
+%p: f32[32, 196, 768]@cuda:0 = prims.mul(%x, %t)
+%s: f32[768]@cuda:0 = prims.sum(%p, [0, 1])
+return %s
+"""
+
+
+def test_what_runs_along_both_is_cut_across_memory_first() -> None:
+    """All 32 images, and then each in two, so that much of it lies side by side; the parts lie one behind the other."""
+    first, second = kernels(lowered(CROSSING))
+    assert [axis.size for axis in first.axes] == [32, 2, 768]
+    assert [axis.size for section in first.sections for axis in section.axes] == [98]
+    assert [axis.size for section in second.sections for axis in section.axes] == [64]
+
+
+def test_short_rows_stay_with_what_follows_them() -> None:
+    rows = CROSSING.replace("f32[768]", "f32[32, 196]").replace("[0, 1]", "[2]")
+    assert len(kernels(lowered(rows))) == 1
+
+
+@settings(deadline=None, max_examples=20)
+@given(shape=st.tuples(*[st.integers(1, 9)] * 3), shortest=st.integers(1, 4))
+def test_what_runs_along_both_is_the_same(shape: tuple[int, int, int], shortest: int) -> None:
+    n, s, c = shape
+    text = CROSSING.replace("32", str(n)).replace(f"f{n}", "f32").replace("196", str(s)).replace("768", str(c))
+    split = SplitReductions(points=8, columns=64, row=0, shortest_column=shortest)
+    loop = LoopIR().run(document(text), Options(passes=tuple(split if p.name == split.name else p for p in PASSES)))
+    verify(loop)
+    x, y = (np.arange(n * s * c, dtype=np.float32).reshape(shape) % 7 for shape in ((n, s, c), (n, c, s)))
+    (found,) = interpret(loop.forward, [x, y])
+    np.testing.assert_array_equal(found, (x * y.transpose(0, 2, 1)).sum((0, 1)))
+
+
 def test_a_cpu_splits_loops_itself() -> None:
     assert len(kernels(lowered(TOTAL.replace("@cuda:0", "")))) == 1
 
