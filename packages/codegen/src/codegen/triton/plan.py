@@ -311,7 +311,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     rows, columns = _directions(kernel)
     crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
     if summed(kernel):
-        return _in_parts(kernel, power_of_two(inner), CROSSING_TILE // 2 if crosses else TURN_TILE)
+        return _in_parts(kernel, power_of_two(inner), crosses)
     if crosses and (columns <= rows or len(loops) > 1) and inner <= PERSISTENT_LIMIT:
         return _across(kernel, outer, power_of_two(inner))
     if columns > rows or crosses:
@@ -372,12 +372,14 @@ def summed(kernel: Kernel) -> bool:
     return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
 
 
-def _in_parts(kernel: Kernel, row: int, tile: int) -> Plan:
-    """Whole rows, so many elements at a time, by programs each of which goes through all rows of one part."""
+def _in_parts(kernel: Kernel, row: int, crosses: bool) -> Plan:
+    """Whole rows, some at a time, by programs each of which goes through all rows of one part."""
     if row > PERSISTENT_LIMIT and not all(_is_fixed(section) for section in kernel.sections):
         raise UnsupportedKernel(f"sums over long rows of symbolic length in {kernel.name}")
     part, outer = _part(kernel), 1
-    while divides(2 * outer, part) and 2 * outer * row <= tile and outer < LEAST_SIDE:
+    while divides(2 * outer, part):
+        if 2 * outer * row > (CROSSING_TILE // 2 if crosses and outer < LEAST_SIDE else TURN_TILE):
+            break
         outer *= 2
     loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
     shared = any(index.terms and not _varies(index, kernel.axes[-1]) for index in loads)
