@@ -771,3 +771,13 @@ def test_points_with_much_in_common_are_beside_each_other(axes, fixed, sides, dt
 def test_other_points_are_flat(axes, reads, monkeypatch):
     monkeypatch.setattr("codegen.triton.plan.MANY", 1)
     assert plan(normed(axes, "j", reads=reads).steps[0]).kind == "row"
+
+
+def test_points_that_load_much_of_their_own_are_flat(monkeypatch):
+    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    (kernel,) = normed({"i": 64, "j": 96}, "j").steps
+    assert plan(kernel).kind == "shared"
+    (section,) = kernel.sections
+    first = section.statements[0]
+    more = tuple(replace(first, result=f"more{n}", buffer=f"x{n}") for n in range(3))
+    assert plan(replace(kernel, sections=(Section((), (*more, *section.statements)),))).kind == "row"

@@ -124,8 +124,9 @@ LONG_ROW, ROW_TILE = 512, 2048
 ACCESSES = 32
 """From more of them on, threads have half as many elements: machine code is as long as both, and takes long to make."""
 
-SIDES, LEAST_SHARED = (4, 2), 6
-"""Points of an axis that are computed beside each other, and how many loads and instructions they have in common."""
+SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 6, 3
+"""Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
+and how many loads each has of its own at most: registers hold all of these."""
 
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
@@ -715,8 +716,8 @@ def _shared(kernel: Kernel) -> Plan | None:
 
 def _in_common(section: Section, axis: Axis) -> int:
     """How many loads and operations of a section, indices apart, are the same for all points of an axis; 0 where memory
-    does not go on in steps along the axis."""
-    count, changing = 0, set[str]()
+    does not go on in steps along the axis, or each point loads much of its own."""
+    count, own, changing = 0, 0, set[str]()
     for statement in section.statements:
         match statement:
             case Load(index=index) | Store(index=index) | IndexValue(index=index):
@@ -724,11 +725,12 @@ def _in_common(section: Section, axis: Axis) -> int:
                     return 0
         if _varies_with(statement, axis, changing):
             changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
+            own += isinstance(statement, Load)
         elif isinstance(statement, Store):
             return 0
         else:
             count += isinstance(statement, Load | Compute)
-    return count
+    return count if own <= MOST_OWN else 0
 
 
 def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
