@@ -74,6 +74,19 @@ def test_users_that_are_computed_again_count_as_often() -> None:
     assert "n" not in reasons(inlined(table + "return %y\n"), "materialised")
 
 
+def test_what_is_as_large_as_where_it_is_read_is_no_table() -> None:
+    """However many read it: memory would be moved for each of them."""
+    head = ANGLES[: ANGLES.index("%y:")]
+    lines = ["%far: bf16[8, 16, 512, 64]@cuda:0 = prims.cos(%wide)"]
+    for n in range(9):
+        lines.append(f"%s{n}: bf16[8, 16, 512, 64]@cuda:0 = prims.mul(%x, %far)")
+        lines.append(f"%r{n}: bf16[8, 16, 512]@cuda:0 = prims.sum(%s{n}, [3])")
+    lines.append("return " + ", ".join(f"%r{n}" for n in range(9)))
+    kept = reasons(inlined(head + "\n".join(lines) + "\n"), "materialised")
+    assert "instructions" in kept["narrow"]
+    assert "far" not in kept
+
+
 BIAS = """\
 input %x: f32[64, 8, 128, 128]@cuda:0
 input %places: i64[128, 128]@cuda:0

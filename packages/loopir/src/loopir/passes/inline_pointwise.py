@@ -25,11 +25,9 @@ class InlinePointwise:
 
     heavy: cost a point from which nothing is computed twice (by device type; GPUs hide arithmetic).
     largest: most statements, reads and levels that may grow into one expression.
-    spread, costly, launch: on a GPU, what takes `costly` instructions and has `spread` readers for each element is kept
-    where that leaves more instructions undone than the device does while one more kernel begins and ends: tables of
-    positions and of their angles, biases of attention.
-    gathers: places of one buffer that an element is made of, from which a GPU makes none of them twice (the gradient of
-    max pooling).
+    spread, costly, launch: on a GPU, what takes `costly` instructions and is read at `spread` points of a nest for each
+    element is kept where that leaves more instructions undone than the device does while one more kernel begins and
+    ends: tables of positions and of their angles, biases of attention.
     """
 
     name = "inline_pointwise"

@@ -29,30 +29,32 @@ def tables(
     """The tables on GPUs, with the instructions that computing each once leaves undone.
 
     Of a chain of small buffers it is the last: what it is made of is computed for it alone. forced: buffers that are in
-    memory anyway; views: those that show another. spread: points of use of each element; costly: least instructions of
-    one; launch: those that the device does while a kernel begins and ends.
+    memory anyway; views: those that show another. spread: points of one nest that read each element; costly: least
+    instructions of one; launch: those that the device does while a kernel begins and ends.
     """
     instructions = _instructions(schedule, definitions, forced)
     evaluations: dict[str, int] = {}
+    widest: dict[str, int] = {}
     found: dict[str, int] = {}
     for item in reversed(schedule.items):
         if isinstance(item, Extern):
             continue
         target = next(iter(writes_of(item)), "")
-        points = points_of(item)
+        points = wide = points_of(item)
         if target in views and target in instructions:
-            points = evaluations.get(target, 0)
+            points, wide = evaluations.get(target, 0), widest.get(target, 0)
         elif target in instructions:
             uses, type = evaluations.get(target, 0), schedule.buffers[target].type
             elements = estimate(numel(type.shape))
             saved = instructions[target] * (uses - elements)
-            is_table = instructions[target] >= costly and uses >= spread * elements and saved >= launch
-            if is_table and not type.device.startswith("cpu"):
+            is_table = instructions[target] >= costly and widest.get(target, 0) >= spread * elements
+            if is_table and saved >= launch and not type.device.startswith("cpu"):
                 found[target] = saved
             else:
                 points = max(points, min(uses, MOST * points))
         for name, places in places_of(item).items():
             evaluations[name] = evaluations.get(name, 0) + points * places
+            widest[name] = max(widest.get(name, 0), wide)
     return found
 
 
