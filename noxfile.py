@@ -20,7 +20,10 @@ INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "exp
 ON_EACH_PYTHON = ("compile", "effects", "dynamic_programs", "odd_inputs", "models", "training_and_generation")
 """Integration tests that run captured code of every kind."""
 
-ON_A_GPU = ("decode", "gpu", "gpu_table", "launch", "products", "replay_memory")
+ON_A_GPU = (
+    "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "peak_memory", "products",
+    "recorded_sizes", "replay_memory", "sums_and_scans",
+)  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 
 nox.options.sessions = ["lint", "types", "tests"]
