@@ -1,8 +1,8 @@
 """Cheaper forms of float32 functions where those who use them need less than their own accuracy.
 
 erf(x) + 1 and tanh(x) + 1 lose all but an absolute accuracy of 2**-24 to the sum's rounding: `one_plus_erf` and
-`one_plus_tanh` of `prelude.py` compute the sum itself, which near 0 is more accurate than the sum of the two. A square
-of tanh that is taken from 1 needs no more. exp(x) + 1 does not see that exp is 0 below 2**-126.
+`one_plus_tanh` of `prelude.py` compute the sum itself, which near 0 is more accurate than the sum of the two. So does
+`tanh_slope` with 1 less the square of tanh(x). exp(x) + 1 does not see that exp is 0 below 2**-126.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from stagewire.loop import Compute, Operand, Statement
 class Cheaper:
     """What is cheaper in a kernel.
 
-    summed: values of erf, tanh and exp of which only the sum with 1 is used, or of tanh the square's distance from 1.
+    summed: values of erf, tanh and exp of which only the sum with 1 is used, or of tanh the square's distance from 1;
+    squares: these squares. arguments: the texts of what tanh was taken of, by its values and their squares.
     """
 
     def __init__(self, statements: tuple[Statement, ...] = ()) -> None:
@@ -24,7 +25,8 @@ class Cheaper:
         for statement in statements:
             for name in set(used_values(statement)):
                 users.setdefault(name, []).append(statement)
-        squares = {
+        self.arguments: dict[str, str] = {}
+        self.squares = {
             name
             for name, made in self.made.items()
             if _is_square(made) and all(_from_one(user) for user in users.get(name, ()))
@@ -34,7 +36,7 @@ class Cheaper:
             for name, made in self.made.items()
             if made.op in ("erf", "tanh", "exp")
             and all(
-                _plus_one(user) or (made.op == "tanh" and isinstance(user, Compute) and user.result in squares)
+                _plus_one(user) or (made.op == "tanh" and isinstance(user, Compute) and user.result in self.squares)
                 for user in users.get(name, ())
             )
         }
@@ -43,13 +45,17 @@ class Cheaper:
         """The text of a cheaper form; None if there is none."""
         match statement:
             case Compute(result, "erf" | "tanh" as op) if result in self.summed:
+                self.arguments[result] = operands[0]
                 return f"one_plus_{op}({operands[0]})"
             case Compute(result, "exp") if result in self.summed:
                 return f"exponential({operands[0]})"
             case Compute(_, "add") if _plus_one(statement) and (place := self._sum_at(statement)) is not None:
                 return operands[place]
-            case Compute(_, "mul", (Ref(name), Ref(other))) if name == other and self._is_sum(name):
-                return f"(({operands[0]} - 1.0) * ({operands[0]} - 1.0))"
+            case Compute(result, "mul", (Ref(name), Ref(other))) if name == other and self._is_sum(name):
+                self.arguments[result] = self.arguments[name]
+                return operands[0]  # which nothing reads
+            case Compute(_, "sub", (_, Ref(name))) if name in self.squares and name in self.arguments:
+                return f"tanh_slope({self.arguments[name]})"
             case Compute(_, "div", (Ref(_) as value, divisor), "float32") if self._decays(divisor) == value:
                 return f"silu({operands[0]})"
         return None

@@ -124,7 +124,7 @@ LONG_ROW, ROW_TILE = 512, 2048
 ACCESSES = 32
 """From more of them on, threads have half as many elements: machine code is as long as both, and takes long to make."""
 
-SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 6, 3
+SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 8, 3
 """Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
 and how many loads each has of its own at most: registers hold all of these."""
 

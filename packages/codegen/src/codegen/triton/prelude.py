@@ -180,6 +180,14 @@ def one_plus_tanh(x):
 
 
 @triton.jit
+def tanh_slope(x):
+    # 1 - tanh(x)**2
+    e = tl.exp2(tl.abs(x) * -2.885390081777927)
+    part = 2.0 / (1.0 + e) if INTERPRETED else fast_dividef(2.0, 1.0 + e)
+    return e * (part * part)
+
+
+@triton.jit
 def one_plus_erf(x):
     # erfc(w) is exp2(w * p(w)), p having been fitted between 0 and 6: of 1 + erf(x) within 6e-8, and within 2.5e-4 of
     # itself down to x = -6
