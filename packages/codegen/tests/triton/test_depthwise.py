@@ -93,8 +93,8 @@ def close(made, exact, dtype):
 @pytest.fixture
 def everywhere(monkeypatch):
     """Kernels also where cuDNN is as fast."""
-    monkeypatch.setattr(depthwise, "WINDOWS_OF_TAPS", 0)
-    monkeypatch.setattr(depthwise, "MOST_SUMMED_TAPS", depthwise.MOST_TAPS)
+    for rule in ("makes_well", "sums_well"):
+        monkeypatch.setattr(depthwise._Writer, rule, lambda *_: True)
     monkeypatch.setattr(depthwise, "LAST_DTYPES", depthwise.DTYPES)
 
 
@@ -129,8 +129,9 @@ def test_what_kernels_make_is_as_near_as_the_dtype_allows(
 
 def test_the_bias_is_added_before_rounding_and_its_gradient_stays_with_aten(directory, device):
     case = Case(torch.float16, (6, 6), (3, 3), 1, 1, 1, bias=True)
-    _, (made,) = run(case.forward(), (case.x, case.w, case.b), directory, device)
-    assert torch.equal(made, case.y.half())
+    x, w, b = ((100 * one).round().clamp(-60, 60) for one in (case.x, case.w, case.b))  # float32 holds all sums of them
+    _, (made,) = run(case.forward(), (x, w, b), directory, device)
+    assert torch.equal(made, torch.ops.aten.convolution(x.double(), w.double(), b.double(), *case.moves).half())
     unit, grads = run(case.backward((True, True, True)), (case.g, case.x, case.w), directory, device)
     (call,) = [one for one in unit.instructions if isinstance(one, CallExtern)]
     assert call.args[-1] == List((False, False, True))
@@ -197,6 +198,7 @@ def test_others_stay_with_aten():
     assert left_to_aten(Case(torch.float64, (6, 6), (3, 3), 1, 1, 1).forward())
     assert left_to_aten(Case(torch.float32, (12, 12), (8, 8), 1, 1, 1).forward())
     assert left_to_aten(Case(torch.float32, (6, 6), (3, 3), 1, 1, 1, channels=1).forward())
+    assert left_to_aten(Case(torch.float32, (2,), (1,), 1, 0, 1, channels=65536, batch=1).forward())
     assert left_to_aten(
         Case(torch.float32, (6, 6), (3, 3), 1, 1, 1).forward(), Options(target="triton", depthwise=False)
     )
@@ -207,6 +209,13 @@ def test_a_weight_of_few_windows_stays_with_cudnn_where_channels_are_fastest():
     (call,) = [one for one in emit(case.backward(), OPTIONS).instructions if isinstance(one, CallExtern)]
     assert (call.results, call.args[-1]) == (("", "gw", ""), List((False, True, False)))
     assert not left_to_aten(Case(torch.float32, (6, 6), (3, 3), 1, 1, 1).backward())
+
+
+def test_large_windows_of_few_places_stay_with_cudnn_where_channels_are_fastest():
+    few, many = (Case(torch.float16, (n, n), (7, 7), 1, 3, 1, is_last=True) for n in (14, 80))
+    assert left_to_aten(few.forward())
+    assert not left_to_aten(many.forward())
+    assert not left_to_aten(Case(torch.float16, (14, 14), (7, 7), 1, 3, 1).forward())
 
 
 def test_two_features_of_a_channel_stay_with_aten():

@@ -3,16 +3,18 @@
 ATen's own kernels load each element of a window for itself, and sum the gradient of a weight in one block a tap.
 Measured on an H200, 32 images in bfloat16, in microseconds: ATen (cuDNN where channels are fastest), and these kernels.
 
-                                              planes                             channels fastest
-                                  forward   image       weight        forward    image      weight
-     32 of 112x112, 3x3           122, 20   216, 20     270, 22       26, 17     43, 17     53, 20
-     96 of 112x112, 3x3, step 2    99, 38   605, 37     152, 33       38, 31     120, 47    57, 36
-    144 of 56x56, 5x5, step 2      66, 16   320, 20     143, 21       33, 23     106, 17    33, 25
-    240 of 28x28, 5x5             104, 17   112, 17     229, 20       28, 17     43, 17     28, 21
-    480 of 14x14, 3x3              30, 8     48, 8       59, 8         8, 4      11, 4      12, 5
-    672 of 14x14, 5x5              74, 16    79, 16     217, 16       20, 12     31, 12     27, 24
-   1152 of 7x7, 5x5                33, 11    35, 11     206, 13       13, 8      18, 8      13, 23 (left to cuDNN)
-    192 of 28x28, 7x7             171, 20   218, 20     352, 29       44, 32     81, 32     35, 69 (left to cuDNN)
+                                            planes                          channels fastest
+                                  forward   image      weight     forward   image     weight
+     32 of 112x112, 3x3           122, 20   216, 20    270, 22    26, 17    43, 17    53, 20
+     96 of 112x112, 3x3, step 2    99, 39   605, 37    152, 33    38, 31    120, 47   57, 38
+    144 of 56x56, 5x5, step 2      66, 20   320, 20    143, 22    33, 26    106, 17   33 (left to cuDNN)
+    240 of 28x28, 5x5             104, 18   112, 18    229, 22    28, 17    43, 17    28
+    480 of 14x14, 3x3              30, 8     48, 8      59, 8      8, 4     11, 4     12, 5
+    672 of 14x14, 5x5              74, 16    79, 16    217, 17    20, 12    31, 12    27
+   1152 of 7x7, 5x5                33, 11    35, 11    206, 13    13, 8     18, 8     13
+     96 of 56x56, 7x7                                             72, 54    168, 54   77
+    192 of 28x28, 7x7                                             44, 33    81, 33    35
+    384 of 14x14, 7x7                                             23        42, 28    22
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from msgspec.structs import replace
 from codegen.triton.convolutions import NAMES, Pair, pair
 from codegen.triton.emit import LARGEST_32
 from codegen.triton.plan import WARP, power_of_two
-from codegen.triton.products import DTYPES, Types
+from codegen.triton.products import DTYPES, MOST_BATCHES, Types
 from codegen.triton.stencils import (
     CONSTANTS,
     Side,
@@ -56,9 +58,6 @@ MOST_PRODUCTS = 200
 MOST_ROWS = 8
 """Of a lane's block."""
 
-SMALL = 9
-"""Elements of a window whose lanes may make two columns."""
-
 IN_A_ROW = 14
 """Lanes along rows of planes whose windows cover some: neighbours had better be of one image."""
 
@@ -77,11 +76,12 @@ MOST_PARTS, MOST_SUMS = 1024, 1 << 20
 TOTAL_TILE, TOTAL_ROWS, TOTAL_PARTS = 2048, 64, 256
 """Elements of a tile that adds up parts; of how many sums and of how many parts at most."""
 
-WINDOWS_OF_TAPS = 20
-"""Where channels are fastest, cuDNN sums as fast over fewer windows than so many for each pair of taps..."""
+SMALL, LARGE = 9, 25
+"""Elements of windows: where channels are fastest, cuDNN sums weights of more than the first as fast, and makes results
+of more than the second as fast..."""
 
-MOST_SUMMED_TAPS = 25
-"""...and larger ones, of which each thread would keep twice as many sums."""
+FEW_WINDOWS, FEW_SUMMED = 10000, 2000
+"""...where all images have no more places than this; and it sums others as fast where they have fewer than that."""
 
 LAST_DTYPES = frozenset(("float16", "bfloat16"))
 """Those in which it was measured where channels are fastest."""
@@ -117,10 +117,12 @@ def depthwise_of(call: Extern, types: Types) -> Depthwise | None:
     shape, taps = types[image].shape, types[weight].shape
     if len({(types[name].dtype, types[name].device) for name in buffers}) != 1 or len(shape) not in (3, 4):
         return None
-    moves = [pair(given[name]) for name in ("stride", "padding", "dilation")]
-    if taps[:2] != (groups, 1) or shape[1] != groups or groups == 1 or numel(taps[2:]) > MOST_TAPS or None in moves:  # type: ignore[operator]
+    if taps[:2] != (groups, 1) or shape[1] != groups or not 1 < groups <= MOST_BATCHES:
         return None
     if types[image].stride[1] == 1 and types[image].dtype not in LAST_DTYPES:
+        return None
+    moves = [pair(given[name]) for name in ("stride", "padding", "dilation")]
+    if numel(taps[2:]) > MOST_TAPS or None in moves:  # type: ignore[operator]
         return None
     if len(shape) == 3:  # images of one row
         moves = [(one, move[1]) for one, move in zip((1, 0, 1), moves, strict=True)]  # type: ignore[index]
@@ -140,10 +142,10 @@ Make = Callable[[str, KernelInfo, tuple[str, ...]], str]
 
 
 def stand_in(call: Extern, found: Depthwise, types: Types, hints: Hints, name: str, make: Make) -> list[Instruction]:
-    """What computes the call's results; `name` begins the names of what is made."""
+    """What computes the call's results; nothing where ATen is as fast. `name` begins the names of what is made."""
     writer = _Writer(found, types, hints, name, make)
     if call.target == FORWARD:
-        return writer.forward(*call.results)
+        return writer.forward(*call.results) if writer.makes_well(call.results[0]) else []
     image, weight, bias = call.results
     sums = bool(weight) and writer.sums_well()
     rest = [writer.rest(call, ("", "" if sums else weight, bias))] if bias or (weight and not sums) else []
@@ -175,11 +177,20 @@ class _Writer:
         types = tuple(self.types[name] if name else None for name in results)
         return CallExtern(call.target, (*args, List(tuple(map(bool, results)))), {}, results, types)
 
+    def makes_well(self, result: str) -> bool:
+        """Whether the result is better made here."""
+        taps, places = self.sizes(result)
+        return self.types[result].stride[1] != 1 or taps <= LARGE or places > FEW_WINDOWS
+
     def sums_well(self) -> bool:
         """Whether the gradient of the weight is better summed here."""
-        windows, taps = self.types[self.call.grad], numel(self.types[self.call.weight].shape[2:])
-        count = rough(numel((windows.shape[0], *windows.shape[2:])), self.hints)
-        return windows.stride[1] != 1 or (taps <= MOST_SUMMED_TAPS and count >= WINDOWS_OF_TAPS * taps * taps)  # type: ignore
+        taps, places = self.sizes(self.call.grad)
+        return self.types[self.call.grad].stride[1] != 1 or (taps <= SMALL and places > FEW_SUMMED)
+
+    def sizes(self, points: str) -> Pair:
+        """Elements of a window, and places in all images."""
+        number, _, *lengths = self.types[points].shape
+        return numel(self.types[self.call.weight].shape[2:]), rough(numel((number, *lengths)), self.hints)  # type: ignore
 
     def forward(self, result: str) -> list[Instruction]:
         return self.image(self.stencil(window_side, self.call.image, result), self.call.image, self.call.bias, result)
@@ -200,8 +211,7 @@ class _Writer:
         """The gradient of the weight: of parts of all lanes, which are then added up."""
         stencil = self.stencil(window_side, self.call.image, self.call.grad)
         tile = _summing_tile(stencil, self.hints)
-        (rows, columns), parts, type_ = stencil.taps, tile.grid[0], self.types[result]
-        count, name = stencil.channels * rows * columns, f"{self.name}_weight"
+        count, parts, name = stencil.count, tile.grid[0], f"{self.name}_weight"
         made, own, type_ = result, stencil, self.types[result]
         if parts != 1:
             made, own = f"{result}_parts", dataclasses.replace(stencil, weight=stencil.part)
@@ -290,10 +300,12 @@ def _tile(stencil: Stencil, hints: Hints) -> _Tile:
 
 
 def _summing_tile(stencil: Stencil, hints: Hints) -> _Tile:
-    """One that sums over its tiles; what several warps come to has to be added up, but there are fewer parts."""
-    lanes, channels, warps = _sizes(stencil, 1 if stencil.other[1] != 1 else 4)
+    """One that sums over its tiles. Sums of several warps have to be added up: it has one, unless channels are few."""
+    lanes, channels, warps = _sizes(stencil, 1)
+    if -(-stencil.channels // channels) * MOST_PARTS < MULTIPROCESSORS * SUMMING_WARPS:
+        lanes, channels, warps = _sizes(stencil, 4)
     across, programs = -(-stencil.channels // channels), -(-rough(stencil.lanes, hints) // lanes)
-    most = min(MOST_PARTS, MOST_SUMS // (stencil.channels * stencil.taps[0] * stencil.taps[1]))
+    most = min(MOST_PARTS, MOST_SUMS // stencil.count)
     parts = max(1, min(most, programs, MULTIPROCESSORS * SUMMING_WARPS // (across * warps)))
     tiles = -(-programs // parts)
     return _Tile(lanes, channels, warps, tiles, (_parts(stencil.lanes, lanes * tiles), across))

@@ -97,6 +97,11 @@ class Stencil:
         return (1, columns * self.channels, self.channels) if self.lies_by_taps else (rows * columns, columns, 1)
 
     @property
+    def count(self) -> int:
+        """Elements of the weight."""
+        return self.channels * len(self.windows)
+
+    @property
     def blocks(self) -> list[tuple[int, int]]:
         """The neighbours of a lane."""
         return list(product(range(self.rows.made), range(self.columns.made)))
@@ -152,10 +157,9 @@ def emit_weight(name: str, stencil: Stencil, part: int, fits: bool) -> str:
 
 
 def emit_total(name: str, stencil: Stencil, parts: Dim) -> str:
-    """The function that adds up the parts of a weight, each (taps, channels) or the other way (`lies_by_taps`):
-    def name(parts, made, number of parts?, ...)."""
+    """The function that adds up parts of a weight: def name(parts, made, number of parts?, ...)."""
     (rows, columns), (channel, down, along) = stencil.taps, stencil.weight
-    count, number = stencil.channels * rows * columns, _size(parts)
+    count, number = stencil.count, _size(parts)
     c, tap = f"x // {rows * columns}", f"x % {rows * columns}"
     if stencil.lies_by_taps:
         c, tap = f"x % {stencil.channels}", f"x // {stencil.channels}"

@@ -118,7 +118,7 @@ class _Functions:
             call = depthwise_of(step, types) if isinstance(step, Extern) else None
             if isinstance(step, Extern) and call and not (is_mixed and types[call.image].device == "cpu"):
                 made[n] = stand_in(step, call, types, hints, f"depthwise_{n}", self.single)
-        return made
+        return {n: instructions for n, instructions in made.items() if instructions}
 
     def single(self, body: str, info: KernelInfo, dtypes: tuple[str, ...]) -> str:
         """The name of the kernel of a function."""
