@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loopir import index as ix
-from loopir.nest import Block, Nest, Read, Schedule, Statement, Write, makers_of
+from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, makers_of, statement_axes
 from loopir.passes.expand import Expander
 from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, split_nests
 from loopir.rewrite import substitute_axes
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, IndexValue, Reduce
+from stagewire.loop import Axis, Compute, Decision, IndexValue, Operand, Reduce
 from stagewire.sizes import rough
+from stagewire.types import DType
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class SumFewRows:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: Nest, state: Splitting) -> tuple[Nest, Nest] | None:
+    def _split(self, nest: Nest, state: Splitting) -> tuple[Nest, ...] | None:
         if len(nest.blocks) != 1 or nest.blocks[0].axes or not is_on_gpu(nest, state.buffers):
             return None
         (block,) = nest.blocks
@@ -56,37 +57,46 @@ def _value(write: Write, dimension: int) -> str:
     return next(iter(ix.values_of(write.coordinates[dimension])))
 
 
-def _sums(nest: Nest, write: Write, dimension: int, size: int, state: Splitting) -> tuple[Nest, Nest]:
-    """The nest of the terms, and that of their sums."""
-    names, (block,) = state.names, nest.blocks
+def _sums(nest: Nest, write: Write, dimension: int, size: int, state: Splitting) -> tuple[Nest, ...]:
+    """The nests of the terms and of the rows that they are for, and that of the sums."""
+    names, (block,), chosen = state.names, nest.blocks, _value(write, dimension)
     fixed = {ix.single_axis(c) for c in write.coordinates}
     columns = tuple(axis for axis in nest.axes if axis.name in fixed)
     loop = tuple(axis for axis in nest.axes if axis.name not in fixed)
     dtype = state.buffers[write.buffer].type.dtype
-    order = (*columns, *loop)
-    terms = state.add_buffer(nest, "terms", dtype, tuple(axis.size for axis in order))
-    place = tuple(ix.axis(axis.name) for axis in order)
-    value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
-    first = Block((), (*makers_of(block, value), Write(terms, place, write.value)))
 
-    row, (read, at, hit, term, total) = Axis(names("a"), size), (names("v") for _ in range(5))
-    chosen = _value(write, dimension)
+    def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: tuple[Statement, ...]) -> Nest:
+        name = state.add_buffer(nest, what, dtype, tuple(axis.size for axis in axes))
+        store = Write(name, tuple(ix.axis(axis.name) for axis in axes), value)
+        return Nest(f"{nest.name}_{what}", axes, (Block((), (*made, store)),), nest.origins, nest.line)
+
+    value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
+    terms = kept("terms", write.value, dtype, (*columns, *loop), makers_of(block, value))
+    makers, narrow = makers_of(block, {chosen}), names("v")
+    along = {name for statement in makers for name in statement_axes(statement)}
+    makers = (*makers, Compute(narrow, "convert", (Ref(chosen),), "int32"))
+    rows = kept("rows", Ref(narrow), "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), makers)
+
+    row, (term, wanted, at, hit, part, total) = Axis(names("a"), size), (names("v") for _ in range(6))
     body: tuple[Statement, ...] = (
-        *makers_of(block, {chosen}),
-        Read(read, terms, place, dtype),
-        IndexValue(at, ix.axis(row.name), "int64"),
-        Compute(hit, "eq", (Ref(chosen), Ref(at)), "bool"),
-        Compute(term, "where", (Ref(hit), Ref(read), False if dtype == "bool" else 0), dtype),
-        Reduce((total,), "sum", Ref(term), dtype),
+        *(
+            Read(result, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
+            for result, one, kind in ((term, terms, dtype), (wanted, rows, "int32"))
+        ),
+        IndexValue(at, ix.axis(row.name), "int32"),
+        Compute(hit, "eq", (Ref(wanted), Ref(at)), "bool"),
+        Compute(part, "where", (Ref(hit), Ref(term), False if dtype == "bool" else 0), dtype),
+        Reduce((total,), "sum", Ref(part), dtype),
     )
     where = tuple(ix.axis(row.name) if d == dimension else c for d, c in enumerate(write.coordinates))
     store = Write(write.buffer, where, Ref(total), "atomic_add")
     sums = Nest(nest.name, (row, *columns), (Block(loop, body), Block((), (store,))), nest.origins, nest.line)
-    again = {axis.name: Axis(names("a"), axis.size) for axis in order}
-    renamed = substitute_axes(
-        sums, {old: ix.axis(new.name) for old, new in again.items()}, {old: (new,) for old, new in again.items()}
-    )
-    return (
-        Nest(f"{nest.name}_terms", nest.axes, (first,), nest.origins, nest.line),
-        Expander({}, names).nest(renamed),
-    )
+    return terms, _renamed(rows, names), _renamed(sums, names)
+
+
+def _renamed(nest: Nest, names: Names) -> Nest:
+    """The nest with axes and values of its own."""
+    again = {name: Axis(names("a"), size) for name, size in axis_sizes(nest).items()}
+    places = {old: ix.axis(new.name) for old, new in again.items()}
+    renamed = substitute_axes(nest, places, {old: (new,) for old, new in again.items()})
+    return Expander({}, names).nest(renamed)
