@@ -37,17 +37,40 @@ def images(graph: LoopGraph) -> list[list[tuple[object, ...]]]:
     return [[types[call.args[0].name].stride, types[call.results[0]].stride] for call in calls]  # type: ignore[union-attr]
 
 
+def weights(graph: LoopGraph) -> list[tuple[object, ...]]:
+    """Strides of the weight of each convolution."""
+    types = {buffer.name: buffer.type for buffer in graph.buffers}
+    calls = [step for step in externs(graph) if step.target == "aten.convolution.default"]
+    return [types[call.args[1].name].stride for call in calls]  # type: ignore[union-attr]
+
+
 def returned(graph: LoopGraph) -> list[tuple[object, ...]]:
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     return [types[output.name].stride for output in graph.outputs if isinstance(output, Ref)]
 
 
 def test_images_between_convolutions() -> None:
-    """The input is copied once; the result that the user gets has eager's strides."""
+    """The input is copied once, and each weight; the result that the user gets has eager's strides."""
     graph = lowered(NET + "return %y\n")
     assert images(graph) == [[(192, 1, 24, 3), LAST], [LAST, LAST]]
     assert returned(graph) == [PLAIN]
-    assert len(kernels(graph)) == 3
+    assert len(kernels(graph)) == 5
+    assert weights(graph) == [(27, 1, 9, 3), (144, 1, 48, 16)]
+
+
+def test_weights_that_lie_so_anyway() -> None:
+    text = (
+        (NET + "return %y\n")
+        .replace("%v: bf16[16, 16, 3, 3]", "%v: bf16[16, 1, 3, 3]")
+        .replace(f"%b, %v, null, {TAIL}", f"%b, %v, null, {TAIL}6")
+    )
+    assert weights(lowered(text)) == [(27, 1, 9, 3), (9, 9, 3, 1)]
+    points = (
+        (NET + "return %y\n")
+        .replace("%v: bf16[16, 16, 3, 3]", "%v: bf16[16, 16, 1, 1]")
+        .replace(f"%b, %v, null, {TAIL}", "%b, %v, null, [1, 1], [0, 0], [1, 1], false, [0, 0], 1")
+    )
+    assert weights(lowered(points)) == [(27, 1, 9, 3), (16, 1, 1, 1)]
 
 
 def test_images_of_any_size() -> None:
@@ -57,7 +80,7 @@ def test_images_of_any_size() -> None:
     turned = (16 * h * w, 1, 16 * w, 16)
     assert images(graph) == [[(3 * h * w, 1, 3 * w, 3), turned], [turned, turned]]
     assert returned(graph) == [(16 * h * w, h * w, w, 1)]
-    assert len(kernels(graph)) == 3
+    assert len(kernels(graph)) == 5
 
 
 def test_a_result_of_a_convolution_that_is_returned_is_copied() -> None:
@@ -93,15 +116,15 @@ def test_a_single_convolution_takes_images_as_they_are() -> None:
 
 
 def test_what_is_saved_for_the_backward() -> None:
-    """Training is left alone by default."""
+    """It may lie as the backward reads it."""
     forward = parse_graph(NET + "return %y, %b\n")
     back = parse_graph("input %b: bf16[2, 16, 8, 8]@cuda:0\n%d: bf16[2, 16, 8, 8]@cuda:0 = prims.neg(%b)\nreturn %d\n")
     inputs = tuple(BoundInput(v.name, v.type) for v in forward.inputs)  # type: ignore[arg-type]
     binding = Binding(inputs=inputs, outputs=(Fresh(0),), saved=(SavedResult(1),), input_gradients=(0, None, None))
     prim = Prim(binding=binding, forward=forward, backward=back)
-    assert returned(LoopIR().run(prim).forward) == [PLAIN, PLAIN]
-    passes = tuple(dataclasses.replace(p, training=True) if isinstance(p, ChannelsLast) else p for p in PASSES)
-    loop = LoopIR().run(prim, Options(passes=passes))
+    passes = tuple(dataclasses.replace(p, training=False) if isinstance(p, ChannelsLast) else p for p in PASSES)
+    assert returned(LoopIR().run(prim, Options(passes=passes)).forward) == [PLAIN, PLAIN]
+    loop = LoopIR().run(prim)
     assert returned(loop.forward) == [PLAIN, LAST]
     assert loop.backward is not None
     assert loop.backward.buffers[0].type.stride == LAST

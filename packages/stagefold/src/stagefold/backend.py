@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 import stagewire
 from aotgrad import bind, run_plain
@@ -39,6 +40,7 @@ from stagewire.codec import kind_of
 from stagewire.errors import StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
 from stagewire.program import CallExtern, Program
+from stagewire.types import TensorType
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -201,7 +203,7 @@ class StagefoldBackend:
         grad = stage.run(capture, options)
         if not isinstance(grad, Grad) or grad.binding.saved != program.binding.saved:
             return None
-        document = partial_backward(grad, arrived)
+        document = partial_backward(_with_saved_strides(grad, program), arrived)
         if document is None:
             return None
         return load_unit(pipeline.run(document).forward, cache_dir=self._cache.code_directory())
@@ -395,6 +397,18 @@ def _replays(binding: Binding, sizes: int) -> tuple[Replay, Replay]:
     alone -= {mutation.result for mutation in binding.mutations}
     forward = Replay(frozenset(stays), frozenset(handed), frozenset(alone), sizes)
     return forward, Replay(frozenset(saved), sizes=sizes)
+
+
+def _with_saved_strides(grad: Grad, program: Program) -> Grad:
+    """The program's document, whose backward reads what is saved in the strides in which the program saves it."""
+    if grad.backward is None or program.backward is None:
+        return grad
+    inputs = []
+    for value, saved in zip(grad.backward.inputs, program.backward.input_types, strict=True):
+        if isinstance(value.type, TensorType) and isinstance(saved, TensorType):
+            value = replace(value, type=replace(value.type, stride=saved.stride))
+        inputs.append(value)
+    return replace(grad, backward=replace(grad.backward, inputs=tuple(inputs)))
 
 
 def _serves(program: Program, capture: Capture) -> bool:
