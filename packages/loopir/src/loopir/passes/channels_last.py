@@ -43,9 +43,10 @@ FEWEST = 2
 class ChannelsLast:
     """Before: buffers have the strides that eager gives them. After: in a graph with several convolutions (on `device`,
     in `dtypes`), the images that they read and write, and what nests make of these, have their channels fastest. Inputs
-    are copied once, weights too; what the user gets has eager's strides, by a copy.
+    are copied once; what the user gets has eager's strides, by a copy.
 
-    training: also where a backward follows.
+    training: also where a backward follows (`docs/gpu.md` has figures); there weights are copied as well, which ATen
+    would do in each call.
     """
 
     name = "channels_last"
@@ -56,9 +57,10 @@ class ChannelsLast:
     def run(self, schedule: Schedule) -> Schedule:
         if sum(self._is_convolution(item, schedule.buffers) for item in schedule.items) < FEWEST:
             return schedule
-        if not self.training and (schedule.private or any(_is_backward(item) for item in schedule.items)):
+        trains = bool(schedule.private) or any(_is_backward(item) for item in schedule.items)
+        if trains and not self.training:
             return schedule
-        state = _Layouts(schedule)
+        state = _Layouts(schedule, turns_weights=trains)
         for item in schedule.items:
             if isinstance(item, Nest):
                 state.nest(item)
@@ -89,8 +91,9 @@ def _is_backward(item: Item) -> bool:
 class _Layouts:
     """Buffers and items while layouts change. fixed: buffers whose strides somebody else reads; copies: by source."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, turns_weights: bool) -> None:
         self.schedule = schedule
+        self.turns_weights = turns_weights
         self.buffers = dict(schedule.buffers)
         self.items: list[Item] = []
         self.names = Names(schedule.fresh)
@@ -134,8 +137,8 @@ class _Layouts:
         self.items += after
 
     def _is_turned_by_aten(self, weight: Arg) -> bool:
-        """Whether the elements of a weight lie in another order with its channels fastest."""
-        type = self.buffers[weight.name].type if isinstance(weight, Ref) else None
+        """Whether ATen would bring a weight into another order in each of two calls, forward and backward."""
+        type = self.buffers[weight.name].type if isinstance(weight, Ref) and self.turns_weights else None
         return type is not None and len(type.shape) == 4 and type.shape[1] != 1 and type.shape[2:] != (1, 1)
 
     def _last(self, name: str) -> str:
