@@ -245,8 +245,10 @@ class _KernelEmitter(ReductionEmitter):
         here = [way for way in along if lengths[way] > 1]
         if statement.mask is not None or len(here) != 1 or "r" not in self.tiles or min(lengths.values()) == 1:
             return along
-        if self.plan.kind == "column":
-            return along  # tiles of a loop go through shared memory
+        if self.plan.kind == "column" or (summed(self.kernel) and self.plan.is_crossed):
+            return (
+                along  # what is across in tiles of a loop goes through shared memory, and is read from there one by one
+            )
         threads, most = WARP * self.plan.warps, LOADED // ITEM_SIZE[statement.dtype]
         return XR if threads <= lengths[here[0]] < threads * most else along
 

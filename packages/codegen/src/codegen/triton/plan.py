@@ -83,9 +83,6 @@ POINTWISE_TILE = 1024
 SQUARE = 64
 """Sides of the tiles of transposed accesses, and the widest of columns."""
 
-SECTOR = 32
-"""Bytes of memory that are loaded together."""
-
 LEAST_SIDE, CROSSING_TILE = 16, 16384
 """Whole rows, some of whose accesses run across them, are so many at a time: that is a sector of memory across. And
 elements of such a tile at most."""
@@ -182,6 +179,11 @@ class Plan:
         counts, rows = [points(axes) for axes in self.loops], points(self.kernel.axes)
         fits = self.inner <= POINTWISE_TILE and all(isinstance(n, Expr) or n <= self.inner for n in counts)
         return fits and (isinstance(rows, Expr) or rows >= MANY)
+
+    @property
+    def is_crossed(self) -> bool:
+        """Whether memory runs along the loops here, and across them there."""
+        return min(_directions(self.kernel)) > 0
 
     @property
     def reads_again(self) -> bool:
@@ -353,19 +355,15 @@ def _across(kernel: Kernel, outer: int, row: int) -> Plan:
 
 
 def _in_columns(kernel: Kernel, outer: int, inner: int) -> Plan:
-    """As many columns as are loaded well, and fewer where these are few: a sector of memory at least. Programs that do
-    not fill the machine have more points of each on their way."""
+    """As many columns as are loaded well, and fewer where these are few."""
     width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
-    while width > (8 if in_one_warp else SECTOR // _narrowest(kernel)) and -(-outer // width) < MANY:
+    while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
         width //= 2
     long = WARP if in_one_warp else COLUMN_TILE // width
     if _narrowest(kernel) <= 2 and _finds_positions(kernel):
         long //= 2  # a few warps, which do not wait for each other
-    elif not in_one_warp and -(-outer // width) < MANY:
-        long *= 2
-    whole = inner <= max(SQUARE, long if -(-outer // width) < MANY else 0)
-    tile = min(power_of_two(inner), long) if whole else _fitting(kernel, long, long // 2)
-    return Plan(kernel, "column", width, tile)
+    fitting = _fitting(kernel, long, long // 2)
+    return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
 
 
 def summed(kernel: Kernel) -> bool:
