@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from codegen.triton.accesses import points
 from codegen.triton.expressions import TYPES
-from codegen.triton.plan import plan, points
+from codegen.triton.plan import plan
 from codegen.triton.scans import COMBINE, FOLD, neutral, working
 from stagewire.loop import Axis, AxisAtom, Buffer, Free, Index, Kernel, LoopGraph, Scan, Section, Step, Store, Term
 from stagewire.sizes import NO_HINTS, Hints

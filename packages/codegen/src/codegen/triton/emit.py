@@ -17,11 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
+from codegen.triton.accesses import points, summed
 from codegen.triton.chains import Chain, memory_of
 from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import TYPES
 from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
-from codegen.triton.plan import LOADED, WARP, Plan, points, summed
+from codegen.triton.plan import LOADED, WARP, Plan
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of

@@ -9,13 +9,31 @@ shared   no inner loop: some points of one axis beside each other, which have in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
 
 from codegen.errors import UnsupportedKernel
+from codegen.triton.accesses import (
+    directions,
+    finds_positions,
+    has_exponentials,
+    has_fixed_length,
+    has_moments,
+    held_items,
+    indices_of,
+    is_of_runs,
+    kinds_of_scans,
+    narrowest_item,
+    points,
+    runs_along,
+    scans_long,
+    step_along,
+    summed,
+    varies,
+    without,
+)
 from codegen.triton.scans import parted
 from codegen.uses import used_values
 from stagewire.expr import Dim, Expr
@@ -28,7 +46,6 @@ from stagewire.loop import (
     IndexValue,
     Kernel,
     Load,
-    ModAtom,
     Reduce,
     Scan,
     Section,
@@ -37,7 +54,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.sizes import NO_HINTS, Hints, divides, rough
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import ITEM_SIZE
 
 PERSISTENT_LIMIT = 4096
 """Rows up to this many elements are reduced in one tile."""
@@ -183,7 +200,7 @@ class Plan:
     @property
     def is_crossed(self) -> bool:
         """Whether memory runs along the loops here, and across them there."""
-        return min(_directions(self.kernel)) > 0
+        return min(directions(self.kernel)) > 0
 
     @property
     def reads_again(self) -> bool:
@@ -191,7 +208,7 @@ class Plan:
         longest = max((count for count in map(points, self.loops) if isinstance(count, int)), default=0)
         if self.kept is not None:
             return self.kept * self.inner < longest
-        return self.kind == "row" and PERSISTENT_LIMIT < self.inner < longest and bool(_held(self.kernel))
+        return self.kind == "row" and PERSISTENT_LIMIT < self.inner < longest and bool(held_items(self.kernel))
 
     @property
     def keeps_rows(self) -> bool:
@@ -216,8 +233,8 @@ class Plan:
         are thirty-two; so many at most of long rows that stay in registers. Exponentials along columns have few rows,
         of few columns, so that one warp scans them. Kernels of many accesses have half as many elements a thread. In
         steps, it is eight elements a step; fewer where more of each is kept."""
-        wide = self.kind == "row" and (self.inner == 1 or _narrowest(self.kernel) > 2)
-        scans = _scans(self.kernel)
+        wide = self.kind == "row" and (self.inner == 1 or narrowest_item(self.kernel) > 2)
+        scans = kinds_of_scans(self.kernel)
         if summed(self.kernel):
             return max(4, min(8 if self.narrow else 16, self.outer * self.inner // 512))
         if self.run:
@@ -227,14 +244,14 @@ class Plan:
         if self.kind == "shared":
             return max(1, self.outer // (WARP * 8))
         if self.chained:
-            return 8 if _scans_long(self.kernel) else 4
+            return 8 if scans_long(self.kernel) else 4
         if self.steps > 1:
             return max(1, min(16, self.outer * self.inner // (WARP * _side_by_side(self.kernel))))
         if self.reads_again:
             longest = max(count for count in map(points, self.loops) if isinstance(count, int))
             return 16 if longest <= WHOLE_LIMIT and self.inner < max(AGAIN_TILES) else 32
         if self.inner > max(PERSISTENT_LIMIT, LOOP_TILE):
-            return 16 if len(_held(self.kernel)) * self.inner <= WHOLE_LIMIT // 2 else 32
+            return 16 if len(held_items(self.kernel)) * self.inner <= WHOLE_LIMIT // 2 else 32
         elements = 8 if wide and not scans else 16
         if self.kind == "row" and not wide and self.outer == 1 and self.has_short_rows:
             elements = 32
@@ -242,7 +259,7 @@ class Plan:
             elements = 32
         if self.kind == "column" and "logaddexp" in scans:
             elements = 8
-        if sum(len(list(_accesses(section))) for section in self.kernel.sections) > ACCESSES:
+        if sum(len(list(indices_of(section))) for section in self.kernel.sections) > ACCESSES:
             elements //= 2
         return max(1, min(16, self.outer * self.inner // (32 * elements)))
 
@@ -256,7 +273,7 @@ class Plan:
         kinds = {s.reduction for s in section.statements if isinstance(s, Reduce)}
         if (self.kind == "row" and kinds & {"argmax", "argmin"}) or self.may_fit or self.reads_again:
             return 1
-        moved, ahead, narrow = 0, 2, _narrowest(self.kernel) <= 2
+        moved, ahead, narrow = 0, 2, narrowest_item(self.kernel) <= 2
         if narrow and ("welford" in kinds or self.steps > 1):
             ahead = 3
         if narrow and kinds & {"argmax", "argmin"}:
@@ -265,10 +282,10 @@ class Plan:
         if self.kind == "column" and isinstance(count, int) and count <= 2 * self.inner * self.steps:
             return 1
         for load in (s for s in section.statements if isinstance(s, Load)):
-            if any(_varies(load.index, axis) for axis in (section.axes[-1:] if self.run else section.axes)):
-                if self.kind == "row" and _step(load.index, section.axes[-1]) != 1:
+            if any(varies(load.index, axis) for axis in (section.axes[-1:] if self.run else section.axes)):
+                if self.kind == "row" and step_along(load.index, section.axes[-1]) != 1:
                     return 1
-                wide = any(_varies(load.index, axis) for axis in self.kernel.axes)
+                wide = any(varies(load.index, axis) for axis in self.kernel.axes)
                 moved += ITEM_SIZE[load.dtype] * self.inner * self.steps * (self.outer if wide else 1)
         room = ON_THEIR_WAY if self.steps == 1 else TURNS_ON_THEIR_WAY
         return ahead + 1 if 0 < ahead * moved <= room else 1
@@ -281,7 +298,7 @@ class Plan:
             for section in self.kernel.sections
             for s in section.statements
             if isinstance(s, Load)
-            and all(any(_varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
+            and all(any(varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
         }
         tile = sum(moved.values()) * self.outer * self.inner
         stages = max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1)))
@@ -298,11 +315,6 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def points(axes: tuple[Axis, ...]) -> Dim:
-    """The number of points of a loop nest."""
-    return numel(tuple(axis.size for axis in axes))
-
-
 def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     """The tiles of a kernel; they are right for all values of symbolic sizes, and good for those near `hints`."""
     outer = rough(points(kernel.axes), hints)
@@ -311,7 +323,7 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
         flat = Plan(kernel, "row", min(POINTWISE_TILE, power_of_two(outer)), 1)
         return _tiled(kernel, hints) or _rows(kernel, hints) or _shared(kernel) or flat
     kernel, loops = _contiguous_last(kernel), [section for section in kernel.sections if section.axes]
-    rows, columns = _directions(kernel)
+    rows, columns = directions(kernel)
     crosses = min(rows, columns) > 0 and min(outer, inner) >= LEAST_SIDE
     if summed(kernel):
         return _in_parts(kernel, power_of_two(inner), crosses)
@@ -330,19 +342,19 @@ def plan(kernel: Kernel, hints: Hints = NO_HINTS) -> Plan:
     if inner <= PERSISTENT_LIMIT:
         row = power_of_two(inner)
         return Plan(kernel, "row", max(1, min(power_of_two(outer), POINTWISE_TILE // row)), row)
-    if _held(kernel) and all(_is_fixed(s) for s in kernel.sections):
+    if held_items(kernel) and all(has_fixed_length(s) for s in kernel.sections):
         row = power_of_two(inner)
-        wide = _narrowest(kernel) > 2
-        if len(_held(kernel)) * row <= (WHOLE_LIMIT if wide or row <= WHOLE_LIMIT // 2 else 0):
+        wide = narrowest_item(kernel) > 2
+        if len(held_items(kernel)) * row <= (WHOLE_LIMIT if wide or row <= WHOLE_LIMIT // 2 else 0):
             if wide or inner > FULL * row:
                 return Plan(kernel, "row", 1, row)
             return Plan(kernel, "row", 1, row // 8, kept=-(-inner // (row // 8)))
-        if inner <= WRITTEN_TILES * WRITTEN_TILE and (_has_moments(kernel) or _has_exponentials(kernel)):
+        if inner <= WRITTEN_TILES * WRITTEN_TILE and (has_moments(kernel) or has_exponentials(kernel)):
             return _written_out(kernel, inner)
-        tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * len(_held(kernel)) <= AGAIN_TILES[0]]
+        tiles = [tile for tile in AGAIN_TILES if tile < inner and tile * len(held_items(kernel)) <= AGAIN_TILES[0]]
         if tiles:
             return Plan(kernel, "row", 1, min(tiles, key=lambda tile: -(-inner // tile) * tile))
-    return Plan(kernel, "row", 1, _fitting(kernel, SCAN_TILE if _scans(kernel) else LOOP_TILE, LEAST_TILE))
+    return Plan(kernel, "row", 1, _fitting(kernel, SCAN_TILE if kinds_of_scans(kernel) else LOOP_TILE, LEAST_TILE))
 
 
 def _across(kernel: Kernel, outer: int, row: int) -> Plan:
@@ -356,24 +368,19 @@ def _across(kernel: Kernel, outer: int, row: int) -> Plan:
 
 def _in_columns(kernel: Kernel, outer: int, inner: int) -> Plan:
     """As many columns as are loaded well, and fewer where these are few."""
-    width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in _scans(kernel)
+    width, in_one_warp = min(SQUARE, power_of_two(outer)), "logaddexp" in kinds_of_scans(kernel)
     while width > (8 if in_one_warp else 16) and -(-outer // width) < MANY:
         width //= 2
     long = WARP if in_one_warp else COLUMN_TILE // width
-    if _narrowest(kernel) <= 2 and _finds_positions(kernel):
+    if narrowest_item(kernel) <= 2 and finds_positions(kernel):
         long //= 2  # a few warps, which do not wait for each other
     fitting = _fitting(kernel, long, long // 2)
     return Plan(kernel, "column", width, min(power_of_two(inner), long) if inner <= SQUARE else fitting)
 
 
-def summed(kernel: Kernel) -> bool:
-    """Whether a kernel stores sums over outer points."""
-    return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
-
-
 def _in_parts(kernel: Kernel, row: int, crosses: bool) -> Plan:
     """Whole rows, some at a time, by programs each of which goes through all rows of one part."""
-    if row > PERSISTENT_LIMIT and not all(_is_fixed(section) for section in kernel.sections):
+    if row > PERSISTENT_LIMIT and not all(has_fixed_length(section) for section in kernel.sections):
         raise UnsupportedKernel(f"sums over long rows of symbolic length in {kernel.name}")
     part, outer = _part(kernel), 1
     while divides(2 * outer, part):
@@ -381,25 +388,25 @@ def _in_parts(kernel: Kernel, row: int, crosses: bool) -> Plan:
             break
         outer *= 2
     loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
-    shared = any(index.terms and not _varies(index, kernel.axes[-1]) for index in loads)
+    shared = any(index.terms and not varies(index, kernel.axes[-1]) for index in loads)
     sums = sum(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
-    narrow = 4 * row * (sums + len(_held(kernel)) + shared) > SUMMED
+    narrow = 4 * row * (sums + len(held_items(kernel)) + shared) > SUMMED
     return Plan(kernel, "row", outer, row, part=part, narrow=narrow)
 
 
 def _written_out(kernel: Kernel, inner: int) -> Plan:
     """Long rows, of which more is loaded at a time than a loop would. What fits stays in registers; the rest is read
     again, from the cache while few programs are at work."""
-    bytes_, has_moments = sum(_held(kernel)), _has_moments(kernel)
-    tile = FEW_WARPS_TILE if has_moments else WRITTEN_TILE
+    bytes_, of_moments = sum(held_items(kernel)), has_moments(kernel)
+    tile = FEW_WARPS_TILE if of_moments else WRITTEN_TILE
     tiles, all_registers = -(-inner // tile), 8 * REGISTERS // tile
-    if _narrowest(kernel) > 2:
+    if narrowest_item(kernel) > 2:
         if bytes_ * inner <= KEPT_WIDE:
             return Plan(kernel, "row", 1, tile, kept=tiles)
-        if has_moments:
+        if of_moments:
             return Plan(kernel, "row", 1, tile, kept=KEPT_PART_OF_MOMENTS // (bytes_ * tile))
         return Plan(kernel, "row", 1, tile, kept=KEPT_PART // (bytes_ * tile), registers=all_registers)
-    if has_moments and bytes_ * inner <= KEPT:
+    if of_moments and bytes_ * inner <= KEPT:
         return Plan(kernel, "row", 1, tile, kept=tiles, narrow=True, registers=all_registers // 2)
     return Plan(kernel, "row", 1, WRITTEN_TILE, kept=0, registers=4 * REGISTERS // WRITTEN_TILE if bytes_ == 2 else 0)
 
@@ -409,18 +416,18 @@ def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
     for each channel of a group): it would be read, and its place computed, for each point. Rows of few tiles are
     written out, and stay in registers as far as these go."""
     loops = [section for section in kernel.sections if section.axes]
-    run = next((s.axes[-1].size for s in loops if any(_is_of_runs(index, s) for index in _accesses(s))), 0)
+    run = next((s.axes[-1].size for s in loops if any(is_of_runs(index, s) for index in indices_of(s))), 0)
     if not isinstance(run, int) or run == 0:
         return None
     whole = power_of_two(run) if run <= RUN_TILES[0] else 0
     tile = whole or next((tile for tile in RUN_TILES if run % tile == 0), 0)
     if tile < LEAST_RUN or run < FULL * tile:
         return None
-    if _scans(kernel) or _finds_positions(kernel) or _has_exponentials(kernel):
+    if kinds_of_scans(kernel) or finds_positions(kernel) or has_exponentials(kernel):
         return None
     made = replace(kernel, sections=tuple(_of_runs(section, run) for section in kernel.sections))
-    held, tiles = len(_held(made)), -(-run // tile) * (inner // run)
-    if not all(map(_is_fixed, loops)) or not held or tiles > WRITTEN_TILES:
+    held, tiles = len(held_items(made)), -(-run // tile) * (inner // run)
+    if not all(map(has_fixed_length, loops)) or not held or tiles > WRITTEN_TILES:
         return Plan(made, "row", 1, tile, run=run)
     return Plan(made, "row", 1, tile, kept=min(tiles, KEPT_BY_A_THREAD // (_in_run(tile) * held)), run=run)
 
@@ -428,12 +435,6 @@ def _in_runs(kernel: Kernel, inner: int) -> Plan | None:
 def _in_run(tile: int) -> int:
     """Elements that a thread has of a tile of a run; twice as many in a loop."""
     return 4 if tile < POINTWISE_TILE else 8
-
-
-def _is_of_runs(index: Index, section: Section) -> bool:
-    """Whether an index is another for each run along the fastest axis of a section, and the same in all of it."""
-    *slow, fast = section.axes
-    return any(_varies(index, axis) for axis in slow) and not _varies(index, fast)
 
 
 def _of_runs(section: Section, run: int) -> Section:
@@ -444,19 +445,14 @@ def _of_runs(section: Section, run: int) -> Section:
     statements = []
     for statement in section.statements:
         if isinstance(statement, Load | Store | IndexValue):
-            if _step(statement.index, axis) is None or _varies(_without(statement.index, axis), axis):
+            if step_along(statement.index, axis) is None or varies(without(statement.index, axis), axis):
                 return section
-            step = _step(statement.index, axis)
+            step = step_along(statement.index, axis)
             terms = (Term(step * run, AxisAtom(f"{axis.name}_run")), Term(step, AxisAtom(axis.name)))
-            rest = _without(statement.index, axis)
+            rest = without(statement.index, axis)
             statement = replace(statement, index=Index(rest.constant, (*rest.terms, *(terms if step else ()))))
         statements.append(statement)
     return Section((Axis(f"{axis.name}_run", axis.size // run), Axis(axis.name, run)), tuple(statements))
-
-
-def _without(index: Index, axis: Axis) -> Index:
-    """An index without what is a multiple of the point on an axis."""
-    return Index(index.constant, tuple(term for term in index.terms if term.atom != AxisAtom(axis.name)))
 
 
 def _part(kernel: Kernel) -> Dim:
@@ -465,7 +461,7 @@ def _part(kernel: Kernel) -> Dim:
     parts: set[Dim] = set()
     for store in (s for section in kernel.sections for s in section.statements if isinstance(s, Store)):
         if store.mode == "sum":
-            atoms = [term.atom for term in store.index.terms if _varies(Index(0, (term,)), kernel.axes[-1])]
+            atoms = [term.atom for term in store.index.terms if varies(Index(0, (term,)), kernel.axes[-1])]
             match atoms:
                 case [FloorDivAtom(Index(0, (Term(1, atom),)), part)] if atom == row and len(kernel.axes) == 1:
                     parts.add(part)
@@ -487,10 +483,10 @@ def _goes_in_steps(kernel: Kernel, outer: int) -> bool:
 def _in_steps(kernel: Kernel, outer: int, inner: int) -> Plan:
     """One program goes along each column: as many lanes as there is work for, and as few columns as are loaded well;
     twice as many where there are enough."""
-    steps = EXPONENTIAL_STEPS if "logaddexp" in _scans(kernel) else STEPS
+    steps = EXPONENTIAL_STEPS if "logaddexp" in kinds_of_scans(kernel) else STEPS
     width = WARP if outer < 2 * WARP * MANY else 2 * WARP
     thread = _side_by_side(kernel)
-    elements = WARP * 8 * thread if width > WARP else STEP_TILE * thread // (8 * STEPS * _narrowest(kernel))
+    elements = WARP * 8 * thread if width > WARP else STEP_TILE * thread // (8 * STEPS * narrowest_item(kernel))
     if steps > STEPS:
         elements = WARP * 16 * thread
     lanes = min(elements // width, power_of_two(-(-inner // steps)))
@@ -517,10 +513,6 @@ def _is_chained(kernel: Kernel) -> bool:
     return any(isinstance(s, Scan) for s in statements) and not any(isinstance(s, Reduce) for s in statements)
 
 
-def _is_fixed(section: Section) -> bool:
-    return isinstance(points(section.axes), int)
-
-
 def _fitting(kernel: Kernel, most: int, least: int) -> int:
     """The greatest tile of which the loops consist, so that none needs masks; the greatest of all if there is none."""
     lengths = [points(section.axes) for section in kernel.sections if section.axes]
@@ -532,118 +524,18 @@ def _fitting(kernel: Kernel, most: int, least: int) -> int:
     return most
 
 
-def _has_moments(kernel: Kernel) -> bool:
-    """Whether a kernel computes means and deviations."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Reduce) and s.reduction == "welford" for s in statements)
-
-
-def _finds_positions(kernel: Kernel) -> bool:
-    """Whether a kernel finds the place of a greatest or least value."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
-
-
-def _has_exponentials(kernel: Kernel) -> bool:
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Compute) and s.op == "exp" for s in statements)
-
-
-def _held(kernel: Kernel) -> tuple[int, ...]:
-    """The bytes of each element of its own that more than one loop reads at each point of a row; none where a loop goes
-    on from tile to tile."""
-    if _scans(kernel):
-        return ()
-    readers: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for section in kernel.sections:
-        reads = [s for s in section.statements if isinstance(s, Load)]
-        inner, outer = section.axes[-1:], kernel.axes
-        varying = {s.buffer: s for s in reads if all(any(_varies(s.index, a) for a in way) for way in (inner, outer))}
-        for buffer, load in varying.items():
-            readers[buffer] = readers.get(buffer, 0) + 1
-            sizes[buffer] = ITEM_SIZE[load.dtype]
-    return tuple(sizes[buffer] for buffer, count in readers.items() if count > 1)
-
-
-def _scans(kernel: Kernel) -> set[str]:
-    """The kinds of the scans of a kernel."""
-    return {s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)}
-
-
-def _scans_long(kernel: Kernel) -> bool:
-    """Whether a kernel scans elements of 64 bits."""
-    scans = (s for section in kernel.sections for s in section.statements if isinstance(s, Scan))
-    return any(ITEM_SIZE[scan.dtype] == 8 for scan in scans)
-
-
-def _narrowest(kernel: Kernel) -> int:
-    """The least bytes of an element that an inner loop reads."""
-    loops = [section for section in kernel.sections if section.axes]
-    reads = [ITEM_SIZE[s.dtype] for section in loops for s in section.statements if isinstance(s, Load)]
-    return min(reads, default=4)
-
-
-def _accesses(section: Section) -> Iterator[Index]:
-    return (statement.index for statement in section.statements if isinstance(statement, Load | Store))
-
-
-def _step(index: Index, axis: Axis) -> int | None:
-    """By how much an index grows along an axis; None where that is not one number."""
-    steps = [term.coefficient for term in index.terms if term.atom == AxisAtom(axis.name)]
-    step = sum(steps) if steps else 0  # type: ignore[arg-type]
-    return step if isinstance(step, int) else None
-
-
-def _varies(index: Index, axis: Axis) -> bool:
-    """Whether an index may be another at another point of an axis."""
-    for atom in (term.atom for term in index.terms):
-        match atom:
-            case AxisAtom(name):
-                if name == axis.name:
-                    return True
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
-                if _varies(numerator, axis):
-                    return True
-            case _:  # of a value, which may depend on anything
-                return True
-    return False
-
-
 def _contiguous_last(kernel: Kernel) -> Kernel:
     """The kernel with an outer axis as its fastest along which memory runs in loops, if it does not along that one."""
-    loops = [(section.axes[-1], index) for section in kernel.sections if section.axes for index in _accesses(section)]
+    loops = [(section.axes[-1], index) for section in kernel.sections if section.axes for index in indices_of(section)]
     along = [
         axis
         for axis in kernel.axes
         if isinstance(axis.size, Expr) or axis.size >= LEAST_SIDE
-        if any(_runs_along(index, axis) and _varies(index, inner) for inner, index in loops)
+        if any(runs_along(index, axis) and varies(index, inner) for inner, index in loops)
     ]
     if not along or kernel.axes[-1] in along or summed(kernel):
         return kernel
     return replace(kernel, axes=(*(axis for axis in kernel.axes if axis is not along[-1]), along[-1]))
-
-
-def _directions(kernel: Kernel) -> tuple[int, int]:
-    """How many accesses of the inner loops are contiguous along these, and how many along the outer loop."""
-    if not kernel.axes:
-        return 1, 0
-    fast, rows, columns = kernel.axes[-1], 0, 0
-    for section in kernel.sections:
-        for index in _accesses(section) if section.axes else ():
-            rows += _runs_along(index, section.axes[-1]) and _varies(index, fast)
-            columns += _runs_along(index, fast) and _varies(index, section.axes[-1])
-    return rows, columns
-
-
-def _runs_along(index: Index, axis: Axis) -> bool:
-    """Whether neighbours on an axis are neighbours in memory, but for the ends of what the axis is made of."""
-    return any(
-        term.coefficient == 1
-        and (term.atom.numerator if isinstance(term.atom, ModAtom) else Index(0, (Term(1, term.atom),)))
-        == Index(0, (Term(1, AxisAtom(axis.name)),))
-        for term in index.terms
-    )
 
 
 def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
@@ -655,9 +547,9 @@ def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
         axis
         for axis in others
         if any(
-            _step(index, axis) == 1 and _step(index, fast) not in (0, 1)
+            step_along(index, axis) == 1 and step_along(index, fast) not in (0, 1)
             for section in kernel.sections
-            for index in _accesses(section)
+            for index in indices_of(section)
         )
     ]
     if not turned or min(rough(fast.size, hints), rough(turned[-1].size, hints)) < 16:
@@ -677,7 +569,7 @@ def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
         return None
     *others, fast = kernel.axes
     loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
-    shared = [index for index in loads if index.terms and not _varies(index, fast)]
+    shared = [index for index in loads if index.terms and not varies(index, fast)]
     size = rough(fast.size, hints)
     if not shared or not LONG_ROW <= size <= ROW_TILE * 65535 or (isinstance(fast.size, int) and fast.size % 8):
         return None
@@ -719,7 +611,7 @@ def _in_common(section: Section, axis: Axis) -> int:
     for statement in section.statements:
         match statement:
             case Load(index=index) | Store(index=index) | IndexValue(index=index):
-                if _step(index, axis) is None or _varies(_without(index, axis), axis):
+                if step_along(index, axis) is None or varies(without(index, axis), axis):
                     return 0
         if _varies_with(statement, axis, changing):
             changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
@@ -733,14 +625,14 @@ def _in_common(section: Section, axis: Axis) -> int:
 
 def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
     """Whether a statement does something else at other points of an axis, as these values do."""
-    if isinstance(statement, Load | Store | IndexValue) and _varies(statement.index, axis):
+    if isinstance(statement, Load | Store | IndexValue) and varies(statement.index, axis):
         return True
     return not changing.isdisjoint(used_values(statement))
 
 
 def _beside(statement: Statement, axis: Axis, beside: Axis, distance: int) -> Statement:
     """The statement at several points of an axis that are so far from each other."""
-    if not isinstance(statement, Load | Store | IndexValue) or not (step := _step(statement.index, axis)):
+    if not isinstance(statement, Load | Store | IndexValue) or not (step := step_along(statement.index, axis)):
         return statement
     index = statement.index
     terms = (*index.terms, Term(step * distance, AxisAtom(beside.name)))
