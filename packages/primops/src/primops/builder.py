@@ -77,7 +77,7 @@ class Builder:
     """One ATen call being decomposed. `results`: the types of its results.
 
     `most_threads`: of ATen's random kernels on the GPU that the graph is for; 0 where ATen has to draw.
-    `trains`: whether the graph is of a training step, in which images lie as eager has them.
+    `trains`: whether the graph is of a training step.
     """
 
     results: tuple[ValueType, ...] = ()

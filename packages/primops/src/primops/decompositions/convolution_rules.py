@@ -18,8 +18,8 @@ GPU. cuDNN brings images of patches side by side into another order, and fills u
 that it holds while it runs (26 MiB for DeiT-small). For a product, the kernel before it writes patches as rows. Whole
 models on an H200 in bfloat16, 32 images, inference, in microseconds, by cuDNN and by a product: DeiT-small 2089, 1982;
 ViT-base 3092, 2790; Mixer-B/16 3529, 3234; ConvNeXt-tiny 2694, 2552; Swin-tiny 3453, 3335.
-A transposed convolution that puts patches side by side is a product where images have their channels fastest, as in
-inference: its result is written where it is needed (a UNet: 764 us, 718).
+A transposed convolution that puts patches side by side is a product in inference, images having their channels fastest:
+its result is written where it is needed (a UNet: 764 us, 718).
 
 Convolutions of single channels stay calls, for which codegen has kernels of its own. (Sums over the taps among other
 loops, which went on with the norm, the activation and the mean of the image, took twice to ten times cuDNN's time.)
