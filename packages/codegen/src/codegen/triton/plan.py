@@ -34,13 +34,12 @@ from codegen.triton.accesses import (
     varies,
     without,
 )
+from codegen.triton.beside import beside
 from codegen.triton.scans import parted
-from codegen.uses import used_values
 from stagewire.expr import Dim, Expr
 from stagewire.loop import (
     Axis,
     AxisAtom,
-    Compute,
     FloorDivAtom,
     Index,
     IndexValue,
@@ -49,7 +48,6 @@ from stagewire.loop import (
     Reduce,
     Scan,
     Section,
-    Statement,
     Store,
     Term,
 )
@@ -137,10 +135,6 @@ LONG_ROW, ROW_TILE = 512, 2048
 
 ACCESSES = 32
 """From more of them on, threads have half as many elements: machine code is as long as both, and takes long to make."""
-
-SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 8, 3
-"""Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
-and how many loads each has of its own at most: registers hold all of these."""
 
 MANY = 264
 """Programs that keep a large GPU busy: two for each multiprocessor of an H200."""
@@ -579,61 +573,7 @@ def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
 
 
 def _shared(kernel: Kernel) -> Plan | None:
-    """A pointwise kernel with some points of an axis as an inner loop, if much of what is computed is the same for all
-    points of this axis (what channels are scaled by and moved; angles of positions), and enough programs are left."""
-    if len(kernel.axes) < 2 or len(kernel.sections) != 1:
-        return None
-    (section,) = kernel.sections
-    if any(isinstance(s, Reduce | Scan) or (isinstance(s, Store) and s.mode != "set") for s in section.statements):
-        return None
-    total = points(kernel.axes)
-    if not isinstance(total, int):
-        return None
-    sides = [side for side in SIDES if total >= side * POINTWISE_TILE * MANY]
-    found = [
-        (_in_common(section, axis), axis, axis.size // side, side)
-        for axis in kernel.axes[:-1]
-        if isinstance(axis.size, int) and (side := next((n for n in sides if axis.size % n == 0), 0))
-    ]
-    count, axis, size, side = max(found, key=lambda one: one[0], default=(0, kernel.axes[0], 0, 0))
-    if count < LEAST_SHARED:
-        return None
-    axes = tuple(replace(one, size=size) if one == axis else one for one in kernel.axes)
-    beside = Axis(f"{axis.name}_beside", side)
-    statements = tuple(_beside(statement, axis, beside, size) for statement in section.statements)
-    return Plan(replace(kernel, axes=axes, sections=(Section((beside,), statements),)), "shared", POINTWISE_TILE, side)
-
-
-def _in_common(section: Section, axis: Axis) -> int:
-    """How many loads and operations of a section, indices apart, are the same for all points of an axis; 0 where memory
-    does not go on in steps along the axis, or each point loads much of its own."""
-    count, own, changing = 0, 0, set[str]()
-    for statement in section.statements:
-        match statement:
-            case Load(index=index) | Store(index=index) | IndexValue(index=index):
-                if step_along(index, axis) is None or varies(without(index, axis), axis):
-                    return 0
-        if _varies_with(statement, axis, changing):
-            changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
-            own += isinstance(statement, Load)
-        elif isinstance(statement, Store):
-            return 0
-        else:
-            count += isinstance(statement, Load | Compute)
-    return count if own <= MOST_OWN else 0
-
-
-def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
-    """Whether a statement does something else at other points of an axis, as these values do."""
-    if isinstance(statement, Load | Store | IndexValue) and varies(statement.index, axis):
-        return True
-    return not changing.isdisjoint(used_values(statement))
-
-
-def _beside(statement: Statement, axis: Axis, beside: Axis, distance: int) -> Statement:
-    """The statement at several points of an axis that are so far from each other."""
-    if not isinstance(statement, Load | Store | IndexValue) or not (step := step_along(statement.index, axis)):
-        return statement
-    index = statement.index
-    terms = (*index.terms, Term(step * distance, AxisAtom(beside.name)))
-    return replace(statement, index=Index(index.constant, terms))
+    """A pointwise kernel with some points that have much in common as an inner loop, if enough programs are left."""
+    count = points(kernel.axes)
+    made = beside(kernel, count // (POINTWISE_TILE * MANY)) if isinstance(count, int) else None
+    return None if made is None else Plan(made[0], "shared", POINTWISE_TILE, made[1])

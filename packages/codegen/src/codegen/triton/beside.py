@@ -1,0 +1,88 @@
+"""Points of an axis beside each other in one program, where much of what is computed is the same for all of them.
+
+for i in 4096, j in 64 {                 for i in 1024, j in 64 {
+  y[i, j] = x[i, j] * f(w[j])     =>       for k in 4 { y[i + 1024*k, j] = x[i + 1024*k, j] * f(w[j]) }
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from codegen.triton.accesses import step_along, varies, without
+from codegen.uses import used_values
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+    Section,
+    Statement,
+    Store,
+    Term,
+)
+
+SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 8, 3
+"""Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
+and how many loads each has of its own at most: registers hold all of these."""
+
+
+def beside(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
+    """A pointwise kernel with so many points of an axis, `most` or fewer, as an inner loop; None where they have little
+    in common. It pays for what channels are scaled by and moved, and for angles of positions."""
+    if len(kernel.axes) < 2 or len(kernel.sections) != 1:
+        return None
+    (section,) = kernel.sections
+    if any(isinstance(s, Reduce | Scan) or (isinstance(s, Store) and s.mode != "set") for s in section.statements):
+        return None
+    found = [
+        (_in_common(section, axis), axis, axis.size // side, side)
+        for axis in kernel.axes[:-1]
+        if isinstance(axis.size, int) and (side := next((n for n in SIDES if n <= most and axis.size % n == 0), 0))
+    ]
+    count, axis, size, side = max(found, key=lambda one: one[0], default=(0, kernel.axes[0], 0, 0))
+    if count < LEAST_SHARED:
+        return None
+    axes = tuple(replace(one, size=size) if one == axis else one for one in kernel.axes)
+    inner = Axis(f"{axis.name}_beside", side)
+    statements = tuple(_spread(statement, axis, inner, size) for statement in section.statements)
+    return replace(kernel, axes=axes, sections=(Section((inner,), statements),)), side
+
+
+def _in_common(section: Section, axis: Axis) -> int:
+    """How many loads and operations of a section, indices apart, are the same for all points of an axis; 0 where memory
+    does not go on in steps along the axis, or each point loads much of its own."""
+    count, own, changing = 0, 0, set[str]()
+    for statement in section.statements:
+        match statement:
+            case Load(index=index) | Store(index=index) | IndexValue(index=index):
+                if step_along(index, axis) is None or varies(without(index, axis), axis):
+                    return 0
+        if _varies_with(statement, axis, changing):
+            changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
+            own += isinstance(statement, Load)
+        elif isinstance(statement, Store):
+            return 0
+        else:
+            count += isinstance(statement, Load | Compute)
+    return count if own <= MOST_OWN else 0
+
+
+def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
+    """Whether a statement does something else at other points of an axis, as these values do."""
+    if isinstance(statement, Load | Store | IndexValue) and varies(statement.index, axis):
+        return True
+    return not changing.isdisjoint(used_values(statement))
+
+
+def _spread(statement: Statement, axis: Axis, inner: Axis, distance: int) -> Statement:
+    """The statement at several points of an axis that are so far from each other."""
+    if not isinstance(statement, Load | Store | IndexValue) or not (each := step_along(statement.index, axis)):
+        return statement
+    index = statement.index
+    terms = (*index.terms, Term(each * distance, AxisAtom(inner.name)))
+    return replace(statement, index=Index(index.constant, terms))
