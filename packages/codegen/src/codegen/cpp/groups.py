@@ -16,8 +16,8 @@ from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
 from codegen.errors import MalformedLoop
-from stagewire.loop import Buffer, Kernel, Load, LoopGraph, Store
-from stagewire.types import ITEM_SIZE, extent
+from codegen.memory import accesses, allocated
+from stagewire.loop import Buffer, Kernel, LoopGraph
 
 LARGEST = 64
 """Times the threshold: what a kernel works at most for the start of a region to matter."""
@@ -96,11 +96,8 @@ class _Group:
 
     def _bytes(self, name: str) -> int:
         """What is allocated for a buffer that a kernel writes."""
-        buffer = self.buffers[name]
-        size = extent(buffer.type)
-        if buffer.role != "kernel" or buffer.reuse is not None:
-            return 0
-        return size * ITEM_SIZE[buffer.type.dtype] if isinstance(size, int) else MOST_BYTES + 1
+        size = allocated(self.buffers[name])
+        return size if isinstance(size, int) else MOST_BYTES + 1
 
     def close(self) -> Iterator[Stages]:
         """The group, or its kernels one by one where there is nothing to gain."""
@@ -116,11 +113,3 @@ def _is_shareable(kernel: Kernel, threshold: int) -> bool:
     if not isinstance(work, int) or work > LARGEST * threshold:
         return False
     return make_plan(simplify_axes(split_positions(kernel)), threshold).threads != "inner"
-
-
-def accesses(kernel: Kernel) -> tuple[Iterable[str], Iterable[str]]:
-    """The buffers that a kernel loads, and those that it stores to."""
-    statements = [s for section in kernel.sections for s in section.statements]
-    loaded = dict.fromkeys(s.buffer for s in statements if isinstance(s, Load))
-    stored = dict.fromkeys(s.buffer for s in statements if isinstance(s, Store))
-    return tuple(loaded), tuple(stored)

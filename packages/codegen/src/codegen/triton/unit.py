@@ -19,6 +19,7 @@ from codegen.triton.prelude import PRELUDE
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.triton.tiles import Tile, tiles_for
+from codegen.triton.together import Group, emit_group, groups_of
 from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Extern, Kernel, Load, LoopGraph, Store
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
@@ -40,10 +41,15 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     graph, sites = find_sites(graph, types) if options.autotune != "off" else (graph, {})
     is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
     made = _Functions()
-    launches: dict[str, Launch] = {}
+    launches: dict[str, Launch | None] = {}
     on_host: list[Kernel] = []
+    timed = {kernel.name for site in sites.values() for kernel in site.kernels}
+    device = min({type_.device for type_ in types.values()} - {"cpu"}, default="cpu")
+    for group in groups_of(graph, types, device, timed):
+        first, *rest = (kernel.name for kernel in group.kernels)
+        launches |= {first: made.together(group), **dict.fromkeys(rest)}
     for step in graph.steps:
-        if not isinstance(step, Kernel):
+        if not isinstance(step, Kernel) or step.name in launches:
             continue
         devices = sorted({types[name].device for name in set(buffers_of(step)) - taken_by_value(step, types)})
         if len(devices) > 1:
@@ -90,6 +96,11 @@ class _Functions:
         info = kernel_info(tiles, parameters, is_symbolic=bool(sizes))
         (found,) = self.once(body, (info,), ([types[name].dtype for name in parameters], sizes))
         return Launch(found.name, parameters, sizes)
+
+    def together(self, group: Group) -> Launch:
+        """The launch of several kernels."""
+        body, info = emit_group(group)
+        return Launch(self.single(body, info, group.form.dtypes), info.parameters)
 
     def templates(self, name: str, site: Site, types: dict[str, TensorType]) -> Templates:
         """The launches of the kernels that may stand for a product and what is behind it."""
