@@ -28,8 +28,10 @@ def test_samples_compile_for_sm_90(tmp_path):
     assert all(magic == "7f454c46" and int(size) > 1000 for _, size, magic in kernels)
 
 
-@pytest.mark.parametrize(("script", "least"), [("compile_templates.py", 18), ("compile_depthwise.py", 11)])
-def test_templates_compile_for_sm_90_within_its_shared_memory(script, least, tmp_path):
+@pytest.mark.parametrize(
+    ("script", "least"), [("compile_templates.py", 18), ("compile_depthwise.py", 11), ("compile_together.py", 4)]
+)
+def test_functions_of_other_forms_compile_for_sm_90_within_its_shared_memory(script, least, tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, str(HERE / script)], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
