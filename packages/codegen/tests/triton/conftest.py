@@ -1,10 +1,4 @@
-"""The same tests run on a CUDA device where there is one, else on CPU tensors in Triton's interpreter.
-
-The interpreter is chosen by an environment variable that Triton reads while a kernel is defined, so it is set before
-anything here imports Triton.
-"""
-
-import os
+"""The same tests run on a CUDA device where there is one, else on CPU tensors in Triton's interpreter."""
 
 import pytest
 import torch
@@ -12,8 +6,6 @@ import torch
 from codegen.testing.interpreter import count_by_arguments
 
 ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture
