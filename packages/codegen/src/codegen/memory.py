@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stagewire.expr import Dim
 from stagewire.loop import Buffer, Kernel, Load, LoopGraph, Store
-from stagewire.types import ITEM_SIZE, extent
+from stagewire.types import ITEM_SIZE, TensorType, extent
 
 
 def memory_roots(graph: LoopGraph) -> dict[str, str]:
@@ -32,3 +34,22 @@ def allocated(buffer: Buffer) -> Dim:
     """The bytes that are allocated for a buffer which a kernel writes."""
     is_new = buffer.role == "kernel" and buffer.reuse is None
     return extent(buffer.type) * ITEM_SIZE[buffer.type.dtype] if is_new else 0
+
+
+def buffers_of(kernel: Kernel) -> tuple[str, ...]:
+    """The buffers that a kernel reads or writes, in order of first use."""
+    statements = [statement for section in kernel.sections for statement in section.statements]
+    return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
+
+
+def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
+    """Integers on the CPU that a kernel on another device reads: it takes their values when it is launched."""
+    names = buffers_of(kernel)
+    if all(types[name].device == "cpu" for name in names):
+        return frozenset()
+    written = {s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)}
+    single = {name for name in names if (types[name].device, types[name].dtype, types[name].shape) == NUMBER}
+    return frozenset(single - written)
+
+
+NUMBER = ("cpu", "int64", ())

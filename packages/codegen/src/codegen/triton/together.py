@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from codegen.memory import accesses, allocated, memory_roots
+from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import POINTWISE_TILE, Plan
 from stagewire.expr import symbol
@@ -62,8 +62,9 @@ class Group:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The buffers of the launch: those that all kernels share once, then the others, kernel by kernel."""
-        shared = [names[0] for n, names in enumerate(zip(*self.buffers, strict=True)) if n in self.shared]
-        return (*shared, *(name for names in self.buffers for n, name in enumerate(names) if n not in self.shared))
+        shared = self.shared
+        once = (self.buffers[0][n] for n in sorted(shared))
+        return (*once, *(name for names in self.buffers for n, name in enumerate(names) if n not in shared))
 
     @property
     def shared(self) -> frozenset[int]:
@@ -92,11 +93,11 @@ def groups_of(
             continue
         loaded, stored = accesses(step)
         read, written = {roots[name] for name in loaded}, {roots[name] for name in stored}
-        names = tuple(dict.fromkeys((*loaded, *stored)))
+        names = buffers_of(step)
         form = None if step.name in others else _form(step, names, types, device)
         if form is not None:
-            sizes = [allocated(declared[name]) for name in stored]
-            size = sum(size if isinstance(size, int) else MOST_BYTES + 1 for size in sizes)
+            made = [allocated(declared[name]) for name in stored]
+            size = sum(bytes_ if isinstance(bytes_, int) else MOST_BYTES + 1 for bytes_ in made)
             group = current.get(form)
             if group is None or not group.is_free_of(read, written) or not group.has_room(len(names), size):
                 group = current[form] = Group(form)
@@ -129,12 +130,13 @@ def _form(kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], 
                 is_simple = isinstance(statement, Compute)
         if not is_simple:
             return None
-    values = tuple((n, name) for n, name in enumerate(names) if types[name].device != device)
-    if any((types[name].dtype, types[name].shape) != ("int64", ()) for _, name in values):
+    by_value = taken_by_value(kernel, types)
+    if any(types[name].device != device and name not in by_value for name in names):
         return None
     each = replace(kernel, name="each", axes=(Axis(axis.name, symbol("points")),))
-    text, _ = emit_kernel(_tile(each), names, types, frozenset(name for _, name in values))
+    text, _ = emit_kernel(_tile(each), names, types, by_value)
     dtypes = tuple(types[name].dtype for name in names)
+    values = tuple((n, name) for n, name in enumerate(names) if name in by_value)
     return Form(text, dtypes, values, axis.size % TOGETHER == 0)
 
 

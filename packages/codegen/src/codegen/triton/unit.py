@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
+from codegen.memory import buffers_of, taken_by_value
 from codegen.triton.chains import memory_of, with_chains
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
@@ -21,7 +21,7 @@ from codegen.triton.template import HELPERS, emit_template, parameters_of, templ
 from codegen.triton.tiles import Tile, tiles_for
 from codegen.triton.together import Group, emit_group, groups_of
 from codegen.wrapper import input_types, write_wrapper, written_inputs
-from stagewire.loop import Extern, Kernel, Load, LoopGraph, Store
+from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
@@ -39,12 +39,12 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
     graph = with_chains(graph, hints)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     graph, sites = find_sites(graph, types) if options.autotune != "off" else (graph, {})
-    is_mixed = any(type_.device != "cpu" for type_ in types.values())  # else: for Triton's interpreter
     made = _Functions()
     launches: dict[str, Launch | None] = {}
     on_host: list[Kernel] = []
     timed = {kernel.name for site in sites.values() for kernel in site.kernels}
     device = min({type_.device for type_ in types.values()} - {"cpu"}, default="cpu")
+    is_mixed = device != "cpu"  # else: for Triton's interpreter
     for group in groups_of(graph, types, device, timed):
         first, *rest = (kernel.name for kernel in group.kernels)
         launches |= {first: made.together(group), **dict.fromkeys(rest)}
@@ -149,25 +149,6 @@ class _Functions:
             self.kernels += infos
             self.texts.append(body)
         return self.known[key]
-
-
-def buffers_of(kernel: Kernel) -> tuple[str, ...]:
-    """The buffers that a kernel reads or writes, in order of first use."""
-    statements = [statement for section in kernel.sections for statement in section.statements]
-    return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
-
-
-def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
-    """Integers on the CPU that a kernel on another device reads: it takes their values when it is launched."""
-    names = buffers_of(kernel)
-    if all(types[name].device == "cpu" for name in names):
-        return frozenset()
-    written = {s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)}
-    single = {name for name in names if (types[name].device, types[name].dtype, types[name].shape) == NUMBER}
-    return frozenset(single - written)
-
-
-NUMBER = ("cpu", "int64", ())
 
 
 def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
