@@ -21,8 +21,8 @@ ON_EACH_PYTHON = ("compile", "effects", "dynamic_programs", "odd_inputs", "model
 """Integration tests that run captured code of every kind."""
 
 ON_A_GPU = (
-    "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "peak_memory", "products",
-    "recorded_sizes", "replay_memory", "sums_and_scans",
+    "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
+    "products", "recorded_sizes", "replay_memory", "sums_and_scans",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 
