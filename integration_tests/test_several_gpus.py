@@ -69,6 +69,26 @@ def test_a_model_on_two(mode: str) -> None:
         torch.testing.assert_close(step(fast, net, x), step(net, net, x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("busy", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_on_two_of_which_one_is_behind(mode: str, busy: int) -> None:
+    net = Pipeline()
+    fast = stagefold.compile(net, mode=mode)
+    for _ in range(4):
+        x = torch.randn(64, 16, device="cuda:0")
+        expected = step(net, net, x)
+        with torch.cuda.device(busy):
+            torch.cuda._sleep(50_000_000)
+        torch.testing.assert_close(step(fast, net, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_on_each_device() -> None:
+    fast = stagefold.compile(lambda *numbers: [number + 1 for number in numbers], fullgraph=True)
+    numbers = [torch.tensor(k, device=device) for k, device in enumerate(("cpu", "cuda:0", "cuda:1") * 2)]
+    found = fast(*numbers)
+    assert [(one.device, one.item()) for one in found] == [(one.device, one.item() + 1) for one in numbers]
+
+
 def test_dropout_draws_the_numbers_of_its_own_gpu() -> None:
     fast = stagefold.compile(lambda x: torch.dropout(x * 2, 0.5, True))
     for device in ("cuda:1", "cuda:0", "cuda:1"):

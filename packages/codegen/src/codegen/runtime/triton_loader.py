@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -245,10 +246,12 @@ class TritonWrapper(PythonWrapper):
         constants = dict(info.constants)
         if dims:
             constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
-        on_device = any(buffer.device.type != "cpu" for buffer in buffers)
-        given = [buffer.item() if on_device and buffer.device.type == "cpu" else buffer for buffer in buffers]
+        device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
+        given = [buffer.item() if device is not None and buffer.device.type == "cpu" else buffer for buffer in buffers]
         limit = {"maxnreg": info.registers} if info.registers else {}
-        function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages, **limit)
+        # Triton takes the stream of the current device; what ATen did to the buffers is on that of their own.
+        with nullcontext() if device is None else torch.cuda.device(device):
+            function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages, **limit)
 
 
 def reach(tensor: torch.Tensor) -> int:
