@@ -180,6 +180,13 @@ def test_in_a_cuda_graph() -> None:
     torch.testing.assert_close(result, torch.softmax(x * 2, -1) @ x)
 
 
+def test_numbers_on_the_cpu_and_on_a_gpu() -> None:
+    compiled = stagefold.compile(lambda count, scale: (count + 1, scale * 2), fullgraph=True)
+    count, scale = compiled(torch.tensor(3), torch.tensor(2.5, device="cuda"))
+    assert (count.device.type, count.item()) == ("cpu", 4)
+    assert (scale.device.type, scale.item()) == ("cuda", 5.0)
+
+
 def test_inputs_at_odd_addresses_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, *inputs: Any) -> None:
         raise AssertionError("each kernel would be launched from Python")

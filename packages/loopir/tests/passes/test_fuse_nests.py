@@ -145,3 +145,26 @@ return %y
     assert [len(kernel.axes) for kernel in kernels(lowered(text))] == [2, 1, 2]
     few = lowered(text.replace("6272", "200"))
     assert [[axis.size for axis in kernel.axes] for kernel in kernels(few)] == [[512]]
+
+
+def test_counters_share_a_kernel_on_each_device() -> None:
+    devices = ("", "@cuda:0", "@cuda:1") * 2
+    text = "".join(f"input %n{k}: i64[]{device}\n" for k, device in enumerate(devices))
+    text += "".join(f"%m{k}: i64[]{device} = prims.add(%n{k}, 1)\n" for k, device in enumerate(devices))
+    graph = lowered(text + "return " + ", ".join(f"%m{k}" for k in range(6)) + "\n")
+    assert [kernel.origins for kernel in kernels(graph)] == [("m0", "m3"), ("m1", "m4"), ("m2", "m5")]
+
+
+def test_a_kernel_runs_on_one_device() -> None:
+    """One that reads a number on the CPU takes its value; what makes the number is another kernel."""
+    text = """\
+input %x: i64[10]
+input %offset: i64[]
+%seed: i64[] = prims.sum(%x, [0])
+%u: f32[64]@cuda:0 = prims.philox_uniform(%seed, %offset, [64], 1024, 4, device(cuda:0))
+%s: f32[]@cuda:0 = prims.sum(%u, [0])
+return %s
+"""
+    graph = lowered(text)
+    assert [kernel.origins for kernel in kernels(graph)] == [("seed",), ("s",)]
+    assert refusals(graph) == {"results on cpu and cuda:0"}

@@ -98,14 +98,15 @@ class _Fusion:
                     break
 
     def gather_scalars(self) -> None:
-        """Merge nests of a single point with each other."""
-        gathered: int | None = None
+        """Merge nests of a single point with each other, on each device."""
+        gathered: dict[str | None, int] = {}
         groups = sorted({self.dependences.find(n) for n in self.items})
         for group in groups:
             item = self.items[group]
             if isinstance(item, Nest) and is_scalar(item):
-                merged = None if gathered is None else self._try(gathered, group)
-                gathered = merged if merged is not None else group
+                device = self._device(item)
+                merged = self._try(gathered[device], group) if device in gathered else None
+                gathered[device] = group if merged is None else merged
 
     def _partners(self, group: int) -> list[int]:
         """Groups that share data with this one, most bytes first."""
@@ -162,9 +163,11 @@ class _Fusion:
         return first
 
     def _limits(self, nest: Nest) -> Limits:
+        return self.options.limits if self._device(nest) in (None, "cpu") else self.options.gpu_limits
+
+    def _device(self, nest: Nest) -> str | None:
         written = next(iter(writes_of(nest)), None)
-        on_cpu = written is None or self.types[written].device.startswith("cpu")
-        return self.options.limits if on_cpu else self.options.gpu_limits
+        return None if written is None else self.types[written].device
 
     def _part(self, group: int, nest: Nest) -> Part:
         if group not in self.parts:

@@ -70,7 +70,7 @@ def part_of(nest: Nest) -> Part:
 
 def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
     """`first` and then `second` as one kernel, or why that is not possible."""
-    refusal = _too_large(first, second, limits) or _mixes_atomics(first, second, types)
+    refusal = _too_large(first, second, limits) or _apart(first, second, types) or _mixes_atomics(first, second, types)
     if refusal:
         return refusal
     a, b = first.nest, second.nest
@@ -135,6 +135,12 @@ def _too_large(first: Part, second: Part, limits: Limits) -> str | None:
         return f"{count} statements are more than {limits.statements}"
     buffers = len(first.buffers | second.buffers)
     return f"{buffers} buffers are more than {limits.buffers}" if buffers > limits.buffers else None
+
+
+def _apart(first: Part, second: Part, types: Mapping[str, TensorType]) -> str | None:
+    """A kernel runs on one device. (It may read numbers on the CPU.)"""
+    devices = {types[write.buffer].device for write in (*first.writes, *second.writes)}
+    return f"results on {' and '.join(sorted(devices))}" if len(devices) > 1 else None
 
 
 def _mixes_atomics(first: Part, second: Part, types: Mapping[str, TensorType]) -> str | None:
