@@ -7,6 +7,7 @@ import enum
 import gc
 import itertools
 import math
+import random
 import sys
 import threading
 import types
@@ -36,6 +37,7 @@ from stagewire.capture import (
     Cell,
     DictKey,
     DictValue,
+    Distinct,
     Equals,
     Global,
     GlobalState,
@@ -742,6 +744,34 @@ def test_same_object() -> None:
         compile_guards([SameObject(X, X, True)], {"x": 1})
 
 
+def test_distinct() -> None:
+    scope = {name: [1] for name in "abcd"}
+    guards = [Distinct((Local("a"), Local("c")), (Local("b"), Local("d")))]
+    program = compile_guards(guards, scope)
+    assert program.check(scope)
+    assert program.check({**scope, "b": scope["d"]})  # others are not compared with each other
+    for left, right in ("ac", "ab", "ad", "cb", "cd"):
+        assert not program.check({**scope, left: scope[right]})
+        assert not program.check({**scope, right: scope[left]})
+    with pytest.raises(GuardError, match="a is compared with itself"):
+        compile_guards([Distinct((Local("a"),), (Local("b"), Local("a")))], scope)
+    with pytest.raises(GuardDoesNotHold, match="a and b were two objects and are one"):
+        compile_guards(guards, {**scope, "b": scope["a"]})
+
+
+def test_distinct_of_many() -> None:
+    values = [object() for _ in range(500)]
+    items = tuple(Item(X, index) for index in range(len(values)))
+    program = compile_guards([LengthIs(X, 500), Distinct(items[:200], items[200:])], {"x": values})
+    rng = random.Random(0)
+    for _ in range(300):
+        first, second = rng.sample(range(500), 2)
+        changed = [*values]
+        changed[second] = changed[first]
+        assert program.check({"x": changed}) == (min(first, second) >= 200)
+        assert program.check({"x": values})
+
+
 def test_handles() -> None:
     held = types.SimpleNamespace(value=1)
     guards = [Equals(Attribute(HandleSource("held"), "value"), 1)]
@@ -807,6 +837,16 @@ def test_explanations_of_the_other_kinds() -> None:
         assert explain(program, {"x": bad}) == sentence
 
 
+def test_explanations_of_objects_that_became_one() -> None:
+    good = {"x": [[1], [2], [3]]}
+    program = compile_guards([Distinct((Item(X, 0), Item(X, 1)), (Item(X, 2),))], good)
+    one = good["x"][0]
+    assert explain(program, good) is None
+    assert explain(program, {"x": [one, [2], one]}) == "x[0] and x[2] were two objects and are one"
+    assert explain(program, {"x": [[1], one, one]}) == "x[1] and x[2] were two objects and are one"
+    assert explain(program, {"x": [one]}) == "x[1] was there and is missing"
+
+
 def test_guards_print_as_python_that_agrees() -> None:
     value = torch.zeros(4, 6)
     self = Net()
@@ -823,6 +863,9 @@ def test_guards_print_as_python_that_agrees() -> None:
         HasAttribute(SELF, "norm", True),
         tensor_guard(self.layers[0].weight, Attribute(Attribute(Attribute(SELF, "layers"), "0"), "weight")),
         SameObject(X, SELF, False),
+        Distinct((X, SELF)),
+        Distinct((X, SELF), (Local("t"), Local("d"))),
+        Distinct((X,), (Local("t"), Local("d"))),
         GlobalState(grad_enabled=True),
         Equals(Attribute(SELF, "training"), True),
     ]
@@ -889,6 +932,9 @@ def test_freed_dicts_and_types_do_not_confuse_the_memo() -> None:
         ((-1, "local", "a", (), 0),),
         ((-1, "local", ("a", 0), (("nonsense", 1, 0),), 0),),
         ((-1, "local", ("a", 0), (("same", 0, 0),), 0),),
+        ((-1, "local", ("a", 0), (("distinct", ((0, 1), 1), 0),), 0),),
+        ((-1, "local", ("a", 0), (("distinct", ((0,), 2), 0),), 0),),
+        ((-1, "local", ("a", 0), (("distinct", (0, 1), 0),), 0),),
         ((-1, "local", ("a", 0), (("symbol", 0, 0),), 0),),
         ((-1, "local", ("a", 0), (("tensor", (), 0),), 0),),
         ("text",),

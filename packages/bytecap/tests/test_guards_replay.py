@@ -22,6 +22,7 @@ from stagewire.capture import (
     Attribute,
     DictKey,
     DictValue,
+    Distinct,
     Equals,
     GlobalState,
     Guard,
@@ -129,6 +130,10 @@ def guards_of(whole: Whole) -> list[Guard]:
     box = Attribute(SELF, "box")
     guards += [Equals(Attribute(box, "value"), 8), Equals(Attribute(Attribute(box, "inner"), "deep"), 9)]
     guards += [SameObject(box, Attribute(SELF, "shared"), True), SameObject(box, numbers, False)]
+    first, second = (Item(Attribute(parts, "_modules"), key) for key in "01")
+    guards.append(Distinct((box, first), (second, table, Attribute(SELF, "parts"))))  # all strong
+    guards.append(Distinct((numbers, Item(Item(table, "b"), 0)), (box, Local("x"))))  # some fetched
+    guards.append(Distinct((TypeOf(box), DictValue(ordered, 0)), (numbers, Local("n"))))  # some late
     guards += [IdentityIs(TypeOf(box), "box"), IdentityIs(Attribute(SELF, "call"), "method")]
     guards += [Equals(Local("n"), 3), tensor_guard(Local("x"), torch.zeros(2))]
     return guards
@@ -191,6 +196,8 @@ CHANGES: dict[str, Callable[[Whole], Any]] = {
     "box replaced": lambda w: setattr(w, "box", types.SimpleNamespace(value=8, inner=w.box.inner)),
     "box shared": lambda w: setattr(w, "shared", w.box),
     "box in numbers": lambda w: setattr(w, "numbers", w.box),
+    "box in ordered": lambda w: w.ordered.update(x=w.numbers),
+    "one part twice": lambda w: w.parts.__setitem__(1, w.parts[0]),
     "another function": lambda w: setattr(w, "call", print),
     "unread attribute": lambda w: setattr(w, "unread", object()),
     "unread attribute of a part": lambda w: setattr(w.parts[0], "unread", object()),

@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from stagewire.capture import (
+    Distinct,
     Equals,
     GlobalState,
     Guard,
@@ -125,6 +126,15 @@ class GuardSet:
 
     def same(self, first: Source, second: Source, same: bool, line: SourceLine | None) -> None:
         self.add(SameObject(first, second, same, line))
+
+    def distinct(self, sources: list[Source], others: list[Source]) -> None:
+        """Each of `sources` is another object than the rest of them and than each of `others`."""
+        others = list(dict.fromkeys(others))  # a place may give another object each time
+        match [*sources, *others]:
+            case [first, second] if sources:
+                self.same(first, second, False, None)
+            case [_, _, *_] if sources:
+                self.add(Distinct(tuple(sources), tuple(others)))
 
     def tensor(self, source: Source, type_: TensorType, real: torch.Tensor, line: SourceLine | None) -> None:
         name = "torch.Tensor" if type(real) is torch.Tensor else self.names.of(type(real))

@@ -238,6 +238,7 @@ def _evaluate_and_emit(tracer: Tracer, frame: Frame, view: Any, options: Options
             emit_epilogue(emitter, result)
         tracer.guard_written()
         tracer.guard_changed()
+        tracer.guard_hashed()
     return emitter
 
 

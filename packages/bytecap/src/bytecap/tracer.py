@@ -16,7 +16,7 @@ import torch
 from absint import AbstractMode, AbstractTensor, DataDependentError, Meta
 from absint.data_sizes import DataSizedMode
 from absint.errors import UnsupportedTensor
-from absint.symbolic import SizeFloat, maybe_equal
+from absint.symbolic import SizeFloat
 from absint.wire import to_arg
 from bytecap.attributes import bind, static_lookup
 from bytecap.builtin_parts import stored_items
@@ -274,16 +274,8 @@ class Tracer:
         return self._identity_key(value, real)
 
     def _identity_key(self, value: Value, real: Any) -> Identity:
-        """The key of an object that is equal to itself only; outside ones are other keys as long as they are distinct.
-
-        (Modules, and tensors that modules hold, are where the registries have them: they are not compared. Classes and
-        functions are guarded to be what they are.)
-        """
-        is_object = isinstance(value, (ObjectValue, TensorValue))
-        if is_object and value.source is not None and value not in self._hashed:
-            for other in self._hashed:
-                if not (_is_held(value) and _is_held(other)):
-                    self.guard_distinct(value, other, self.line())
+        """The key of an object that is equal to itself only; outside ones are other keys: see `guard_hashed`."""
+        if isinstance(value, (ObjectValue, TensorValue)) and value.source is not None:
             self._hashed[value] = None
         return Identity(value if real is None else real)
 
@@ -610,28 +602,47 @@ class Tracer:
         (Tensors that modules hold are where their registries have them: they are not compared with each other.)
         """
         inputs = [tensor for tensor in self.tensors.values() if tensor.role != "result" and tensor.source is not None]
-        for written in inputs:
-            if not written.abstract.storage_record.version:
-                continue
-            for other in inputs:
-                both_held = written.role != "tensor" and other.role != "tensor"
-                if other is not written and not both_held and _may_be_one(written.abstract.meta, other.abstract.meta):
-                    self.guards.same(written.source, other.source, False, None)  # type: ignore[arg-type]
+        for alike in _alike(inputs):
+            if any(tensor.role == "tensor" for tensor in alike):
+                written = {id(tensor) for tensor in alike if tensor.abstract.storage_record.version}
+                self._guard_apart({id(tensor): tensor.source for tensor in alike}, written)
 
     def guard_changed(self) -> None:
         """An outside object that the program changes is none of the others that it looks at."""
-        for effect in self.effects:
-            if isinstance(effect, CellValue) and effect.place is not None:
-                others = [cell.place for cell in self._cells.values() if cell is not effect and cell.place is not None]
-                for place in others:
-                    self.guards.same(effect.place, place, False, None)
-            changed = getattr(effect, "owner", None) or effect
-            if not isinstance(changed, Value) or changed.source is None:
-                continue
-            for other in tuple(self._by_object.values()):
-                is_registry = isinstance(other.source, Attribute) and other.source.name.startswith("_")
-                if other is not changed and not is_registry:
-                    self.guard_distinct(changed, other, None)
+        places = {id(cell): cell.place for cell in self._cells.values()}
+        self._guard_apart(places, {id(effect) for effect in self.effects})
+        owners = [getattr(effect, "owner", None) or effect for effect in self.effects]
+        changed = {id(value): value for value in owners if isinstance(value, Value) and _has_place(value)}
+        alike: dict[type, dict[int, Source | None]] = {value.python_type(): {} for value in changed.values()}
+        others = {id(value): value for value in self._by_object.values()} if changed else {}
+        for number, value in {**changed, **others}.items():
+            is_registry = isinstance(value.source, Attribute) and value.source.name.startswith("_")
+            is_compared = number in changed or (_has_place(value) and not is_registry)
+            if is_compared and value.python_type() in alike:
+                alike[value.python_type()][number] = value.source
+        for sources in alike.values():
+            self._guard_apart(sources, set(changed))
+
+    def guard_hashed(self) -> None:
+        """Outside objects that were hashed by their identity are as many as they were.
+
+        (Modules, and tensors that modules hold, are where the registries have them: they are not compared. Classes and
+        functions are guarded to be what they are.)
+        """
+        alike: dict[type, dict[int, Source | None]] = {}
+        for value in self._hashed:
+            alike.setdefault(value.python_type(), {})[id(value)] = value.source
+        free = {id(value) for value in self._hashed if not _is_held(value)}
+        for sources in alike.values():
+            self._guard_apart(sources, free)
+
+    def _guard_apart(self, sources: dict[int, Source | None], apart: set[int]) -> None:
+        """Those of these objects, by their numbers, that are `apart`: different from each other and from the rest."""
+        known = {number: source for number, source in sources.items() if source is not None}
+        self.guards.distinct(
+            [source for number, source in known.items() if number in apart],
+            [source for number, source in known.items() if number not in apart],
+        )
 
     def global_hooks(self, hooks: dict[Any, Any], name: str) -> bool:
         """Whether a global nn.Module hook is registered; guards that there is none."""
@@ -738,10 +749,20 @@ def run_hash(tracer: Tracer, real: Any) -> Hashable:
     return real
 
 
-def _may_be_one(first: Meta, second: Meta) -> bool:
-    """Whether two tensors of these types may be the same one in another call."""
-    is_alike = first.dtype == second.dtype and first.ndim == second.ndim
-    return is_alike and all(map(maybe_equal, first.shape, second.shape))
+def _has_place(value: Value) -> bool:
+    """Whether an object is read somewhere, and known by its identity."""
+    return value.source is not None and not isinstance(value, Constant)
+
+
+def _alike(tensors: list[TensorValue]) -> list[list[TensorValue]]:
+    """The tensors, apart where their types say that two are never one, whatever the sizes."""
+    metas = [tensor.abstract.meta for tensor in tensors]
+    symbolic = {(meta.dtype, meta.ndim) for meta in metas if any(type(size) is not int for size in meta.shape)}
+    found: dict[tuple[Any, ...], list[TensorValue]] = {}
+    for tensor, meta in zip(tensors, metas, strict=True):
+        sizes = () if (meta.dtype, meta.ndim) in symbolic else tuple(meta.shape)
+        found.setdefault((meta.dtype, meta.ndim, *sizes), []).append(tensor)
+    return list(found.values())
 
 
 def _module_of(frame: Frame) -> str | None:

@@ -57,6 +57,47 @@ def test_steps(name):
         torch.testing.assert_close(found, expected, rtol=2e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", ["momentum", "adam", "adamw, foreach"])
+@pytest.mark.parametrize("kind", [nn.Parameter, lambda data: data.requires_grad_()], ids=["parameters", "tensors"])
+def test_a_step_has_as_many_guards_for_each_parameter(name, kind):
+    counts = []
+    for number in (4, 8, 12):
+        parameters = [kind(torch.ones(3)) for _ in range(number)]
+        for parameter in parameters:
+            parameter.grad = torch.ones(3)
+        captures = []
+        step = optimize(MAKERS[name](parameters).step, lambda c, _, to=captures: to.append(c) or executor(c))
+        step()
+        step()
+        counts.append([len(capture.guards) for capture in captures])
+    few, more, most = counts
+    assert [b - a for a, b in zip(few, more, strict=True)] == [b - a for a, b in zip(more, most, strict=True)]
+
+
+def test_states_that_become_one_are_seen():
+    def outcome(captured):
+        parameters = [nn.Parameter(torch.full((3,), float(number))) for number in range(4)]
+        for parameter in parameters:
+            parameter.grad = parameter.detach() + 1
+        optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9)
+        captures = []
+        step = optimizer.step
+        if captured:
+            step = optimize(step, lambda c, _: captures.append(c) or executor(c))
+        for _ in range(3):
+            step()
+        states = list(optimizer.state.values())
+        states[3]["momentum_buffer"] = states[1]["momentum_buffer"]
+        step()
+        parameters[2].grad = parameters[0].grad
+        step()
+        return [parameter.detach() for parameter in parameters], len(captures)
+
+    (expected, _), (found, number) = outcome(False), outcome(True)
+    torch.testing.assert_close(found, expected)
+    assert number == 3  # the first step, later ones, two buffers as one (gradients are not written)
+
+
 def test_gradients_of_parameters_that_are_keys_of_the_state_are_dropped():
     model = trained()
     optimizer = torch.optim.Adam(model.parameters(), 0.1, foreach=False)

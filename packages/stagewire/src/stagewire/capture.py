@@ -167,6 +167,13 @@ class SameObject(msgspec.Struct, frozen=True, tag="same_object", tag_field="kind
     line: SourceLine | None = None
 
 
+class Distinct(msgspec.Struct, frozen=True, tag="distinct", tag_field="kind"):
+    """Each of `sources` is another object than all the rest of them, and than each of `others`."""
+
+    sources: tuple[Source, ...]
+    others: tuple[Source, ...] = ()
+
+
 class GlobalState(msgspec.Struct, frozen=True, tag="global_state", tag_field="kind"):
     """The state of torch that the capture relied on."""
 
@@ -196,6 +203,7 @@ Guard = (
     | HasKey
     | HasAttribute
     | SameObject
+    | Distinct
     | GlobalState
     | Relation
 )

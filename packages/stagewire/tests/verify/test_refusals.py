@@ -98,6 +98,13 @@ REFUSALS = (
     Refusal("C8", "capture_with_transform", "outputs=1", "outputs=3", "a transform of 1 arguments and 3 outputs"),
     Refusal("C8", "capture_with_transform", "wanted=(0,)", "wanted=(1,)", "there is no argument 1"),
     Refusal("C11", "capture_with_checkpoint", "last=2", "last=3", "there are no nodes 0 to 3"),
+    Refusal(
+        "C12",
+        "capture",
+        "LengthIs(source=self.layers, length=1)",
+        "Distinct(sources=(x,), others=(y, x))",
+        "3 sources, 2 different ones, are to be distinct",
+    ),
     Refusal("C10", "capture_with_check", "output=1", "output=2", "output 2 is no computed bool without dimensions"),
     Refusal("C10", "capture_with_check", "output=1", "output=0", "output 0 is no computed bool without dimensions"),
     Refusal("C10", "capture_with_check", "%a: b8[] =", "%a: b8[1] =", "output 1 is no computed bool"),

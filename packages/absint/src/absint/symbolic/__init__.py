@@ -8,7 +8,7 @@ from absint.symbolic.floats import FloatNode, SizeFloat, Term, make_float
 from absint.symbolic.given_numbers import GivenNumbers, Steps
 from absint.symbolic.polynomial import Polynomial, from_dim
 from absint.symbolic.shape_env import ShapeEnv, SymbolRecord
-from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, maybe_equal, unwrap
+from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
     "FloatNode",
@@ -26,6 +26,5 @@ __all__ = [
     "is_symbolic",
     "make_float",
     "make_size",
-    "maybe_equal",
     "unwrap",
 ]

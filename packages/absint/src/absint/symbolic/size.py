@@ -31,7 +31,6 @@ __all__ = [
     "known_negative",
     "layout_key",
     "make_size",
-    "maybe_equal",
     "size_of",
     "surely_equal",
     "sym_max",
@@ -359,14 +358,6 @@ def surely_equal(left: Any, right: Any) -> bool:
     node = (left if isinstance(left, torch.SymInt) else right).node
     first, second = _polynomial(left), _polynomial(right)
     return first is second or bool(node.env.known_zero(first - second))  # type: ignore[operator]
-
-
-def maybe_equal(left: Any, right: Any) -> bool:
-    """Whether two sizes may be equal, by what is known; assumes nothing."""
-    if type(left) is int and type(right) is int:
-        return left == right
-    node = (left if isinstance(left, torch.SymInt) else right).node
-    return node.env.known_zero(_polynomial(left) - _polynomial(right)) is not False  # type: ignore[operator]
 
 
 def hint_of(value: Any) -> int:

@@ -24,6 +24,43 @@ is_function_state(PyObject *tuple)
            (PyTuple_GET_ITEM(tuple, 3) == Py_None || PyDict_Check(PyTuple_GET_ITEM(tuple, 4)));
 }
 
+/* ((node, ...), how many of them are apart) */
+static Distinct *
+parse_distinct(PyObject *argument, int node)
+{
+    PyObject *nodes;
+    int apart;
+    if (!PyTuple_Check(argument) || !PyArg_ParseTuple(argument, "O!i", &PyTuple_Type, &nodes, &apart)) {
+        return NULL;
+    }
+    size_t count = (size_t)PyTuple_GET_SIZE(nodes), size = 4;
+    while (size < 2 * count) {
+        size *= 2;
+    }
+    size_t head = (sizeof(Distinct) + count * sizeof(int) + 15) / 16 * 16;
+    Distinct *made = PyMem_Malloc(head + (count + size) * sizeof(PyObject *));
+    if (made == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    made->count = (int)count;
+    made->apart = apart;
+    made->size = size;
+    made->found = (PyObject **)((char *)made + head);
+    made->table = made->found + count;
+    int fits = apart >= 0 && apart <= made->count;
+    for (size_t i = 0; fits && i < count; i++) {
+        long place = PyLong_AsLong(PyTuple_GET_ITEM(nodes, (Py_ssize_t)i));
+        fits = place >= 0 && place <= node;
+        made->nodes[i] = (int)place;
+    }
+    if (!fits) {
+        PyMem_Free(made);
+        return NULL;
+    }
+    return made;
+}
+
 static int
 parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
 {
@@ -54,6 +91,9 @@ parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
     case CHECK_KEYS:
         check->as.memo = PyMem_Calloc(1, sizeof(Memo));
         return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
+    case CHECK_DISTINCT:
+        check->as.distinct = parse_distinct(check->argument, node);
+        return check->as.distinct == NULL ? -1 : 0;
     case CHECK_WEAK_IDENTITY:
         return PyWeakref_Check(check->argument) ? 0 : -1;
     case CHECK_FUNCTION:
@@ -168,7 +208,7 @@ parse_node(GuardProgram *self, PyObject *item, int index, int *next_check)
     node->first_check = *next_check;
     node->check_count = (int)PyTuple_GET_SIZE(checks);
     for (int i = 0; i < node->check_count; i++) {
-        /* same and not_same may name this node's predecessors only */
+        /* same and not_same may name this node's predecessors only, distinct the node as well */
         if (parse_check(self, PyTuple_GET_ITEM(checks, i), &self->checks[(*next_check)++],
                         index) < 0) {
             return -1;
@@ -182,7 +222,7 @@ guard_program_free_parts(GuardProgram *self)
 {
     for (int i = 0; self->checks != NULL && i < self->check_count; i++) {
         CheckKind kind = self->checks[i].kind;
-        if (kind == CHECK_TENSOR || kind == CHECK_STATE || kind == CHECK_KEYS) {
+        if (kind == CHECK_TENSOR || kind == CHECK_STATE || kind == CHECK_KEYS || kind == CHECK_DISTINCT) {
             PyMem_Free(self->checks[i].as.memo); /* the union's pointers are freed alike */
         }
     }

@@ -3,7 +3,8 @@
 
 const char *const check_names[CHECK_KINDS] = {
     "type_is", "identity", "weak_identity", "function", "equals", "length", "keys", "has_key",
-    "lacks_key", "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "symbol", "state",
+    "lacks_key", "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "distinct", "symbol",
+    "state",
 };
 
 /* ---- literals -------------------------------------------------------------------------- */
@@ -225,6 +226,26 @@ is_referent(PyObject *value, PyObject *reference)
 #endif
 }
 
+int
+are_distinct(Distinct *distinct)
+{
+    size_t mask = distinct->size - 1;
+    memset(distinct->table, 0, distinct->size * sizeof(PyObject *));
+    for (int i = 0; i < distinct->count; i++) {
+        PyObject *value = distinct->found[i];
+        size_t at = ((uintptr_t)value >> 4) & mask;
+        for (; distinct->table[at] != NULL; at = (at + 1) & mask) {
+            if (distinct->table[at] == value) {
+                return 0;
+            }
+        }
+        if (i < distinct->apart) {
+            distinct->table[at] = value;
+        }
+    }
+    return 1;
+}
+
 /* ---- functions ------------------------------------------------------------------------- */
 
 /* `expected` is (weak reference to the function, code, defaults or None, keyword defaults or None, a copy of these or
@@ -311,6 +332,11 @@ check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
         return value == values[check->as.number];
     case CHECK_NOT_SAME:
         return value != values[check->as.number];
+    case CHECK_DISTINCT:
+        for (int i = 0; i < check->as.distinct->count; i++) {
+            check->as.distinct->found[i] = values[check->as.distinct->nodes[i]];
+        }
+        return are_distinct(check->as.distinct);
     case CHECK_SYMBOL:
         return bind_symbol(symbols, check->as.number, value);
     default:

@@ -243,6 +243,20 @@ outlook_of_members(Recorder *recorder, Check *check, int node, PyObject *value)
 }
 
 static Outlook
+outlook_of_distinct(const Recorder *recorder, const Distinct *distinct)
+{
+    Outlook outlook = SETTLED;
+    for (int i = 0; i < distinct->count; i++) {
+        Standing standing = recorder->standing[distinct->nodes[i]];
+        if (standing == LATE) {
+            return AGAIN_LATE;
+        }
+        outlook = standing == STRONG ? outlook : AGAIN;
+    }
+    return outlook;
+}
+
+static Outlook
 outlook_of(Recorder *recorder, Check *check, int node)
 {
     PyObject *value = recorder->values[node];
@@ -268,6 +282,8 @@ outlook_of(Recorder *recorder, Check *check, int node)
         }
         return is_strong && other == STRONG ? SETTLED : AGAIN;
     }
+    case CHECK_DISTINCT:
+        return outlook_of_distinct(recorder, check->as.distinct);
     case CHECK_FUNCTION:
     case CHECK_TENSOR:
     case CHECK_SYMBOL:
@@ -309,6 +325,10 @@ check_late(Recorder *recorder, const Check *check, int node)
     if ((check->kind == CHECK_SAME || check->kind == CHECK_NOT_SAME) &&
         recorder->standing[check->as.number] == STRONG) {
         recorder->is_held[check->as.number] = 1;
+    }
+    for (int i = 0; check->kind == CHECK_DISTINCT && i < check->as.distinct->count; i++) {
+        int compared = check->as.distinct->nodes[i];
+        recorder->is_held[compared] |= recorder->standing[compared] == STRONG;
     }
 }
 

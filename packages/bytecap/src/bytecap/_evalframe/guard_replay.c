@@ -48,6 +48,13 @@ check_again(GuardProgram *program, Run *run, int node, int index)
         PyObject *other = value_of(program->replay, run, (int)check->as.number);
         return (value == other) == (check->kind == CHECK_SAME);
     }
+    if (check->kind == CHECK_DISTINCT) {
+        Distinct *distinct = check->as.distinct;
+        for (int i = 0; i < distinct->count; i++) {
+            distinct->found[i] = value_of(program->replay, run, distinct->nodes[i]);
+        }
+        return are_distinct(distinct);
+    }
     return check_holds(check, value, NULL, &run->symbols);
 }
 

@@ -5,7 +5,7 @@
  *   fetch    ::= local | global | builtin | cell | attribute | item | dict_key | dict_value
  *              | type_of | call | object | frame
  *   check    ::= type_is | identity | weak_identity | function | equals | length | keys | has_key | lacks_key
- *              | has_attribute | lacks_attribute | tensor | same | not_same | symbol | state
+ *              | has_attribute | lacks_attribute | tensor | same | not_same | distinct | symbol | state
  *   relation ::= postfix expression over size symbols, right while it is not zero
  *   replay   ::= step*                  what of a run that held has to be looked at again
  *
@@ -127,9 +127,18 @@ void *torch_symbol(const char *name);
 typedef enum {
     CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_WEAK_IDENTITY, CHECK_FUNCTION, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS,
     CHECK_HAS_KEY, CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
-    CHECK_NOT_SAME, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
+    CHECK_NOT_SAME, CHECK_DISTINCT, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
 } CheckKind;
 extern const char *const check_names[CHECK_KINDS];
+
+/* The values of the first `apart` nodes differ from each other and from those of the rest. */
+typedef struct {
+    int count, apart;
+    size_t size;       /* of the table: a power of two */
+    PyObject **found;  /* borrowed, while the check runs: the value of each node */
+    PyObject **table;  /* the set of the values that came first: open addressing */
+    int nodes[];
+} Distinct;
 
 typedef struct {
     CheckKind kind;
@@ -140,11 +149,14 @@ typedef struct {
         TensorSpec *tensor;
         TorchState *state;
         Memo *memo;         /* keys */
+        Distinct *distinct;
     } as;
 } Check;
 
-/* `values` are the nodes' values so far (for same and not_same). */
+/* `values` are the nodes' values so far (for same, not_same and distinct). */
 int check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols);
+/* Of the values in `found`. */
+int are_distinct(Distinct *distinct);
 
 /* ---- relations ------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 """Guards: conditions as data, compiled to the C evaluator, printed as Python, explained in words.
 
 guard    ::= TypeIs | IdentityIs | Equals | TensorIs | LengthIs | KeysAre | HasKey
-           | HasAttribute | SameObject | GlobalState | Relation       (stagewire.capture)
+           | HasAttribute | SameObject | Distinct | GlobalState | Relation       (stagewire.capture)
 program  ::= compile_guards(guards, frame_view)      run in C by the frame hook
 sentence ::= explain(program, frame_view)            "n was 3 and is 4 (read at m.py:7)"
 """

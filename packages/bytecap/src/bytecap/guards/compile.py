@@ -122,6 +122,9 @@ class _Builder:
             elif isinstance(guard, capture.SameObject):
                 self.node(guard.first)
                 self.node(guard.second)
+            elif isinstance(guard, capture.Distinct):
+                for source in (*guard.sources, *guard.others):
+                    self.node(source)
             elif isinstance(guard, capture.GlobalState):
                 self.node(None)
 
@@ -227,6 +230,13 @@ class _Builder:
                 if low == high:
                     raise GuardError(f"{print_source(first)} is compared with itself")
                 return high, "same" if same else "not_same", low
+            case capture.Distinct(sources=sources, others=others):
+                compared = (*sources, *others)
+                nodes = tuple([self.index[source] for source in compared])
+                if len(set(nodes)) < len(nodes):
+                    repeated = next(source for source in compared if compared.count(source) > 1)
+                    raise GuardError(f"{print_source(repeated)} is compared with itself")
+                return max(nodes), "distinct", (nodes, len(sources))
             case capture.GlobalState():
                 return self.index[None], "state", _state(guard)
             case capture.TypeIs(source=source, name=name):

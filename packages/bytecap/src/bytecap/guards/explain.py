@@ -10,9 +10,10 @@ import torch
 
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
+from bytecap.guards.compile import MISSING
 from bytecap.guards.printing import print_guard, print_literal, print_source, symbol_names
 from stagewire import capture
-from stagewire.capture import Guard, Symbol
+from stagewire.capture import Guard, Source, Symbol
 from stagewire.expr import Dim
 
 
@@ -40,6 +41,8 @@ def explain(
         sentence = f"{print_guard(guard, symbol_names(symbols))} does not hold any more"
     elif isinstance(guard, capture.GlobalState):
         sentence = _explain_state(guard) + _called(scope)
+    elif isinstance(guard, capture.Distinct):
+        sentence = _explain_distinct(guard, _read(program, scope, index))
     elif not found:
         sentence = f"{_subject(guard)} was {_expected(guard)} and is missing"
     else:
@@ -74,6 +77,31 @@ def _called(scope: FrameView | Mapping[str, object]) -> str:
         return ""
     code = scope.code
     return f" (at the call of {code.co_qualname}, {code.co_filename}:{code.co_firstlineno})"
+
+
+def _read(program: GuardProgram, scope: FrameView | Mapping[str, object], index: int) -> list[object]:
+    """What the sources of a guard that compares several of them hold in `scope`."""
+    nodes = next(check[1][0] for node in program.spec[0] for check in node[3] if check[2] == index)
+    values = program.values(scope, MISSING)
+    return [values[node] for node in nodes]
+
+
+def _explain_distinct(guard: capture.Distinct, values: list[object]) -> str:
+    """The first two sources that lead to one object."""
+    seen: dict[int, Source] = {}
+    for position, (source, value) in enumerate(zip((*guard.sources, *guard.others), values, strict=True)):
+        where = print_source(source)
+        if value is MISSING:
+            return f"{where} was there and is missing"
+        if id(value) in seen:
+            return _became_one(print_source(seen[id(value)]), where)
+        if position < len(guard.sources):
+            seen[id(value)] = source
+    return f"{print_guard(guard)} does not hold any more"
+
+
+def _became_one(first: str, second: str) -> str:
+    return f"{first} and {second} were two objects and are one"
 
 
 def _explain_checked(program: GuardProgram, index: int, value: object) -> str | None:
@@ -133,8 +161,8 @@ def _explain_value(guard: Guard, value: object) -> str:
         case capture.HasAttribute(name=name):
             return f"{where} had no attribute {name!r} and has one"
         case capture.SameObject(first=first, second=second, same=same):
-            pair = f"{print_source(first)} and {print_source(second)}"
-            return f"{pair} were {'one object and are two' if same else 'two objects and are one'}"
+            one, other = print_source(first), print_source(second)
+            return f"{one} and {other} were one object and are two" if same else _became_one(one, other)
         case capture.TensorIs():
             return _explain_tensor(guard, where, value)
     return f"{print_guard(guard)} does not hold any more"

@@ -103,7 +103,18 @@ def print_guard(guard: Guard, names: Mapping[str, str] = MappingProxyType({})) -
         case capture.SameObject(first=first, second=second, same=same):
             operator = "is" if same else "is not"
             return f"{print_source(first)} {operator} {print_source(second)}"
+        case capture.Distinct(sources=sources, others=others):
+            return _print_distinct(sources, others)
     return _print_on_source(guard, print_source(guard.source))
+
+
+def _print_distinct(sources: tuple[Source, ...], others: tuple[Source, ...]) -> str:
+    def objects(chosen: tuple[Source, ...]) -> str:
+        return "{" + ", ".join(f"id({print_source(source)})" for source in chosen) + "}"
+
+    inside = f"len({objects(sources)}) == {len(sources)}"
+    apart = f"{objects(sources)}.isdisjoint({objects(others)})"
+    return " and ".join([inside] * (len(sources) > 1) + [apart] * bool(others))
 
 
 def symbol_names(symbols: Iterable[Symbol]) -> dict[str, str]:

@@ -76,6 +76,7 @@ def _guards(symbols: tuple[str, ...], handles: bool) -> st.SearchStrategy[Guard]
         st.builds(capture.HasKey, source, keys, st.booleans(), line),
         st.builds(capture.HasAttribute, source, names, st.booleans(), line),
         st.builds(capture.SameObject, source, source, st.booleans(), line),
+        st.builds(_distinct, st.lists(source, min_size=2, max_size=4, unique=True), st.integers(1, 4)),
         global_states,
     ]
     if symbols:
@@ -83,6 +84,10 @@ def _guards(symbols: tuple[str, ...], handles: bool) -> st.SearchStrategy[Guard]
         operator = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
         choices.append(st.builds(capture.Relation, side, operator, side, line))
     return st.one_of(choices)
+
+
+def _distinct(sources: list[Source], apart: int) -> capture.Distinct:
+    return capture.Distinct(tuple(sources[:apart]), tuple(sources[apart:]))
 
 
 global_states: st.SearchStrategy[capture.GlobalState] = st.builds(

@@ -1,4 +1,4 @@
-"""C1 to C7: what a Capture adds to its graph.
+"""C1 to C12: what a Capture adds to its graph.
 
 C1 the inputs are those of the graph, in order, with the same types
 C2 an input of role "symbol" is a Python number, any other a tensor (of role "number": a float64 without dimensions)
@@ -12,6 +12,7 @@ C8 a custom function has a name of its own, and graphs with as many inputs and o
 C9 a node that applies a custom function names one, with its operands and a tuple, and has its results
 C10 a check names an output of the graph that is a bool tensor without dimensions
 C11 a checkpoint is a range of the graph's nodes
+C12 objects that have to be distinct are at two sources at least, each named once
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ def _sources(guard: Guard) -> tuple[Source, ...]:
     match guard:
         case capture.SameObject(first, second):
             return (first, second)
+        case capture.Distinct(sources, others):
+            return (*sources, *others)
         case capture.GlobalState() | capture.Relation():
             return ()
         case _:
@@ -146,6 +149,10 @@ def _check_guard(guard: Guard, symbols: Symbols, path: Path) -> Faults:
         case capture.KeysAre():
             for key in guard.keys:
                 yield from _check_literal(key, path)
+        case capture.Distinct(sources, others):
+            count, different = len(sources) + len(others), len({*sources, *others})
+            if count < 2 or different < count:
+                yield Fault("C12", f"{count} sources, {different} different ones, are to be distinct", path)
         case capture.LengthIs(length=length) if length < 0:
             yield Fault("C6", f"the length {length} is negative", path)
         case _:
