@@ -14,32 +14,6 @@ from codegen.stage import Codegen
 from stagewire.loop import Loop
 from stagewire.program import Program
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=True),
-    "adam, one by one": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=False),
-    "adamw, amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True, foreach=True),
-    "sgd, momentum": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True, foreach=True),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-2, centered=True, foreach=True),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2, foreach=True),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizer_steps(name: str) -> None:
-    torch.manual_seed(0)
-    eager = [torch.nn.Parameter(torch.randn(size)) for size in ((64, 33), (64,), (1,), (0, 3))]
-    ours = copy.deepcopy(eager)
-    first, second = OPTIMIZERS[name](eager), OPTIMIZERS[name](ours)
-    step = stagefold.compile(second.step)
-    for number in range(4):
-        for a, b in zip(eager, ours, strict=True):
-            a.grad = torch.randn_like(a) * (number + 1)
-            b.grad = a.grad.clone()
-        first.step()
-        step()
-        torch.testing.assert_close(ours, eager)
-        assert [p._version for p in ours] == [p._version for p in eager]
-
 
 def test_the_program_writes_where_the_input_is() -> None:
     def update(x: torch.Tensor, g: torch.Tensor) -> None:

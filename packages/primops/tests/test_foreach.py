@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from primops.decompositions import TABLE
+from primops.stage import lower_graph
 from primops.testing.opinfo import Compare
+from stagewire.parser import parse_graph
 
 FOREACH = sorted(target for target in TABLE if "_foreach_" in target)
 SHAPES = ((2, 3), (), (0,), (4,))
@@ -51,3 +53,14 @@ def test_agrees_with_eager(target: str, dtype: torch.dtype) -> None:
     outcome = mode.outcomes[target]
     assert outcome.compared == 1, "declined"
     assert not outcome.faults
+
+
+@pytest.mark.parametrize("target", ["aten._foreach_addcdiv.Tensor", "aten._foreach_addcmul.Tensor"])
+def test_numbers_on_the_cpu_scale_tensors_of_a_gpu(target: str) -> None:
+    """No call but copies of numbers: kernels compute it."""
+    lists = [f"[{', '.join(f'%{name}{n}' for n in range(2))}]" for name in "xab"]
+    inputs = "".join(f"input %{name}{n}: f32[{3 + n}]@cuda:0\n" for name in "xab" for n in range(2))
+    call = f"%y0: f32[3]@cuda:0, %y1: f32[4]@cuda:0 = {target}({', '.join(lists)}, %s)"
+    lowered = lower_graph(parse_graph(f"{inputs}input %s: f64[2]\n{call}\nreturn %y0, %y1"))
+    calls = [node.target for node in lowered.nodes if not node.target.startswith("prims.")]
+    assert calls == ["aten._to_copy.default"] * 2

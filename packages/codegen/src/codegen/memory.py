@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stagewire.expr import Dim
-from stagewire.loop import Buffer, Kernel, Load, LoopGraph, Store
+from stagewire.loop import BY_VALUE, Buffer, Kernel, Load, LoopGraph, Store
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 
@@ -43,13 +43,10 @@ def buffers_of(kernel: Kernel) -> tuple[str, ...]:
 
 
 def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
-    """Integers on the CPU that a kernel on another device reads: it takes their values when it is launched."""
+    """Numbers on the CPU that a kernel on another device reads: it takes their values when it is launched."""
     names = buffers_of(kernel)
     if all(types[name].device == "cpu" for name in names):
         return frozenset()
     written = {s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)}
-    single = {name for name in names if (types[name].device, types[name].dtype, types[name].shape) == NUMBER}
-    return frozenset(single - written)
-
-
-NUMBER = ("cpu", "int64", ())
+    single = {name for name in names if (types[name].device, types[name].shape) == ("cpu", ())}
+    return frozenset(name for name in single - written if types[name].dtype in BY_VALUE)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import stagewire
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.triton import together
 from codegen.triton.together import groups_of
+from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -24,6 +31,7 @@ from stagewire.loop import (
     IndexValue,
     Kernel,
     Load,
+    Loop,
     LoopGraph,
     Section,
     Store,
@@ -142,6 +150,65 @@ def test_a_result_in_the_memory_of_an_own_operand(directory, device):
     load(unit, directory)(*xs, *ys, torch.tensor(0.25, device=device))
     assert sum(isinstance(one, Launch) for one in unit.instructions) == 1
     torch.testing.assert_close(xs, wanted)
+
+
+def with_own_rates(sizes: tuple[int, ...], dtype: str, device: str) -> LoopGraph:
+    """Every x + y on a device, scaled by a number of its own, which lies on the CPU."""
+    graph = step_of(sizes, None)
+    buffers = [replace(one, type=replace(one.type, device=device)) for one in graph.buffers]
+    rates = [buffer(f"r{k}", 0, dtype=dtype) for k in range(len(sizes))]
+    steps = []
+    for k, size in enumerate(sizes):
+        kernel = scaled_sum(f"kernel{k}", size, f"x{k}", f"y{k}", f"z{k}", f"r{k}")
+        *loads, load_rate, c, d, store = kernel.sections[0].statements
+        given_ = (replace(load_rate, result="g", dtype=dtype), Compute("r", "convert", (Ref("g"),), "float32"))
+        steps.append(replace(kernel, sections=(Section((), (*loads, *given_, c, d, store)),)))
+    names = (*graph.inputs, *(one.name for one in rates))
+    return replace(graph, buffers=(*buffers, *rates), inputs=names, steps=tuple(steps))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
+def test_numbers_of_the_cpu_are_those_of_each_kernel(dtype, directory, device):
+    sizes = (64, 2048, 8, 1024)
+    unit = emit(with_own_rates(sizes, dtype, device), Options(target="triton"))
+    assert sum(isinstance(one, Launch) for one in unit.instructions) == 1
+    run = load(unit, directory)
+    for rates in ((3, 1, -2, 16), (7, 2**40, 0, -1)):
+        xs, ys = ([torch.randn(size) for size in sizes] for _ in "xy")
+        numbers = [torch.tensor(rate, dtype=getattr(torch, dtype)) for rate in rates]
+        found = run(*[x.to(device) for x in (*xs, *ys)], *numbers)
+        for x, y, z, rate in zip(xs, ys, found, rates, strict=True):
+            torch.testing.assert_close(z.cpu(), (x + y) * rate)
+
+
+COMPILE = """
+import json, sys, tempfile
+from pathlib import Path
+import stagewire
+from codegen import Options
+from codegen.runtime.triton_loader import import_source, wanted
+from codegen.stage import emit
+from codegen.triton.cubin import compile_cubin
+
+unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
+module = import_source(unit.source, Path(tempfile.mkdtemp()))
+(one,) = wanted(unit)
+cubin = compile_cubin(module, one)
+print(json.dumps([len(one.dtypes), sorted(one.values), cubin.code[:4].hex()]))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
+def test_numbers_of_the_cpu_are_taken_by_value_and_compile_for_sm_90(dtype, tmp_path):
+    graph = with_own_rates((64, 2048, 8, 1024), dtype, "cuda:0")
+    inputs = tuple(BoundInput(one.name, one.type) for one in graph.buffers if one.role == "input")
+    binding = Binding(inputs=inputs, outputs=tuple(Fresh(k) for k in range(4)))
+    stagewire.save(Loop(binding=binding, forward=graph), tmp_path / "rates.json")
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COMPILE, str(tmp_path / "rates.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == [16, [2, 6, 10, 14], "7f454c46"]
 
 
 def test_kernels_that_ask_where_they_are_run_alone():

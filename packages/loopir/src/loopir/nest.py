@@ -121,6 +121,17 @@ def writes_of(item: Item) -> list[str]:
     return [one.buffer for block in item.blocks for one in block.statements if one.__class__ is Write]  # type: ignore[union-attr]
 
 
+def read_elsewhere(schedule: Schedule) -> frozenset[str]:
+    """The buffers that a nest reads which writes on another device: numbers of the CPU."""
+    devices = {name: buffer.type.device for name, buffer in schedule.buffers.items()}
+    if len(set(devices.values())) < 2:
+        return frozenset()
+    nests = [item for item in schedule.items if isinstance(item, Nest)]
+    return frozenset(
+        n for nest in nests for w in writes_of(nest)[:1] for n in reads_of(nest) if devices[n] != devices[w]
+    )
+
+
 def axis_sizes(nest: Nest) -> dict[str, Dim]:
     """The size of every axis of the nest, inner ones too."""
     sizes = {axis.name: axis.size for axis in nest.axes}

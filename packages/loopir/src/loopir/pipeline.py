@@ -28,6 +28,7 @@ from loopir.passes.order_axes import OrderAxes
 from loopir.passes.order_items import OrderItems
 from loopir.passes.pad_products import PadOperands, PadResults
 from loopir.passes.plan_memory import PlanMemory
+from loopir.passes.read_numbers import ReadNumbers
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
@@ -59,6 +60,7 @@ class KernelPass(Protocol):
 
 
 PASSES: tuple[SchedulePass, ...] = (
+    ReadNumbers(),
     ChannelsLast(),
     PadResults(),
     InlinePointwise(),

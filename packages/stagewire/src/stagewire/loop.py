@@ -83,6 +83,10 @@ class Load(msgspec.Struct, frozen=True, tag="load", tag_field="kind"):
     other: Operand = 0
 
 
+BY_VALUE = frozenset({"int64", "float32", "float64"})
+"""Dtypes of 0-dim buffers on the CPU that kernels on a GPU may load: they take the number when they are launched."""
+
+
 StoreMode = Literal["set", "atomic_add", "sum"]
 
 

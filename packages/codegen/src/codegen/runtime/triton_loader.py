@@ -247,11 +247,16 @@ class TritonWrapper(PythonWrapper):
         if dims:
             constants["WIDE"] = int(max(*dims, *(reach(buffer) for buffer in buffers)) > LARGEST_32)
         device = next((buffer.device for buffer in buffers if buffer.device.type != "cpu"), None)
-        given = [buffer.item() if device is not None and buffer.device.type == "cpu" else buffer for buffer in buffers]
+        given = [_number(buffer) if device and buffer.device.type == "cpu" else buffer for buffer in buffers]
         limit = {"maxnreg": info.registers} if info.registers else {}
         # Triton takes the stream of the current device; what ATen did to the buffers is on that of their own.
         with nullcontext() if device is None else torch.cuda.device(device):
             function[grid](*given, *dims, **constants, num_warps=info.num_warps, num_stages=info.num_stages, **limit)
+
+
+def _number(tensor: torch.Tensor) -> int | float:
+    """What a kernel takes instead of a number on the CPU; see `NUMBER` in cubin.py."""
+    return (tensor.view(torch.int64) if tensor.dtype == torch.float64 else tensor).item()
 
 
 def reach(tensor: torch.Tensor) -> int:

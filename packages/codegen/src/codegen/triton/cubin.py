@@ -15,6 +15,9 @@ from codegen.triton.compile_server import Job, Result, result_of
 from codegen.triton.expressions import POINTER
 from stagewire.program import KernelInfo
 
+NUMBER = {"int64": "i64", "float32": "fp32", "float64": "i64"}
+"""As what kernels take numbers of the CPU, by dtype: Triton makes fp32 of what Python's floats are, hence the bits."""
+
 ALIGNMENT = 16
 """Bytes; loads and stores of this width need it."""
 
@@ -33,7 +36,7 @@ class Wanted(NamedTuple):
 
     dtypes: of its buffers, in the order of its parameters. aligned: which of them always begin at a multiple of
     `ALIGNMENT` bytes. sizes: for each size that it takes, a number of which that is always a multiple. values: of which
-    buffers it takes the only element, a number of 64 bits, instead of the address.
+    buffers it takes the only element instead of the address.
     """
 
     info: KernelInfo
@@ -44,7 +47,8 @@ class Wanted(NamedTuple):
 
     def job(self, capability: int) -> Job:
         """What is asked of Triton for compute capability `capability` / 10."""
-        buffers = {f"p{i}": "i64" if i in self.values else POINTER[dtype] for i, dtype in enumerate(self.dtypes)}
+        kinds = [NUMBER[dtype] if i in self.values else POINTER[dtype] for i, dtype in enumerate(self.dtypes)]
+        buffers = {f"p{i}": kind for i, kind in enumerate(kinds)}
         constants = dict(self.info.constants)
         divisors = dict.fromkeys(sorted(self.aligned), ALIGNMENT)
         divisors |= {len(self.dtypes) + i: divisor for i, divisor in enumerate(self.sizes) if divisor > 1}

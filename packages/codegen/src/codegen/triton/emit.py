@@ -40,7 +40,7 @@ def emit_kernel(
 ) -> tuple[str, tuple[Expr, ...]]:
     """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order.
 
-    values: those of which it takes the only element, an int64, instead of the address.
+    values: those of which it takes the only element instead of the address.
     """
     name, sizes = plan.kernel.name, dict[Expr, str]()
 

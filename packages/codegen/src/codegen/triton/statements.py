@@ -181,7 +181,7 @@ class StatementEmitter:
     def load(self, statement: Load) -> None:
         """Read only as many points as the index (and the mask) varies along: a row vector is loaded as a row."""
         if statement.buffer in self.values:
-            self.define(statement.result, f"tl.full([1, 1], {self.pointer[statement.buffer]}, tl.int64)", frozenset())
+            self.define(statement.result, self.given(statement.buffer), frozenset())
             return
         along = self.index_spread(statement.index)
         pointer = self.address(statement)
@@ -206,6 +206,13 @@ class StatementEmitter:
             other = self.operand(statement.other, statement.dtype)
             value = f"tl.where({self.names[statement.mask.name]}, {value}, {other})"
         self.define(statement.result, value, along)
+
+    def given(self, buffer: str) -> str:
+        """A number that the kernel takes by value, as a tile of one."""
+        dtype = self.types[buffer].dtype
+        if dtype == "float64":  # its bits
+            return f"tl.full([1, 1], {self.pointer[buffer]}, tl.int64).to(tl.float64, bitcast=True)"
+        return f"tl.full([1, 1], {self.pointer[buffer]}, {TYPES[dtype]})"
 
     def as_tile(self, statement: Load, along: frozenset[str]) -> frozenset[str]:
         """The directions along which a value is loaded, which varies along some of them."""

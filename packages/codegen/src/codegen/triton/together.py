@@ -38,12 +38,12 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class Form:
-    """What kernels that are alike have in common: the text of a function `each`, the dtypes of its buffers, those that
-    it takes by value, and whether the numbers of points are multiples of `TOGETHER`."""
+    """What kernels that are alike have in common: the text of a function `each`, the dtypes of its buffers, which of
+    them it takes by value, and whether the numbers of points are multiples of `TOGETHER`."""
 
     text: str
     dtypes: tuple[str, ...]
-    values: tuple[tuple[int, str], ...]
+    values: tuple[int, ...]
     in_vectors: bool
 
 
@@ -136,7 +136,7 @@ def _form(kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], 
     each = replace(kernel, name="each", axes=(Axis(axis.name, symbol("points")),))
     text, _ = emit_kernel(_tile(each), names, types, by_value)
     dtypes = tuple(types[name].dtype for name in names)
-    values = tuple((n, name) for n, name in enumerate(names) if name in by_value)
+    values = tuple(n for n, name in enumerate(names) if name in by_value)
     return Form(text, dtypes, values, axis.size % TOGETHER == 0)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir import index as ix
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, writes_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, writes_of
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
 from stagewire.expr import Dim
@@ -77,6 +77,7 @@ class _Owners:
             arg.name for n, arg in enumerate(schedule.outputs) if isinstance(arg, Ref) and n not in schedule.private
         }
         self.public = public
+        self.elsewhere = read_elsewhere(schedule)
         self.views: dict[str, list[str]] = {}
         for buffer in buffers.values():
             if buffer.base is not None:
@@ -87,6 +88,8 @@ class _Owners:
 
     def refusal(self, window: Buffer, slack: float) -> str | None:
         """Why the window may not share its base's memory."""
+        if window.name in self.elsewhere:
+            return "a kernel on a GPU takes it by value"
         names = self.held.get(window.name, set())
         if not names:
             return None
@@ -120,6 +123,8 @@ def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
         return None
     target, source = buffers[write.buffer], buffers[read.buffer]
     if target.role != "kernel" or target.type.dtype != source.type.dtype or write.value != Ref(read.result):
+        return None
+    if target.type.device != source.type.device:
         return None
     offset = ix.linear(read.coordinates, source.type.stride)
     strides = strides_on(read.coordinates, source.type)

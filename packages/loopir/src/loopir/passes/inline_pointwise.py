@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from loopir.index import axes_of
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
+from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, reads_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
 from loopir.passes.tables import places_of, points_of, tables
@@ -80,6 +80,7 @@ class _Analysis:
         for item in self.schedule.items:
             if isinstance(item, Extern):
                 self.forced.update(reads_of(item))
+        self.elsewhere = read_elsewhere(self.schedule)
         self.users: dict[str, int] = {}
         self.points: dict[str, int] = {}
         self.apart: set[str] = set()
@@ -149,6 +150,8 @@ class _Analysis:
         """The reason for keeping the buffer in memory, or None to make it virtual."""
         options, name = self.options, definition.buffer
         is_view = self.is_view(definition)
+        if name in self.elsewhere:
+            return "a number of the CPU that a GPU reads"
         if name in self.forced:
             free = work.cost == 0 and len(work.reads) <= 1 and len(definition.pieces) == 1
             return None if free else "an output or an operand of an extern"

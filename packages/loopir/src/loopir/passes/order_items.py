@@ -26,7 +26,8 @@ class OrderItems:
     and what takes it runs later, as far as dependences allow; everything else is as it was. In a backward, say, the
     gradient of a weight is computed before that of the operand: it is the last to read what the forward has saved.
     On a GPU every item runs as late as its first use allows, where that takes a part of `worthwhile` less memory. (On a
-    CPU kernels that follow each other share threads.)
+    CPU kernels that follow each other share threads.) What the CPU computes beside, from its own inputs, runs first:
+    kernels of the GPU that then follow each other can share a launch.
 
     window: how far an item is moved. rounds: how often. Sizes that are symbols count as something typical.
     """
@@ -43,6 +44,7 @@ class OrderItems:
         order.improve()
         if not any(order.fixed) and any(buffer.type.device != "cpu" for buffer in schedule.buffers.values()):
             order.delay()
+            order.advance_numbers()
         items = tuple([schedule.items[number] for number in order.numbers])
         return schedule if items == schedule.items else msgspec.structs.replace(schedule, items=items)
 
@@ -117,6 +119,16 @@ class _Order:
             else:
                 found.setdefault(waiting.pop())
         return list(found)
+
+    def advance_numbers(self) -> None:
+        """Run nests on the CPU first that need nothing but each other."""
+        first: dict[int, None] = {}
+        for number in self.numbers:
+            item = self.schedule.items[number]
+            on_cpu = all(self.schedule.buffers[name].type.device == "cpu" for name in writes_of(item))
+            if isinstance(item, Nest) and on_cpu and self.needs[number] <= first.keys():
+                first[number] = None
+        self.numbers = [*first, *(number for number in self.numbers if number not in first)]
 
     def _worst(self) -> tuple[int, int, list[int]]:
         """The most bytes that are alive at once, the position where they are, and how many are before each."""

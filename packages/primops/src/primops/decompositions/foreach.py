@@ -7,7 +7,7 @@ from typing import Any
 
 from primops.builder import Builder, Value
 from primops.decompositions.elementwise import pointwise
-from primops.decompositions.operands import Function, Table, broadcast, convert
+from primops.decompositions.operands import Function, Table, broadcast, convert, to_device
 from primops.decompositions.shape import reshape, window
 from primops.errors import Decline
 from primops.prims.layouts import FLOATS
@@ -79,7 +79,7 @@ def _with_numbers(prim: str) -> Function:
             raise Decline("the numbers are no vector of floats")
 
         def one(p: Builder, x: Value, a: Value, b: Value, position: int) -> Value:
-            number = reshape(p, window(p, numbers, 0, position, position + 1), ())
+            number = to_device(p, reshape(p, window(p, numbers, 0, position, position + 1), ()), x.device)
 
             def compute(p: Builder, x: Value, a: Value, b: Value) -> Value:
                 factor = broadcast(p, convert(p, number, x.dtype), x.shape)
@@ -87,8 +87,8 @@ def _with_numbers(prim: str) -> Function:
 
             return pointwise(p, compute, x, a, b)
 
-        if any(value.device != numbers.device or value.dtype not in FLOATS for value in tensors):
-            raise Decline("numbers on another device, or for integers")
+        if any(numbers.device not in ("cpu", value.device) or value.dtype not in FLOATS for value in tensors):
+            raise Decline("numbers on another GPU, or for integers")
         return _each(one)(p, tensors, first, second, tuple(range(len(tensors))))
 
     return decomposition

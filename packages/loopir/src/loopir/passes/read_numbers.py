@@ -1,0 +1,67 @@
+"""Pass: loops on a GPU read numbers of the CPU where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from loopir.nest import Block, Item, Nest, Read, Schedule, Statement, output_names, reads_of
+from stagewire.graph import DeviceArg, Ref
+from stagewire.loop import BY_VALUE, Extern
+
+COPY = "aten._to_copy.default"
+
+
+@dataclass(frozen=True)
+class ReadNumbers:
+    """Before: a call copies a 0-dim tensor of the CPU to a GPU. After: nests read the one on the CPU, as a parameter of
+    their kernel, and the call is gone unless something else needs the copy.
+
+    An optimizer's step counts lie on the CPU, and eager, too, gives what is computed of them to kernels as numbers.
+    """
+
+    name = "read_numbers"
+
+    def run(self, schedule: Schedule) -> Schedule:
+        copies = dict(found for item in schedule.items if (found := _copied_number(item, schedule)) is not None)
+        if not copies:
+            return schedule
+        kept = set(output_names(schedule))
+        kept.update(name for item in schedule.items if isinstance(item, Extern) for name in reads_of(item))
+        kept.update(buffer.base for buffer in schedule.buffers.values() if buffer.base is not None)
+        items = tuple(
+            [
+                _reading(item, copies) if isinstance(item, Nest) else item
+                for item in schedule.items
+                if not (isinstance(item, Extern) and item.results[0] in copies.keys() - kept)
+            ]
+        )
+        gone = copies.keys() - kept
+        buffers = {name: buffer for name, buffer in schedule.buffers.items() if name not in gone}
+        return msgspec.structs.replace(schedule, items=items, buffers=buffers)
+
+
+def _copied_number(item: Item, schedule: Schedule) -> tuple[str, str] | None:
+    """(copy, number) of a call that copies a number of the CPU to another device as it is."""
+    if not isinstance(item, Extern) or item.target != COPY or set(item.kwargs) != {"device"}:
+        return None
+    match item.args, item.kwargs["device"]:
+        case (Ref(name),), DeviceArg() if name in schedule.buffers:
+            type = schedule.buffers[name].type
+            if (type.device, type.shape) == ("cpu", ()) and type.dtype in BY_VALUE:
+                return item.results[0], name
+    return None
+
+
+def _reading(nest: Nest, copies: dict[str, str]) -> Nest:
+    if copies.keys().isdisjoint(reads_of(nest)):
+        return nest
+
+    def reading(statement: Statement) -> Statement:
+        if isinstance(statement, Read) and statement.buffer in copies:
+            return msgspec.structs.replace(statement, buffer=copies[statement.buffer])
+        return statement
+
+    blocks = tuple([Block(block.axes, tuple(map(reading, block.statements))) for block in nest.blocks])
+    return msgspec.structs.replace(nest, blocks=blocks)
