@@ -744,6 +744,47 @@ def test_same_object() -> None:
         compile_guards([SameObject(X, X, True)], {"x": 1})
 
 
+class Shouting(dict):
+    def __getitem__(self, key):
+        raise AssertionError("user code")
+
+    __iter__ = keys = items = __getitem__  # type: ignore[assignment]
+
+
+class Split:
+    """Its instances share the table of their attributes' names."""
+
+    def __init__(self, names: str) -> None:
+        for name in names:
+            setattr(self, name, name.upper())
+
+
+def dicts() -> list[dict[object, object]]:
+    grown = {number: str(number) for number in range(50)}
+    holes = dict(grown)
+    for number in (0, 7, 8, 49):
+        del holes[number]
+    emptied = dict(holes)
+    emptied.clear()
+    ordered = collections.OrderedDict(grown)
+    ordered.move_to_end(3)
+    split = [vars(Split(names)) for names in ("abc", "cab")]
+    split.append(vars(Split("abcd")))
+    del split[-1]["b"]
+    return [{}, grown, holes, emptied, ordered, Shouting(grown), Shouting(holes), *split]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("number", range(len(dicts())))
+def test_items_of_dicts_by_their_position(number: int) -> None:
+    real = dicts()[number]
+    ordered = collections.OrderedDict if isinstance(real, collections.OrderedDict) else dict
+    expected = [(key, dict.__getitem__(real, key)) for key in ordered.__iter__(real)]
+    assert [_evalframe.dict_item(real, index) for index in range(len(real))] == expected
+    for index in (len(real), -1, 10**6):
+        with pytest.raises(IndexError, match=f"no item {index}"):
+            _evalframe.dict_item(real, index)
+
+
 def test_distinct() -> None:
     scope = {name: [1] for name in "abcd"}
     guards = [Distinct((Local("a"), Local("c")), (Local("b"), Local("d")))]

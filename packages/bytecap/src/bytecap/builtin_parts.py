@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict
-from collections.abc import Iterator
 from types import CellType
 from typing import Any
 
@@ -14,14 +13,11 @@ IS_EMPTY = functools.partial(operator.eq, EMPTY_CELL)
 """Whether a cell is empty: all empty cells are equal."""
 
 
-def stored_keys(real: dict[Any, Any]) -> Iterator[Any]:
-    """The keys of a dict, in its order, past the methods of a subclass."""
-    return (OrderedDict if isinstance(real, OrderedDict) else dict).__iter__(real)
-
-
 def stored_items(real: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """What a dict holds, in its order, past the methods of a subclass."""
-    return [(key, dict.__getitem__(real, key)) for key in stored_keys(real)]
+    if isinstance(real, OrderedDict):
+        return [(key, dict.__getitem__(real, key)) for key in OrderedDict.__iter__(real)]
+    return list(dict.items(real))
 
 
 def rebuild_tuple(cls: type, items: list[Any]) -> Any:

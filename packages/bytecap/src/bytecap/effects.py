@@ -214,7 +214,6 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
         return _plan_attribute_order(emitter, effect, owner)
     by_code = {emitter.tracer.hash_key(emitter.tracer.wrap(key, None)): key for key, _ in stored_items(effect.real)}
     stores: list[Store] = []
-    emitter.prepare(owner)
     for pair in effect.unsettled:
         emitter.prepare(pair[0])
         emitter.prepare(pair[1])
@@ -232,6 +231,8 @@ def _plan_dict(emitter: Emitter, effect: DictValue) -> list[Store]:
             emitter.prepare(pair[0])
             emitter.prepare(pair[1])
             stores.append(_store(emitter, effect, owner, *pair))
+    if stores:
+        emitter.prepare(owner)
     return stores
 
 

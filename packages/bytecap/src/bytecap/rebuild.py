@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bytecap.builtin_parts import rebuild_tuple, stored_items, stored_keys
+from bytecap._evalframe import dict_item
+from bytecap.builtin_parts import rebuild_tuple
 from bytecap.rebuild_iterators import ITERATOR_HELPERS
 
 # Py_TPFLAGS_HEAPTYPE
@@ -186,12 +186,12 @@ def call_with(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 def dict_key(target: dict[Any, Any], index: int) -> Any:
     """The index-th key."""
-    return next(itertools.islice(stored_keys(target), index, None))
+    return dict_item(target, index)[0]
 
 
 def dict_value(target: dict[Any, Any], index: int) -> Any:
     """The value under the index-th key."""
-    return stored_items(target)[index][1]
+    return dict_item(target, index)[1]
 
 
 def stored_item(target: Any, key: Any) -> Any:

@@ -21,8 +21,12 @@
 #error "bytecap supports CPython 3.11, 3.12 and 3.13"
 #endif
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <internal/pycore_code.h>
+#include <internal/pycore_dict.h>
 #include <internal/pycore_frame.h>
+#pragma GCC diagnostic pop
 
 typedef _PyInterpreterFrame Frame;
 
@@ -318,6 +322,16 @@ move_attributes_into_dict(PyObject *dict)
 #else
     (void)dict;
 #endif
+}
+
+/* The index of the item, in the order of the dict (no OrderedDict), from which PyDict_Next goes on to that at `index`,
+ * and its place: the very item, unless keys were deleted, whose places are left empty. */
+static inline Py_ssize_t
+dict_place_before(PyObject *dict, Py_ssize_t index)
+{
+    PyDictObject *table = (PyDictObject *)dict;
+    int is_dense = table->ma_values != NULL || table->ma_keys->dk_nentries == table->ma_used;
+    return is_dense ? index : 0;
 }
 
 /* A number that changes with every change of the dict, or 0 when changes might not show. */

@@ -375,22 +375,32 @@ fetch_item(Node *node, PyObject *base, PyObject **value, int *owned)
     return 0;
 }
 
-/* An OrderedDict has an order of its own (move_to_end), which leaves the dict's order and tag. */
+/* The index-th item, borrowed. An OrderedDict has an order of its own (move_to_end). */
 static int
-fetch_nth_ordered(const Node *node, PyObject *base, int want_key, PyObject **value)
+nth_item(PyObject *dict, Py_ssize_t index, PyObject **key, PyObject **value)
 {
-    PyObject *iterator = PyODict_Type.tp_iter(base);
-    PyObject *key = NULL;
-    for (Py_ssize_t i = 0; iterator != NULL && i <= node->index; i++) {
-        Py_XSETREF(key, PyIter_Next(iterator));
-        if (key == NULL) {
+    if (!PyODict_Check(dict)) {
+        Py_ssize_t i = dict_place_before(dict, index), place = i;
+        while (PyDict_Next(dict, &place, key, value)) {
+            if (i++ == index) {
+                return 1;
+            }
+        }
+        return 0;
+    }
+    PyObject *iterator = PyODict_Type.tp_iter(dict);
+    *key = NULL;
+    for (Py_ssize_t i = 0; iterator != NULL && i <= index; i++) {
+        Py_XSETREF(*key, PyIter_Next(iterator));
+        if (*key == NULL) {
             break;
         }
     }
     PyErr_Clear();
     Py_XDECREF(iterator);
-    Py_XDECREF(key); /* the dict holds it */
-    return key != NULL && take_borrowed(want_key ? key : dict_get(base, key), value);
+    Py_XDECREF(*key); /* the dict holds it */
+    *value = *key == NULL ? NULL : dict_get(dict, *key);
+    return *value != NULL;
 }
 
 static int
@@ -399,26 +409,47 @@ fetch_nth(Node *node, PyObject *base, int want_key, PyObject **value)
     if (!PyDict_Check(base)) {
         return 0;
     }
-    if (PyODict_Check(base)) {
-        return fetch_nth_ordered(node, base, want_key, value);
-    }
-    uint64_t tag = dict_tag(base);
+    /* The order of an OrderedDict changes without its tag. */
+    uint64_t tag = PyODict_Check(base) ? 0 : dict_tag(base);
     Memo *memo = &node->memo;
     if (memo->value != NULL && memo->dict == base && tag != 0 && memo->tag == tag) {
         return take_borrowed(memo->value, value);
     }
-    Py_ssize_t position = 0;
     PyObject *key, *item;
-    memo->value = NULL;
-    for (Py_ssize_t i = 0; PyDict_Next(base, &position, &key, &item); i++) {
-        if (i == node->index) {
-            memo->value = want_key ? key : item;
-            memo->dict = base;
-            memo->tag = tag;
-            return take_borrowed(memo->value, value);
-        }
+    int found = nth_item(base, node->index, &key, &item);
+    memo->value = !found ? NULL : want_key ? key : item;
+    memo->dict = base;
+    memo->tag = tag;
+    return take_borrowed(memo->value, value);
+}
+
+/* dict_item(dict, index) -> (key, value) */
+static PyObject *
+dict_item(PyObject *module, PyObject *args)
+{
+    PyObject *dict, *key, *value;
+    Py_ssize_t index;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!n", &PyDict_Type, &dict, &index)) {
+        return NULL;
     }
-    return 0;
+    if (!nth_item(dict, index, &key, &value)) {
+        PyErr_Format(PyExc_IndexError, "a dict of %zd has no item %zd", PyDict_GET_SIZE(dict), index);
+        return NULL;
+    }
+    return PyTuple_Pack(2, key, value);
+}
+
+static PyMethodDef fetch_methods[] = {
+    {"dict_item", dict_item, METH_VARARGS,
+     "dict_item(dict, index) -> (key, value), past the methods of a subclass"},
+    {NULL, NULL, 0, NULL},
+};
+
+int
+fetch_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, fetch_methods);
 }
 
 /* ---- roots ----------------------------------------------------------------------------- */

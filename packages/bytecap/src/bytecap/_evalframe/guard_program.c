@@ -232,7 +232,7 @@ guard_program_init(PyObject *module)
         return -1;
     }
     return torch_symbols_init(module) < 0 || torch_state_init(module) < 0 ||
-                   tensor_init(module) < 0
+                   tensor_init(module) < 0 || fetch_init(module) < 0
                ? -1
                : 0;
 }
