@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -50,6 +52,43 @@ def test_without_the_captured_calls_shared_memory_is_refused() -> None:
     with pytest.raises(AliasedMutation, match="share memory"):
         call(*inputs)
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+
+
+def test_shared_memory_is_found_wherever_inputs_have_moved_to() -> None:
+    def program(a, b, c, d, e):
+        a.add_(c)
+        b.mul_(d + e)
+
+    call = bind_interpreted(AotGrad().run(capture_by_torch_function(program, [torch.ones(3) for _ in range(5)])[0]))
+    memory = torch.ones(40)
+    chance = random.Random(0)
+    starts = [0, 6, 12, 18, 24]
+    refused = 0
+    for _ in range(400):
+        starts = [start if chance.random() < 0.7 else chance.randrange(38) for start in starts]
+        inputs = [memory[start : start + 3] for start in starts]
+        met = any(abs(starts[i] - starts[j]) < 3 for i in (0, 1) for j in range(5) if i != j)
+        refused += met
+        if met:
+            with pytest.raises(AliasedMutation):
+                call(*inputs)
+            starts = [0, 6, 12, 18, 24] if chance.random() < 0.5 else starts
+        else:
+            call(*inputs)
+    assert 100 < refused < 300
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3, 8, 9, 10, 20])
+def test_version_counters_count_the_writes(writes: int) -> None:
+    def program(x, y):
+        for _ in range(writes):
+            x.add_(1)
+        y.add_(x)
+
+    call = bind_capture(capture_by_torch_function(program, [torch.ones(3), torch.ones(3)])[0])
+    x, y = torch.ones(3), torch.ones(3)
+    call(x, y)
+    assert (x._version, y._version) == (writes, 1)
 
 
 @pytest.mark.parametrize("name", RUN_PLAIN)

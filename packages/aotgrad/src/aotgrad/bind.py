@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,9 @@ from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, Vie
 from stagewire.graph import Arg, leaves
 from stagewire.symbols import size_reader
 from stagewire.types import TensorType
+
+_MOST_STEPS = 8
+"""From here on, setting a version counter is quicker than moving it step by step."""
 
 __all__ = ["Executor", "bind", "call_lines"]
 
@@ -205,10 +209,6 @@ def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     hidden = [m for m in binding.mutations if not m.under_grad and not m.in_place]
     lines = [f"    inputs[{m.input}].copy_(results[{m.result}])" for m in visible]
     lines += _version_lines(binding, names)
-    counted = [m for m in binding.mutations if m.in_place and m.versions == 1]
-    if counted:
-        names["move_versions"] = _move_versions
-        lines.append(f"    move_versions([{', '.join(f'inputs[{m.input}]' for m in counted)}])")
     if not hidden:
         return lines
     copies = _copy_lines(hidden)
@@ -221,26 +221,23 @@ def _mutation_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
 def _version_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     """Copying moves a version counter by one, a result that is written in place does not; lines that put it where the
     program's own writes would have."""
-    others = [mutation for mutation in binding.mutations if mutation.versions != 1]
-    moves = {one.input: move for one in others if (move := one.versions - (not one.in_place))}
-    if not moves:
-        return []
-    names["add_versions"] = _add_versions
-    names["moves"] = tuple(moves.values())
-    written = "".join(f"inputs[{number}], " for number in moves)
-    return [f"    add_versions(({written}), moves)"]
+    alike: dict[int, list[str]] = {}
+    for one in binding.mutations:
+        alike.setdefault(one.versions - (not one.in_place), []).append(f"inputs[{one.input}]")
+    alike.pop(0, None)
+    names["move_versions"] = _move_versions
+    return [f"    move_versions([{', '.join(written)}], {move})" for move, written in alike.items()]
 
 
-def _move_versions(written: list[torch.Tensor]) -> None:
-    """What `copy_` does to the version counter, for results that were written in place."""
-    torch._C._increment_version([tensor for tensor in written if not tensor.is_inference()])
-
-
-def _add_versions(tensors: tuple[torch.Tensor, ...], moves: tuple[int, ...]) -> None:
-    # One after the other: views of one memory, of which some may be empty, share a counter.
-    for tensor, move in zip(tensors, moves, strict=True):
-        if not tensor.is_inference():
-            torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + move,))
+def _move_versions(written: list[torch.Tensor], move: int) -> None:
+    """Moves the version counters, of which views of one memory share one."""
+    counted = [tensor for tensor in written if not tensor.is_inference()]
+    if 0 < move <= _MOST_STEPS:
+        for _ in range(move):
+            torch._C._increment_version(counted)
+        return
+    for tensor in counted:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + move,))
 
 
 def _copy_lines(mutations: list[Mutation]) -> list[str]:
@@ -259,6 +256,8 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
     """
     passed: list[list[Any]] = [[]]
     lengths: dict[int, int] = {}
+    fixed: list[tuple[int, int]] = []  # what is written, apart from each other: in the order of starts and ends
+    fixed_ends: list[int] = []
     written = frozenset(mutation.input for mutation in binding.mutations)
     # (Each call makes the tensors for its numbers anew.)
     places = tuple(
@@ -285,16 +284,18 @@ def _overlap_check(binding: Binding) -> Callable[[tuple[Any, ...]], tuple[int, i
         passed[0] = seen
         if not has_sizes:
             lengths.update((i, end - start) for start, end, i in spans)
+            fixed[:] = [(start, end) for start, end, i in spans if i in written and start < end]
+            fixed_ends[:] = [end for _, end in fixed]
         return None
 
     def are_apart(starts: list[int]) -> bool:
         """Whether no written input has moved, and no moved one meets memory that is written."""
-        given = list(zip(starts, places, passed[0], strict=True))
-        moved = [(start, start + lengths[i], i) for start, i, before in given if start != before]
-        fixed = [(start, start + lengths[i]) for start, i, _ in given if i in written]
-        return not any(
-            i in written or any(start < last and first < end for first, last in fixed) for start, end, i in moved
-        )
+        for start, i, before in zip(starts, places, passed[0], strict=True):
+            if start != before:
+                following = bisect_right(fixed_ends, start)
+                if i in written or (following < len(fixed) and fixed[following][0] < start + lengths[i]):
+                    return False
+        return True
 
     return check
 
