@@ -17,7 +17,7 @@ import stagewire
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.triton import together
-from codegen.triton.together import groups_of
+from codegen.triton.together import Touched, groups_of
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -33,6 +33,7 @@ from stagewire.loop import (
     Load,
     Loop,
     LoopGraph,
+    Reduce,
     Section,
     Store,
     Term,
@@ -77,9 +78,9 @@ def launched(graph: LoopGraph) -> list[Launch]:
     return [one for one in emit(graph, Options(target="triton")).instructions if isinstance(one, Launch)]
 
 
-def names_of(graph: LoopGraph) -> list[list[str]]:
+def names_of(graph: LoopGraph, device: str = "cpu") -> list[list[str]]:
     types = {one.name: one.type for one in graph.buffers}
-    return [[kernel.name for kernel in group.kernels] for group in groups_of(graph, types, "cpu")]
+    return [[kernel.name for kernel in group.kernels] for group in groups_of(graph, types, device)]
 
 
 @pytest.mark.parametrize("sizes", [(64, 2048, 8, 1024), (3, 1000, 1, 4097, 17), (1024, 1024), (16, 5, 24, 7)], ids=str)
@@ -209,6 +210,74 @@ def test_numbers_of_the_cpu_are_taken_by_value_and_compile_for_sm_90(dtype, tmp_
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == [16, [2, 6, 10, 14], "7f454c46"]
+
+
+def norms_of(sizes: tuple[tuple[int, int], ...], kind: str = "sum", device: str = "cpu") -> LoopGraph:
+    """Of every x the sums of squares of its rows, or, where there is one, its root as an element of one result."""
+    inputs = [buffer(f"x{k}", rows * points) for k, (rows, points) in enumerate(sizes)]
+    several = [(k, rows) for k, (rows, _) in enumerate(sizes) if rows > 1]
+    outputs = [buffer("norms", len(sizes), "kernel"), *(buffer(f"z{k}", rows, "kernel") for k, rows in several)]
+    steps = []
+    for k, (rows, points) in enumerate(sizes):
+        along, row = Term(1, AxisAtom("r")), Term(points, AxisAtom("i"))
+        here = Index(0, (along, row)) if rows > 1 else Index(0, (along,))
+        square = (Load("a", f"x{k}", here, "float32"), Compute("b", "mul", (Ref("a"), Ref("a")), "float32"))
+        total = Section((Axis("r", points),), (*square, Reduce(("s",), kind, Ref("b"), "float32")))
+        if rows > 1:
+            ending, axes = (Store(f"z{k}", POINT, Ref("s")),), (Axis("i", rows),)
+        else:
+            root = Compute("n", "sqrt", (Ref("s"),), "float32")
+            ending, axes = (root, Store("norms", Index(k), Ref("n"))), ()
+        steps.append(Kernel(f"kernel{k}", axes, (total, Section((), ending))))
+    buffers = [replace(one, type=replace(one.type, device=device)) for one in (*inputs, *outputs)]
+    names = tuple(one.name for one in inputs)
+    return LoopGraph(
+        buffers=tuple(buffers), inputs=names, outputs=tuple(Ref(one.name) for one in outputs), steps=tuple(steps)
+    )
+
+
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_reductions_in_one_launch(kind, directory, device):
+    sizes = ((1, 64), (1, 2048), (1, 8), (1, 5000), (3, 1024), (1, 7), (1, 1001), (2, 4096))
+    graph = norms_of(sizes, kind, device)
+    groups = [["kernel0", "kernel1", "kernel2", "kernel3"], ["kernel4", "kernel7"], ["kernel5", "kernel6"]]
+    assert names_of(graph, device) == groups
+    unit = emit(graph, Options(target="triton"))
+    assert sum(isinstance(one, Launch) for one in unit.instructions) == 3
+    xs = [torch.randn(rows * points) for rows, points in sizes]
+    norms, *rows = load(unit, directory)(*[x.to(device) for x in xs])
+    of_rows = [x.reshape(*size).square() for x, size in zip(xs, sizes, strict=True)]
+    totals = [x.sum(1) if kind == "sum" else x.amax(1) for x in of_rows]
+    for k, (total, (count, _)) in enumerate(zip(totals, sizes, strict=True)):
+        if count > 1:
+            torch.testing.assert_close(rows.pop(0).cpu(), total)
+        else:
+            torch.testing.assert_close(norms[k].cpu(), total[0].sqrt())
+
+
+def test_many_short_rows_are_reduced_alone():
+    assert names_of(norms_of(((1000, 64), (2000, 64)))) == []
+    assert names_of(norms_of(((200, 2048), (100, 4096)))) == [["kernel0", "kernel1"]]
+
+
+TOUCHED = st.builds(
+    Touched,
+    read=st.sets(st.sampled_from("ab")),
+    written=st.sets(st.sampled_from("ab")),
+    elements=st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 2))),
+)
+
+
+@given(TOUCHED, TOUCHED)
+def test_kernels_are_free_of_each_other_if_neither_writes_what_the_other_touches(one, other):
+    def places(roots):
+        return {(root, n) for root in roots for n in range(4)}
+
+    def conflict(a, b):
+        written = places(a.written) | a.elements
+        return bool(written & (places(b.read | b.written) | b.elements))
+
+    assert one.is_free_of(other) == (not conflict(one, other) and not conflict(other, one))
 
 
 def test_kernels_that_ask_where_they_are_run_alone():

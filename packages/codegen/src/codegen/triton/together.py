@@ -1,16 +1,18 @@
-"""Small pointwise kernels that need nothing of each other, in one launch: an optimizer's step, `torch._foreach_*`.
+"""Small kernels that need nothing of each other, in one launch: an optimizer's step, norms of gradients, `_foreach_*`.
 
     for i in 36864 { y0[i] = f(x0[i]) }          blocks 0..35: f of x0, y0 and 36864
     for i in 64 { y1[i] = f(x1[i]) }       =>    block 36:     f of x1, y1 and 64        a launch
     for i in 64 { y2[i] = f(x2[i]) }             block 37:     f of x2, y2 and 64
 
-Kernels are alike that differ in their buffers and in how many points they have. A program selects the buffers, the
-number of points and the first block of the kernel that its block belongs to, and computes what all of them do.
+Kernels are alike that differ in their buffers and in how many points they have: points that lie one after the other,
+or rows of such points of which each is reduced to a number. A program selects the buffers, the sizes and the first
+block of the kernel that its block belongs to, and computes what all of them do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -18,8 +20,21 @@ from msgspec.structs import replace
 from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton.emit import emit_kernel
 from codegen.triton.plan import POINTWISE_TILE, Plan
-from stagewire.expr import symbol
-from stagewire.loop import Axis, AxisAtom, Compute, Extern, Index, Kernel, Load, LoopGraph, Store, Term
+from stagewire.expr import Expr, symbol
+from stagewire.loop import (
+    AxisAtom,
+    Compute,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Reduce,
+    Section,
+    Statement,
+    Store,
+    Term,
+)
 from stagewire.program import KernelInfo
 from stagewire.types import TensorType
 
@@ -36,27 +51,68 @@ TOGETHER = 8
 """Elements that are loaded at once: whether all numbers of points are multiples of it is part of what is alike."""
 
 
+POINTS, ROWS, PLACE = symbol("points"), symbol("rows"), symbol("place")
+"""What is left open of a kernel: its fastest axis, the one of rows, and where it stores what it reduces all to."""
+
+REDUCED_TILE = 2048
+"""Elements of a row that a program reduces at a time."""
+
+MOST_SHORT_ROWS = 32
+"""Of a kernel that reduces rows which leave most of such a tile empty."""
+
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+
 @dataclass(frozen=True)
 class Form:
-    """What kernels that are alike have in common: the text of a function `each`, the dtypes of its buffers, which of
-    them it takes by value, and whether the numbers of points are multiples of `TOGETHER`."""
+    """What kernels that are alike have in common: the text of a function `each`, the sizes that it takes, the dtypes of
+    its buffers, which of them it takes by value, how it is tiled, and whether the numbers of points are multiples of
+    `TOGETHER`."""
 
     text: str
+    sizes: tuple[Expr, ...]
     dtypes: tuple[str, ...]
     values: tuple[int, ...]
+    tile: tuple[int, int, int]
     in_vectors: bool
 
 
 @dataclass
-class Group:
-    """Kernels of one launch, each with its buffers. read, written: the memory that these touch, and any kernel between
-    them. bytes: what the later ones allocate."""
+class Touched:
+    """The memory that kernels read and write, as a whole or an element of it."""
 
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    elements: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def in_part(self) -> set[str]:
+        return {root for root, _ in self.elements}
+
+    def add(self, other: Touched) -> None:
+        self.read |= other.read
+        self.written |= other.written
+        self.elements |= other.elements
+
+    def is_free_of(self, other: Touched) -> bool:
+        """Whether neither writes what the other reads or writes."""
+        whole = self.read | self.written
+        if whole & (other.written | other.in_part) or self.written & other.read or self.elements & other.elements:
+            return False
+        return self.in_part.isdisjoint(other.read | other.written)
+
+
+@dataclass
+class Group:
+    """Kernels of one launch, each with its buffers and what is left open of it. start: the number of the first
+    one's step. touched: by these, and by what runs from there on. bytes: what the later ones allocate."""
+
+    start: int
     form: Form
     kernels: list[Kernel] = field(default_factory=list)
     buffers: list[tuple[str, ...]] = field(default_factory=list)
-    read: set[str] = field(default_factory=set)
-    written: set[str] = field(default_factory=set)
+    sizes: list[dict[Expr, int]] = field(default_factory=list)
+    touched: Touched = field(default_factory=Touched)
     bytes: int = 0
 
     @property
@@ -74,10 +130,6 @@ class Group:
     def has_room(self, count: int, size: int) -> bool:
         return (len(self.kernels) + 1) * count <= MOST_BUFFERS and self.bytes + size <= MOST_BYTES
 
-    def is_free_of(self, read: set[str], written: set[str]) -> bool:
-        """Whether a kernel may run at the place of the first one."""
-        return not (read & self.written or written & (self.read | self.written))
-
 
 def groups_of(
     graph: LoopGraph, types: dict[str, TensorType], device: str, others: Collection[str] = frozenset()
@@ -86,86 +138,165 @@ def groups_of(
     roots, declared = memory_roots(graph), {buffer.name: buffer for buffer in graph.buffers}
     found: list[Group] = []
     current: dict[Form, Group] = {}
-    for step in graph.steps:
+    for number, step in enumerate(graph.steps):
         if isinstance(step, Extern):
             current.clear()
         if not isinstance(step, Kernel):
             continue
-        loaded, stored = accesses(step)
-        read, written = {roots[name] for name in loaded}, {roots[name] for name in stored}
+        _, stored = accesses(step)
+        touched = _touched(step, roots)
         names = buffers_of(step)
-        form = None if step.name in others else _form(step, names, types, device)
-        if form is not None:
+        place, alike = number, None if step.name in others else _alike(step, names, types, device)
+        if alike is not None:
+            form, sizes = alike
             made = [allocated(declared[name]) for name in stored]
             size = sum(bytes_ if isinstance(bytes_, int) else MOST_BYTES + 1 for bytes_ in made)
             group = current.get(form)
-            if group is None or not group.is_free_of(read, written) or not group.has_room(len(names), size):
-                group = current[form] = Group(form)
+            if group is None or not touched.is_free_of(group.touched) or not group.has_room(len(names), size):
+                group = current[form] = Group(number, form)
                 found.append(group)
             else:
                 group.bytes += size
             group.kernels.append(step)
             group.buffers.append(names)
+            group.sizes.append(sizes)
+            place = group.start
         for group in current.values():
-            group.read |= read
-            group.written |= written
+            if group.start <= place:
+                group.touched.add(touched)
     return [group for group in found if len(group.kernels) > 1]
 
 
-def _form(kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str) -> Form | None:
-    """What a kernel has in common with those that are alike; None where it runs alone."""
-    if len(kernel.axes) != 1 or len(kernel.sections) != 1 or kernel.sections[0].axes:
-        return None
-    (axis,), statements = kernel.axes, kernel.sections[0].statements
-    if not isinstance(axis.size, int) or not 0 < axis.size <= MOST_POINTS:
-        return None
-    here, one = Index(0, (Term(1, AxisAtom(axis.name)),)), Index(0)
-    for statement in statements:
+def _touched(kernel: Kernel, roots: Mapping[str, str]) -> Touched:
+    found = Touched()
+    for statement in (one for section in kernel.sections for one in section.statements):
         match statement:
-            case Load(index=index):
-                is_simple = index in (here, one)
-            case Store(index=index, mode=mode):
-                is_simple = index == here and mode == "set"
-            case _:
-                is_simple = isinstance(statement, Compute)
-        if not is_simple:
-            return None
+            case Load(buffer=name):
+                found.read.add(roots[name])
+            case Store(buffer=name, index=Index(int(place), ())) if not kernel.axes and roots[name] == name:
+                found.elements.add((name, place))
+            case Store(buffer=name):
+                found.written.add(roots[name])
+    return found
+
+
+def _alike(
+    kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
+) -> tuple[Form, dict[Expr, int]] | None:
+    """What a kernel has in common with those that are alike, and what is left open; None where it runs alone."""
+    counts = _counts(kernel)
+    opened = None if counts is None else _opened(kernel, *counts)
+    if counts is None or opened is None:
+        return None
     by_value = taken_by_value(kernel, types)
     if any(types[name].device != device and name not in by_value for name in names):
         return None
-    each = replace(kernel, name="each", axes=(Axis(axis.name, symbol("points")),))
-    text, _ = emit_kernel(_tile(each), names, types, by_value)
+    tiles = Plan(opened, "row", *((1, REDUCED_TILE) if len(opened.sections) > 1 else (POINTWISE_TILE, 1)))
+    text, taken = emit_kernel(tiles, names, types, by_value)
     dtypes = tuple(types[name].dtype for name in names)
     values = tuple(n for n, name in enumerate(names) if name in by_value)
-    return Form(text, dtypes, values, axis.size % TOGETHER == 0)
+    tile = tiles.outer, tiles.inner, tiles.warps
+    points, rows = counts
+    sizes = {POINTS: points, ROWS: rows, PLACE: _place(kernel) or 0}
+    return Form(text, taken, dtypes, values, tile, points % TOGETHER == 0), sizes
 
 
-def _tile(kernel: Kernel) -> Plan:
-    return Plan(kernel, "row", POINTWISE_TILE, 1)
+def _place(kernel: Kernel) -> int | None:
+    """Where a kernel without outer axes stores everything; None where that is several places."""
+    stores = (one for section in kernel.sections for one in section.statements if isinstance(one, Store))
+    places = {one.index.constant for one in stores}
+    place = places.pop() if len(places) == 1 else None
+    return place if isinstance(place, int) else None
+
+
+def _counts(kernel: Kernel) -> tuple[int, int] | None:
+    """Points and rows of a kernel of one loop, or of rows that are reduced."""
+    outer = [axis.size for axis in kernel.axes]
+    match [[axis.size for axis in section.axes] for section in kernel.sections]:
+        case [[]] if len(outer) == 1:
+            (points,), rows = outer, 1
+        case [[points], []] if len(outer) <= 1:
+            rows = outer[0] if outer else 1  # type: ignore[assignment]
+        case _:
+            return None
+    if not isinstance(points, int) or not isinstance(rows, int) or not 0 < points * rows <= MOST_POINTS:
+        return None
+    if rows > MOST_SHORT_ROWS and points < REDUCED_TILE // 2:
+        return None
+    return points, rows
+
+
+def _opened(kernel: Kernel, points: int, rows: int) -> Kernel | None:
+    """The kernel, its sizes left open; None where it does something else, or at other places, than what may be."""
+    first, *others = kernel.sections
+    if not kernel.axes and _place(kernel) is None:
+        return None
+    here = [Term(1, AxisAtom(axis.name)) for axis in kernel.axes]
+    places = {frozenset(): Index(0)} | {frozenset([term]): Index(0, (term,)) for term in here}
+    if others:
+        (inner,) = first.axes
+        along = Term(1, AxisAtom(inner.name))
+        inside = places | {frozenset([along]): Index(0, (along,))}
+        for row in here:
+            inside[frozenset([along, replace(row, coefficient=points)])] = Index(
+                0, (along, replace(row, coefficient=POINTS))
+            )
+        parts = [(first, inside, (replace(inner, size=POINTS),)), (others[0], places, ())]
+        axes = tuple(replace(axis, size=ROWS) for axis in kernel.axes)
+    else:
+        parts, axes = [(first, places, ())], tuple(replace(axis, size=POINTS) for axis in kernel.axes)
+    sections = []
+    for section, known, own in parts:
+        statements = [_moved(one, known, section is first and bool(others), here) for one in section.statements]
+        if None in statements:
+            return None
+        sections.append(Section(own, tuple(one for one in statements if one is not None)))
+    return replace(kernel, name="each", axes=axes, sections=tuple(sections))
+
+
+def _moved(
+    statement: Statement, places: Mapping[frozenset[Term], Index], in_loop: bool, here: list[Term]
+) -> Statement | None:
+    """A statement at what its place is called where sizes are left open; None for what a kernel of a launch of several
+    does not do."""
+    match statement:
+        case Compute():
+            return statement
+        case Reduce(reduction=kind) if in_loop and kind in REDUCTIONS:
+            return statement
+        case Load(index=Index(0, terms), mask=None) if frozenset(terms) in places:
+            return replace(statement, index=places[frozenset(terms)])
+        case Store(index=Index(0, terms), mode="set", mask=None) if not in_loop and here and list(terms) == here:
+            return statement
+        case Store(index=Index(_, ()), mode="set", mask=None) if not in_loop and not here:
+            return replace(statement, index=Index(PLACE))
+    return None
 
 
 def emit_group(group: Group) -> tuple[str, KernelInfo]:
     """The text of the function that a group is launched as, and what is launched."""
-    name, shared, unit = group.kernels[0].name, sorted(group.shared), TOGETHER if group.form.in_vectors else 1
-    counts = [kernel.axes[0].size for kernel in group.kernels]
-    blocks = [-(-count // POINTWISE_TILE) for count in counts]  # type: ignore[operator]
+    form, name, shared = group.form, group.kernels[0].name, sorted(group.shared)
+    outer, inner, warps = form.tile
+    unit = TOGETHER if form.in_vectors else 1
     own = [n for n in range(len(group.buffers[0])) if n not in shared]
     lines = ["block = tl.program_id(0)"]
     lines += [f"q{n} = p{place}" for place, n in enumerate(shared)]
     start = 0
-    for number, (count, size) in enumerate(zip(counts, blocks, strict=True)):
-        selected = {f"q{n}": f"p{len(shared) + number * len(own) + place}" for place, n in enumerate(own)}
-        selected |= {"count": str(count // unit), "start": str(start)}  # type: ignore[operator]
+    for number, sizes in enumerate(group.sizes):
+        points, rows, place = (sizes[one] for one in (POINTS, ROWS, PLACE))
+        selected = {f"q{n}": f"p{len(shared) + number * len(own) + at}" for at, n in enumerate(own)}
+        selected |= {"points": str(points // unit), "rows": str(rows), "place": str(place), "start": str(start)}
         if number:
             lines.append(f"later = block >= {start}")
         lines += [f"{q} = tl.where(later, {p}, {q})" if number else f"{q} = {p}" for q, p in selected.items()]
-        start += size
-    arguments = ", ".join([*(f"q{n}" for n in range(len(group.buffers[0]))), f"count * {unit}", "False"])
+        start += rows if inner > 1 else -(-points // outer)
+    taken_sizes = [f"points * {unit}" if size == POINTS else size.text for size in form.sizes]
+    arguments = ", ".join([*(f"q{n}" for n in range(len(group.buffers[0]))), *taken_sizes, "False"])
     lines.append(f"{name}_each(block - start, {arguments}, XBLOCK, RBLOCK)")
     parameters = group.parameters
-    each = group.form.text.replace("def each(", f"def {name}_each(block, ").replace("tl.program_id(0)", "block")
+    each = re.sub(r"\b(each\w*)\(", rf"{name}_\1(block, ", form.text).replace("tl.program_id(0)", "block")
     taken = ", ".join([*(f"p{n}" for n in range(len(parameters))), "XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"])
     text = "\n    ".join([f"{each}\n\n@triton.jit\ndef {name}({taken}):", *lines]) + "\n"
-    tile = _tile(group.kernels[0])
-    constants = (("XBLOCK", tile.outer), ("RBLOCK", tile.inner))
-    return text, KernelInfo(name, parameters, grid=(sum(blocks),), constants=constants, num_warps=tile.warps)
+    return text, KernelInfo(
+        name, parameters, grid=(start,), constants=(("XBLOCK", outer), ("RBLOCK", inner)), num_warps=warps
+    )
