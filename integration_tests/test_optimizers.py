@@ -30,7 +30,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 ON_A_GPU: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam, capturable": lambda p: torch.optim.Adam(p, lr=1e-2, foreach=True, capturable=True),
-    "adamw, a rate on the CPU": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-2), foreach=True),
+    "adamw, a rate on the CPU": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-2)),
     "adamw, a rate on the GPU": lambda p: torch.optim.AdamW(p, lr=torch.tensor(1e-2).cuda(), capturable=True),
 }
 SIZES = ((64, 33), (64,), (1,), (0, 3), (40, 16), (16,), (24, 16, 3, 3), (7,))
