@@ -31,7 +31,6 @@ from stagewire.program import Launch
 from stagewire.types import contiguous
 
 SIZE = 3000
-TYPE = contiguous("float32", (SIZE,))
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
@@ -44,11 +43,14 @@ def adding(number: int, left: str, right: str, result: str, *, turned: bool = Fa
     return Kernel(f"k{number}", (Axis("i", size),), (Section((), body),))
 
 
-def graph_of(*steps: Step, results: tuple[str, ...], reuse: dict[str, str] | None = None) -> LoopGraph:
+def graph_of(
+    *steps: Step, results: tuple[str, ...], reuse: dict[str, str] | None = None, size: int = SIZE
+) -> LoopGraph:
+    type_ = contiguous("float32", (size,))
     made = {s.buffer for k in steps if isinstance(k, Kernel) for s in k.sections[0].statements if isinstance(s, Store)}
-    called = [Buffer(name, TYPE, "extern") for one in steps if isinstance(one, Extern) for name in one.results]
-    own = [Buffer(name, TYPE, "kernel", reuse=(reuse or {}).get(name)) for name in sorted(made)]
-    inputs = [Buffer(name, TYPE, "input") for name in ("x", "y")]
+    called = [Buffer(name, type_, "extern") for one in steps if isinstance(one, Extern) for name in one.results]
+    own = [Buffer(name, type_, "kernel", reuse=(reuse or {}).get(name)) for name in sorted(made)]
+    inputs = [Buffer(name, type_, "input") for name in ("x", "y")]
     return LoopGraph(buffers=(*inputs, *called, *own), inputs=("x", "y"), outputs=tuple(map(Ref, results)), steps=steps)
 
 
@@ -71,6 +73,16 @@ def check(graph: LoopGraph, directory, threshold: int = 1000) -> None:
         run = load(emit(graph, Options(parallel_threshold=threshold)), directory, executor=executor)
         for found, output in zip(run(inputs["x"], inputs["y"]), graph.outputs, strict=True):
             assert_same(found, expected[output.name])
+
+
+@pytest.mark.parametrize(("size", "threshold"), [(600, 20_000), (SIZE, 20_000)])
+def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, threads, tmp_path):
+    """One thread does a small one, all share a larger one."""
+    graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 3 == 0, size=size) for n in range(40)),
+                     results=tuple(f"r{n}" for n in range(40)), size=size)  # fmt: skip
+    source = emit(graph, Options(parallel_threshold=threshold)).source
+    assert source.count("turn++") == source.count("omp for") == 2
+    check(graph, tmp_path, threshold)
 
 
 def test_independent_kernels_need_no_barrier(threads, tmp_path):

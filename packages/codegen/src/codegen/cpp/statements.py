@@ -46,10 +46,9 @@ class Scope:
             self.extents[axis.name] = axis.size
 
     def sibling(self, kernel: Kernel) -> Scope:
-        """The scope of another kernel of the same function: of the same parameters, with values of its own."""
+        """The scope of a kernel of the same function: of the same sizes, with pointers and values of its own."""
         scope = Scope(kernel, self.buffers)
-        scope.parameters, scope.written, scope.sizes = self.parameters, self.written, self.sizes
-        scope._reported = self._reported
+        scope.sizes, scope._reported = self.sizes, self._reported
         return scope
 
     @property
@@ -67,9 +66,13 @@ class Scope:
 
     def parameter(self, buffer: str) -> str:
         """The pointer of a buffer."""
+        return f"p{self.place(buffer)}"
+
+    def place(self, buffer: str) -> int:
+        """The number of a buffer among the parameters."""
         if buffer not in self.buffers:
             raise MalformedLoop(f"the kernel uses a buffer {buffer!r} that the graph does not declare")
-        return f"p{self.parameters.setdefault(buffer, len(self.parameters))}"
+        return self.parameters.setdefault(buffer, len(self.parameters))
 
     def dim(self, size: Dim) -> str:
         """A size as text: a number, or a size parameter."""
