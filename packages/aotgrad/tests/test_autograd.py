@@ -79,6 +79,17 @@ def test_unused_input_has_no_gradient() -> None:
     assert torch.equal(x.grad, torch.full((3,), 2.0))
 
 
+@pytest.mark.parametrize("use", [lambda y: y.detach() * 2, lambda y: (y > 0) * 2.0], ids=["detach", "mask"])
+def test_a_program_that_no_gradient_reaches_gives_none(use: Program) -> None:
+    """The second program has the first one's result as an input with a history, and no gradient for it."""
+    x, w = leaves((3,), (3,))
+    (y,) = compiled(lambda x: x.sin(), [x])(x)
+    (out,) = compiled(lambda y, w: use(y) * w, [y, w])(y, w)
+    out.sum().backward()
+    assert x.grad is None
+    torch.testing.assert_close(w.grad, use(x.detach().sin()))
+
+
 def test_several_backward_calls() -> None:
     def program(x):
         return x.exp(), x.sin()

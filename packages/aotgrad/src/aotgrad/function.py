@@ -113,13 +113,16 @@ def _backward_lines(
     binding: Binding, kept: tuple[int, ...], draws: bool, takes_list: bool, names: dict[str, Any]
 ) -> list[str]:
     visible = visible_results(binding)
+    tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
+    # As torch's own functions: where no gradient arrives none leaves, and parameters keep None.
     lines = [
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
+        f"    if {' is '.join([*tangents, 'None'])}:",
+        f"        return ({'None, ' * len(binding.input_gradients)})",
         "    saved = ctx.saved_tensors",
     ]
     if numbers := [slot.symbol for slot in binding.saved if isinstance(slot, SavedSize)]:
         lines += ["    sizes = ctx.sizes", f"    saved = (*saved, {', '.join(f'sizes[{name!r}]' for name in numbers)})"]
-    tangents = [f"grad{tangent.result}" for tangent in binding.tangents]
     if len(tangents) > 1 and names["run_partial"] is not None:
         lines += _partial_lines(binding, tangents)
     if binding.gradient_tangents:
