@@ -130,6 +130,7 @@ class _Analysis:
         """The virtual buffers."""
         virtual: dict[str, Definition] = {}
         work: dict[str, Work] = {}
+        own: dict[str, Work] = {}
         for item in self.schedule.items:
             if isinstance(item, Extern):
                 continue
@@ -137,7 +138,9 @@ class _Analysis:
                 definition = self.definitions.get(name)
                 if definition is None:
                     continue
-                work[name] = _work(definition, virtual, work)
+                if name not in own:  # nests that define a piece of a buffer each: each may change the answer
+                    own[name] = _own_work(definition)
+                work[name] = _work(definition, own[name], virtual, work)
                 reason = self._why_not(definition, work[name])
                 if reason is None:
                     virtual[name] = definition
@@ -203,11 +206,16 @@ class _Analysis:
                 self.decisions.append(Decision("inlined", (name,), f"{self.users[name]} users recompute it", saved))
 
 
-def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
-    cost, depth, reads, instructions, gathers = 0, 0, set[str](), 0, _gathers(definition)
+def _own_work(definition: Definition) -> Work:
+    """What stands in the definition itself."""
+    pieces = [piece.statements for piece in definition.pieces]
+    cost = sum(map(cost_of, pieces)) + (3 * len(pieces) if len(pieces) > 1 else 0)
+    return Work(cost, instructions=sum(map(instructions_of, pieces)), gathers=_gathers(definition))
+
+
+def _work(definition: Definition, own: Work, virtual: dict[str, Definition], work: dict[str, Work]) -> Work:
+    cost, depth, reads, instructions, gathers = own.cost, 0, set[str](), own.instructions, own.gathers
     for piece in definition.pieces:
-        cost += cost_of(piece.statements) + (3 if len(definition.pieces) > 1 else 0)
-        instructions += instructions_of(piece.statements)
         for statement in piece.statements:
             if not isinstance(statement, Read):
                 continue
@@ -224,11 +232,11 @@ def _work(definition: Definition, virtual: dict[str, Definition], work: dict[str
 
 def _gathers(definition: Definition) -> int:
     """Of how many places of one buffer an element is made at most."""
-    counts: Counter[str] = Counter()
+    most = 0
     for piece in definition.pieces:
         places = {(s.buffer, s.coordinates) for s in piece.statements if isinstance(s, Read)}
-        counts |= Counter(buffer for buffer, _ in places)
-    return max(counts.values(), default=0)
+        most = max(most, *Counter(buffer for buffer, _ in places).values(), 0)
+    return most
 
 
 def _read_apart(nest: Nest) -> set[str]:
