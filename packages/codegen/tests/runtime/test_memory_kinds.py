@@ -38,3 +38,28 @@ def test_a_small_buffer_does_not_keep_the_arena_beside_the_largest_memory(device
     found = kinds(device, late)
     assert found["early"] == "arena"
     assert {found[f"late{number}"] for number in range(late)} == {kind}
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cpu"])
+def test_numbers_on_the_cpu_that_kernels_of_a_gpu_read_have_places_of_their_own(device: str) -> None:
+    """But those that a call or the caller sees, and vectors, are tensors."""
+    vector, number = TensorType("float32", (4,), (1,), device=device), TensorType("float64", (), ())
+    steps: tuple[Instruction, ...] = (
+        Allocate("rate", number),
+        Allocate("shown", number),
+        Allocate("called", number),
+        Allocate("beside", TensorType("float64", (2,), (1,))),
+        Launch("host", ("step", "rate", "shown", "called", "beside")),
+        CallExtern("aten.neg.default", (Ref("called"),), {}, ("negative",), (number,)),
+        Allocate("later", number, "rate"),
+        Allocate("y", vector),
+        Launch("kernel", ("x", "later", "shown", "beside", "negative", "y")),
+    )
+    unit = Unit(
+        target="triton", source="", kernels=(), inputs=("x", "step"), input_types=(vector, number),
+        outputs=(Ref("y"), Ref("shown")), instructions=steps,
+    )  # fmt: skip
+    found = {name: home.kind for name, home in plan_memory(unit).of.items()}
+    assert (found["rate"], found["later"]) == (("number", "number") if device == "cuda:0" else ("arena", "arena"))
+    assert {found["shown"], found["called"]} == {"fresh"}
+    assert found["beside"] == ("fresh" if device == "cuda:0" else "arena")

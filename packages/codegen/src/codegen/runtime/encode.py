@@ -33,7 +33,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
     "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "TAKE",
-    "GIVE_BACK",
+    "GIVE_BACK", "NUMBER",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -233,9 +233,12 @@ class _Encoder:
 
     def make(self, name: str, type_: TensorType | None) -> None:
         """Memory for a root; the arena needs no instruction."""
-        if self.homes.of[name].kind == "fresh":
+        kind = self.homes.of[name].kind
+        if kind == "fresh":
             self.own(name)
             self.emit("FRESH", self.slot(name), self.type(type_))
+        elif kind == "number":
+            self.emit("NUMBER", self.slot(name))
 
     def window(self, name: str, type_: TensorType) -> None:
         """`name` is another reading of memory that exists; encoded as a window on its root, which is always there."""

@@ -15,11 +15,12 @@ from stagewire.program import Allocate, CallExtern, Instruction, MakeView, Unit,
 from stagewire.symbols import symbol_places
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
-Kind = Literal["input", "arena", "fresh", "library"]
+Kind = Literal["input", "arena", "fresh", "library", "number"]
 
 
 class Home(NamedTuple):
-    """`root`: the buffer that first owned the memory; `kind`: how that one got it."""
+    """`root`: the buffer that first owned the memory; `kind`: how that one got it. (A "number" is one on the CPU, in a
+    unit of a GPU, which only kernels see: it has a place in each frame.)"""
 
     root: str
     kind: Kind
@@ -100,6 +101,12 @@ def plan_memory(unit: Unit) -> Homes:
         name: Lifetime(name, span(types[name]), first[name], last_of_root[name])
         for name, kind in sorted(kinds.items())
         if kind != "input" and types.get(name) is not None
+    }
+    seen_roots = {roots[name] for name in handled}
+    kinds |= {
+        name: "number"
+        for name in kinds.keys() - seen_roots
+        if kinds[name] == "fresh" and _is_number(types[name], device)
     }
     if device.partition(":")[0] in LARGE:
         kinds |= dict.fromkeys(_apart(lives, kinds), "fresh")
@@ -200,6 +207,13 @@ def _is_alone(type_: TensorType, device: str) -> bool:
         return True
     size = span(type_)
     return isinstance(size, int) and size >= LARGE.get(device.partition(":")[0], size + 1)
+
+
+def _is_number(type_: TensorType | None, device: str) -> bool:
+    """Whether a buffer is one number on the CPU, in a unit of another device."""
+    return (
+        type_ is not None and (type_.device, type_.shape) == ("cpu", ()) != (device, ()) and ITEM_SIZE[type_.dtype] <= 8
+    )
 
 
 def mentioned(one: Instruction) -> tuple[str, ...]:

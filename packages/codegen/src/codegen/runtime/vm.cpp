@@ -84,7 +84,7 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, TAKE, GIVE_BACK };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, TAKE, GIVE_BACK, NUMBER };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -101,6 +101,7 @@ struct Frame {
   u8 *owner;
   Handle *lasting;  // handles on the arena and on inputs' memory, made once and kept with the frame
   void **seen;      // the address that a lasting window was made for
+  i64 *numbers;     // memory for one number of each slot: of the CPU, in a unit of another device
 };
 
 struct Unit {
@@ -255,14 +256,15 @@ static bool resize(const Unit *unit, Frame *frame) {
 static Frame *new_frame(const Unit *unit) {
   Frame *frame = (Frame *)calloc(1, sizeof(Frame));
   i64 n = unit->slots;
-  void **block = frame ? (void **)calloc((unsigned long)(n * 6 + 1), sizeof(void *)) : nullptr;
+  void **block = frame ? (void **)calloc((unsigned long)(n * 7 + 1), sizeof(void *)) : nullptr;
   if (!block) { free(frame); return nullptr; }
   frame->data = block;
   frame->handle = block + n;
   frame->object = (Object **)(block + 2 * n);
   frame->lasting = block + 3 * n;
   frame->seen = block + 4 * n;
-  frame->owner = (u8 *)(block + 5 * n);
+  frame->numbers = (i64 *)(block + 5 * n);
+  frame->owner = (u8 *)(block + 6 * n);
   frame->words = (i64 *)unit->words;
   frame->types = (i64 *)unit->types;
   frame->arena_bytes = unit->arena_bytes;
@@ -572,6 +574,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case PHILOX_STATE: return philox_state(run, w);
     case TAKE: return take_block(run->unit, run->frame);
     case GIVE_BACK: return give_block_back(run->unit, run->frame), true;
+    case NUMBER: run->frame->data[w[0]] = run->frame->numbers + w[0]; return true;
   }
   return false;
 }
