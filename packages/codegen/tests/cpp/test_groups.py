@@ -75,13 +75,14 @@ def check(graph: LoopGraph, directory, threshold: int = 1000) -> None:
             assert_same(found, expected[output.name])
 
 
-@pytest.mark.parametrize(("size", "threshold"), [(600, 20_000), (SIZE, 20_000)])
+@pytest.mark.parametrize(("size", "threshold"), [(600, 20_000), (SIZE, 20_000), (20_000, 80_000)])
 def test_kernels_that_differ_in_their_buffers_alone_are_turns_of_one_loop(size, threshold, threads, tmp_path):
-    """One thread does a small one, all share a larger one."""
+    """One thread does one of a single tile, all share a larger one."""
     graph = graph_of(*(adding(n, "x", "y", f"r{n}", turned=n % 3 == 0, size=size) for n in range(40)),
                      results=tuple(f"r{n}" for n in range(40)), size=size)  # fmt: skip
     source = emit(graph, Options(parallel_threshold=threshold)).source
     assert source.count("turn++") == source.count("omp for") == 2
+    assert source.count("omp for schedule(dynamic") == (0 if size == 20_000 else 2)
     check(graph, tmp_path, threshold)
 
 

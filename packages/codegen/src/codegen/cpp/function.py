@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from codegen.cpp.kernel import KernelWriter
 from codegen.cpp.pieces import split_pieces
-from codegen.cpp.plan import make_plan, total_work
+from codegen.cpp.plan import Plan, make_plan, shares, total_work
 from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
 from codegen.cpp.statements import Scope
@@ -116,13 +116,20 @@ def _stage(scope: Scope, kernels: Sequence[Kernel], alone: bool, aliased: bool) 
     found: dict[tuple[bool, str], list[list[int]]] = {}
     for kernel in kernels:
         own = scope.sibling(kernel)
-        plan = make_plan(kernel, 1)._replace(threads="none") if alone else make_plan(kernel, SHARED_FROM)
+        plan = _part_plan(kernel, alone)
         loops = KernelWriter(own, kernel, plan, inside=not alone).write()
         pointers = [f"    {line}" for line in _pointers(own, aliased, "p[q[{}]]")]
         text = "\n".join([f"  {line}" for line in (*pointers, *loops)])
         is_single = plan.threads == "none" and not alone
         found.setdefault((is_single, text), []).append([scope.place(buffer) for buffer in own.parameters])
     return [line for (is_single, text), places in found.items() for line in _turns(text, places, is_single)]
+
+
+def _part_plan(kernel: Kernel, alone: bool) -> Plan:
+    """Within a region, what has one share is for whichever thread comes first."""
+    plan = make_plan(kernel, 1 if alone else SHARED_FROM)
+    is_one = plan.threads == "outer" and shares(kernel, plan) == 1
+    return plan._replace(threads="none") if alone or is_one else plan
 
 
 def _turns(text: str, places: list[list[int]], is_single: bool) -> list[str]:

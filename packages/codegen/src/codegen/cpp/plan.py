@@ -47,6 +47,18 @@ class Plan(NamedTuple):
     vector: bool = True
 
 
+def shares(kernel: Kernel, plan: Plan) -> int:
+    """Into how many parts the outer points go to the threads."""
+    if plan.lane is None:
+        return points(kernel.axes)
+    tiled = [axis for axis in (plan.lane, plan.crossed) if axis is not None]
+    rest = [axis for axis in kernel.axes if axis not in tiled and not plan.exclusive]
+    count = points(tuple(rest))
+    for axis in tiled:
+        count *= -(-estimate(axis.size) // estimate(plan.tile))
+    return count
+
+
 def points(axes: tuple[Axis, ...]) -> int:
     """How many points the axes span."""
     count = 1
