@@ -76,6 +76,14 @@ def test_what_stays(text: str) -> None:
     assert not sums_of(LoopIR().run(document(text)))
 
 
+def test_registers_hold_the_sums_and_what_is_read_again() -> None:
+    """Three sums and two operands of four bytes: 20 an element, of 200 KiB."""
+    assert len(sums_of(LoopIR().run(document(norm((4096,), 10240))))) == 3
+    assert len(sums_of(LoopIR().run(document(norm((4096,), 10752))))) == 2
+    wider = tuple(SumOverRows(registers=1 << 30) if isinstance(one, SumOverRows) else one for one in PASSES)
+    assert len(sums_of(LoopIR().run(document(norm((4096,), 10752)), Options(passes=wider)))) == 3
+
+
 def numbers(rows: tuple[int, ...], size: int, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Inputs of `norm`, and what comes out."""
     random = np.random.default_rng(seed)

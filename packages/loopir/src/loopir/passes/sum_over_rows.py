@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,15 +50,16 @@ class SumOverRows:
 
     Symbolic sizes are what the hints say; the last part may have fewer rows.
 
-    longest: elements of a row at most; open: of one of symbolic length. held: of the sums of a part. programs: parts at
-    most; least: and at least. rows: of a part at least, and sums: elements of all parts at most, so that they are
-    little beside what is read.
+    longest: elements of a row at most; open: of one of symbolic length. held: of the sums of a part. registers: bytes
+    of these and of what several loops read of a row. programs: parts at most; least: and at least. rows: of a part at
+    least, and sums: elements of all parts at most, so that they are little beside what is read.
     """
 
     name = "sum_over_rows"
     longest: int = 16384
     open: int = 4096
     held: int = 32768
+    registers: int = 200 * 1024
     programs: int = 528
     least: int = 96
     rows: int = 16
@@ -171,7 +173,8 @@ class _State:
         width = self.rough(inner.size)
         length = self.options.rows_of_a_part(count, width, self.schedule.hints)
         stored = sum(len(_writes(nest)) for nest in sums)
-        if length is None or stored * width > self.options.held:
+        kept = (ITEM_SIZE["float32"] * stored + self.read_again(rows, self.rough(count) * width)) * width
+        if length is None or stored * width > self.options.held or kept > self.options.registers:
             return None
         rows = _renamed(rows, {axis.name: ix.axis(inner.name) for axis in _looped(rows)}, inner)
         row = Axis(self.names("a"), count)
@@ -202,6 +205,17 @@ class _State:
             return None
         origins = tuple([name for nest in (rows, *sums) for name in nest.origins])
         return Nest(rows.name, (row,), blocks.result(), origins, rows.line)
+
+    def read_again(self, rows: Nest, size: int) -> int:
+        """The bytes of an element of a row that more than one loop reads, of buffers of so many elements."""
+        readers = Counter(
+            name
+            for block in rows.blocks
+            if block.axes
+            for name in {s.buffer for s in block.statements if isinstance(s, Read)}
+        )
+        types = (self.buffers[name].type for name, loops in readers.items() if loops > 1)
+        return sum(ITEM_SIZE[type.dtype] for type in types if self.rough(numel(type.shape)) >= size)
 
     def combine_together(self, before: list[Nest], sums: Nest) -> None:
         """Let one nest combine the parts of these sums and of earlier ones, where each has one."""
