@@ -166,7 +166,7 @@ class AbstractMode(TorchDispatchMode):
 
     def content_of(self, tensor: AbstractTensor) -> torch.Tensor:
         """The real tensor behind a constant of the program or a view of one; raises `DataDependentError`."""
-        constant, meta = tensor.storage_record.constant, tensor.meta
+        constant, meta = tensor.storage_record.known(), tensor.meta
         if constant is not None and from_tensor(constant) == meta:
             return constant
         # (Other views of a constant's memory read it as another dtype, or conjugate.)

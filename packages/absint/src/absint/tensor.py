@@ -8,6 +8,7 @@ Every op on it is answered by the active `AbstractMode`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn
 
@@ -75,20 +76,33 @@ class Storage:
     """Identity of memory: views share one record; `version` counts the writes through any of them.
 
     constant: the real tensor this memory was lifted from where its value is known, else None.
+    deferred: makes that tensor, if it becomes known as soon as somebody asks; then whoever made it writes that down.
     bounds: the least and the greatest number in it, where these are known.
     """
 
-    __slots__ = ("bounds", "constant", "version")
+    __slots__ = ("bounds", "constant", "deferred", "version")
 
     def __init__(self, constant: torch.Tensor | None = None) -> None:
         self.version = 0
         self.constant = constant
+        self.deferred: Callable[[], torch.Tensor] | None = None
         self.bounds: tuple[float, float] | None = None
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether nobody asked yet for content that can be known."""
+        return self.constant is None and self.deferred is not None
+
+    def known(self) -> torch.Tensor | None:
+        """The constant, made now if it was deferred."""
+        if self.constant is None and self.deferred is not None:
+            self.constant = self.deferred()
+        return self.constant
 
     def write(self) -> None:
         """Count a write: of what is written, nothing is known any more."""
         self.version += 1
-        self.constant = self.bounds = None
+        self.constant = self.deferred = self.bounds = None
 
 
 class AbstractTensor(torch.Tensor):

@@ -60,17 +60,17 @@ class Checks:
         """bool(value), which the conditional jump at `index` of the frame's program goes by."""
         if not isinstance(value, (TensorValue, DataCondition)):
             return value.truth(frame.tracer)
-        try:
-            return value.truth(frame.tracer)
-        except DataDependent:
-            jump = frame.program.instructions[index]
-            target_raises, rest_raises = (_always_raises(frame.program, start) for start in (jump.target, index + 1))
-            if target_raises is rest_raises:
-                raise
-            expected = ("IF_TRUE" in jump.opname) is rest_raises
-            if not self.assume(frame.tracer, value, expected):
-                raise
+        if not (isinstance(value, TensorValue) and value.abstract.storage_record.is_deferred):
+            try:
+                return value.truth(frame.tracer)
+            except DataDependent:
+                pass
+        jump = frame.program.instructions[index]
+        target_raises, rest_raises = (_always_raises(frame.program, start) for start in (jump.target, index + 1))
+        expected = ("IF_TRUE" in jump.opname) is rest_raises
+        if target_raises is not rest_raises and self.assume(frame.tracer, value, expected):
             return expected
+        return value.truth(frame.tracer)
 
     def assume(self, tracer: Tracer, value: TensorValue | DataCondition, expected: bool) -> bool:
         """Take bool(value) for `expected` from here on; False where the graph cannot check it."""

@@ -30,6 +30,7 @@ from bytecap.errors import (
 )
 from bytecap.frame import Frame
 from bytecap.guarding import global_state
+from bytecap.known_content import counted_buffers
 from bytecap.modes import guard_modes
 from bytecap.options import Options
 from bytecap.replacement import replacement_code
@@ -163,7 +164,7 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         emitter,
         view.code,
         tuple(number for number, item in enumerate(inputs) if item.value.name in written),
-        counted_places(tracer.effects),
+        counted_places(tracer.effects) | counted_buffers(tracer),
     )
 
 

@@ -311,10 +311,13 @@ def wrap_result(tracer: Tracer, result: Any, known: dict[int, TensorValue]) -> V
 
 def number_of(tracer: Tracer, value: TensorValue, method: str, what: str, cls: Any = None) -> Value:
     """The Python number in a tensor: known at capture time, or of the graph where that is allowed."""
+    is_of_graph = tracer.sizes.policy.of_data and not tracer.graph.is_body
+    if is_of_graph and value.abstract.storage_record.is_deferred:
+        return read_number(tracer, value, getattr(torch.Tensor, method))
     try:
         found = data_dependent_scalar(tracer, value, what)
     except DataDependent:
-        if not tracer.sizes.policy.of_data or tracer.graph.is_body:
+        if not is_of_graph:
             raise
         return read_number(tracer, value, getattr(torch.Tensor, method))
     return Constant(found if cls is None else cls(found))

@@ -30,6 +30,7 @@ from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
 from bytecap.guards import print_source
 from bytecap.input_names import input_role, source_hint
 from bytecap.keys import Identity, UserKey
+from bytecap.known_content import note_buffer
 from bytecap.outside import Outside
 from bytecap.places import Places
 from bytecap.signals import PythonRaise
@@ -133,6 +134,7 @@ class Tracer:
         self.arrays: list[ArrayValue] = []
         self.regions: list[Value] = []
         self.index_modes: list[Value] = []
+        self.numbers_in_buffers: dict[Source, AbstractTensor] = {}
         self.inference: str | None = None
         self.settings: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.made: dict[str, tuple[str, Callable[[], torch.Tensor]]] = {}
@@ -437,6 +439,8 @@ class Tracer:
         name = self.graph.add_input(source_hint(source), type_, source, role)
         value = TensorValue(abstract, name, cls=type(real), real=real, role=role, source=source)
         self.tensors[id(abstract)] = value
+        if role == "buffer":
+            note_buffer(value, self)
         return value
 
     def input_number(self, real: int | float, source: Source) -> Value | None:
