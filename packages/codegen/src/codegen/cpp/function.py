@@ -128,7 +128,7 @@ def _stage(scope: Scope, kernels: Sequence[Kernel], alone: bool, aliased: bool) 
 def _part_plan(kernel: Kernel, alone: bool) -> Plan:
     """Within a region, what has one share is for whichever thread comes first."""
     plan = make_plan(kernel, 1 if alone else SHARED_FROM)
-    is_one = plan.threads == "outer" and shares(kernel, plan) == 1
+    is_one = isinstance(total_work(kernel), int) and plan.threads == "outer" and shares(kernel, plan) == 1
     return plan._replace(threads="none") if alone or is_one else plan
 
 
