@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import stagefold
+from codegen.runtime.triton_loader import TritonWrapper
 from integration_tests.zoo.devices import TWO_GPUS
 
 pytestmark = TWO_GPUS
@@ -76,6 +78,29 @@ def test_a_model_on_two_of_which_one_is_behind(mode: str, busy: int) -> None:
     fast = stagefold.compile(net, mode=mode)
     for _ in range(4):
         x = torch.randn(64, 16, device="cuda:0")
+        expected = step(net, net, x)
+        with torch.cuda.device(busy):
+            torch.cuda._sleep(50_000_000)
+        torch.testing.assert_close(step(fast, net, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_of_a_model_on_two_are_not_launched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, *of_the_kernel: Any) -> None:
+        raise AssertionError("launched from Python")
+
+    monkeypatch.setattr(TritonWrapper, "launch", refuse)
+    net = Pipeline()
+    fast = stagefold.compile(net)
+    x = torch.randn(64, 16, device="cuda:0")
+    torch.testing.assert_close(step(fast, net, x), step(net, net, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("busy", [0, 1])
+def test_sizes_that_change_on_two(busy: int) -> None:
+    net = Pipeline()
+    fast = stagefold.compile(net, dynamic=True)
+    for rows in (64, 3, 130, 64):
+        x = torch.randn(rows, 16, device="cuda:0")
         expected = step(net, net, x)
         with torch.cuda.device(busy):
             torch.cuda._sleep(50_000_000)

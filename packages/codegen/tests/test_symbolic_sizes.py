@@ -17,6 +17,7 @@ from codegen.runtime.native import executor_source, load_machine, make_native
 from codegen.runtime.size_program import OPS, SizeProgram
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
+from codegen.testing.programs import SYMBOLIC_STEPS
 from codegen.testing.reference import run_graph, span
 from codegen.testing.strategies import SYMBOL_VALUES, at_value, sample_inputs, symbolic_graphs
 from stagewire.errors import ExprError
@@ -28,62 +29,6 @@ from stagewire.testing.symbolic import instantiated
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
-STEPS = """
-  loop 1 {
-    binding {
-      inputs { BoundInput(name="x", type=f32[b, s, 8])  BoundInput(name="w", type=f32[8, 6]) }
-      outputs { Fresh(result=0)  Fresh(result=1)  Fresh(result=2) }
-      symbols { Symbol(name="b", source=None, hint=4, lower=2, upper=None)
-                Symbol(name="s", source=None, hint=4, lower=2, upper=None) }
-    }
-    forward {
-      buffers {
-        %x: f32[b, s, 8] = input
-        %w: f32[8, 6] = input
-        %twice: f32[b, s, 8] = kernel
-        %rows: f32[b*s, 8] = view of %twice
-        %product: f32[b*s, 6] = extern
-        %top: f32[b] = kernel
-        %joined: f32[b*s + 1, 6] = kernel
-        %tail: f32[b*s, 6]+6 = view of %joined
-        %sorted: f32[b*s, 6] = extern
-      }
-      inputs = ("x", "w")
-      outputs = (%top, %sorted, 2*b*s)
-      steps {
-        kernel double for i in b*s*8 {
-          section {
-            %v: f32 = load %x[i]
-            %d: f32 = add(%v, %v)
-            store %twice[i] = %d
-          }
-        }
-        %product = aten.mm.default(%rows, %w)
-        kernel largest for i in b {
-          section for j in 6*s {
-            %v: f32 = load %product[{6*s}*i + j]
-            %m: f32 = reduce max %v
-          }
-          section {
-            store %top[i] = %m
-          }
-        }
-        kernel head for i in 6 {
-          section {
-            store %joined[i] = 0.0
-          }
-        }
-        kernel rest for i in 6*b*s {
-          section {
-            %v: f32 = load %product[i]
-            store %joined[i + 6] = %v
-          }
-        }
-        %sorted = aten.narrow_copy.default(%tail, 0, 0, b*s)
-      }
-    }
-  }"""
-
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
@@ -91,12 +36,12 @@ def directory(tmp_path_factory):
 
 
 def steps() -> LoopGraph:
-    return parse_document(STEPS).forward
+    return parse_document(SYMBOLIC_STEPS).forward
 
 
 @pytest.mark.parametrize("executor", ["fast", "reference"])
 def test_a_program_serves_every_size(directory, executor):
-    unit = Codegen().run(parse_document(STEPS)).forward
+    unit = Codegen().run(parse_document(SYMBOLIC_STEPS)).forward
     run = load(unit, directory, executor=executor)
     for b, s in ((2, 3), (64, 65), (2, 3), (5, 1), (1, 1)):
         x, w = torch.randn(b, s, 8), torch.randn(8, 6)
@@ -108,12 +53,12 @@ def test_a_program_serves_every_size(directory, executor):
 
 
 def test_a_program_with_sizes_is_one_native_call(directory):
-    run = load(Codegen().run(parse_document(STEPS)).forward, directory)
+    run = load(Codegen().run(parse_document(SYMBOLIC_STEPS)).forward, directory)
     assert type(run).__name__ == "builtin_function_or_method"
 
 
 def test_inputs_of_other_sizes_than_each_other_are_refused(directory):
-    text = STEPS.replace("%w: f32[8, 6] = input", "%w: f32[8, 6] = input\n        %y: f32[s] = input")
+    text = SYMBOLIC_STEPS.replace("%w: f32[8, 6] = input", "%w: f32[8, 6] = input\n        %y: f32[s] = input")
     run = load(emit(parse_document(text.replace('("x", "w")', '("x", "w", "y")')).forward, Options()), directory)
     with pytest.raises(WrongInput, match=r"'y' is torch.float32 \(4,\)"):
         run(torch.randn(2, 3, 8), torch.randn(8, 6), torch.randn(4))
@@ -123,13 +68,13 @@ def test_inputs_of_other_sizes_than_each_other_are_refused(directory):
 
 
 def test_a_symbol_that_no_input_binds_is_a_malformed_loop(directory):
-    text = STEPS.replace("f32[b, s, 8] = input", "f32[b, 2*s, 8] = input")
+    text = SYMBOLIC_STEPS.replace("f32[b, s, 8] = input", "f32[b, 2*s, 8] = input")
     with pytest.raises(MalformedLoop, match="no input gives the symbol 's' a value"):
         load(emit(parse_document(text).forward, Options()), directory)
 
 
 def test_equal_kernels_of_different_sizes_are_one_function():
-    text = STEPS.replace(
+    text = SYMBOLIC_STEPS.replace(
         "%twice: f32[b, s, 8] = kernel", "%twice: f32[b, s, 8] = kernel\n        %more: f32[s] = kernel"
     )
     again = """
@@ -149,7 +94,7 @@ def test_equal_kernels_of_different_sizes_are_one_function():
 
 def test_the_source_is_the_same_for_every_hint():
     def source(hint: int) -> str:
-        return Codegen().run(parse_document(STEPS.replace("hint=4", f"hint={hint}"))).forward.source
+        return Codegen().run(parse_document(SYMBOLIC_STEPS.replace("hint=4", f"hint={hint}"))).forward.source
 
     assert source(4) == source(4096)
 
@@ -247,7 +192,7 @@ def test_units_of_numbers_are_the_instances_of_those_of_symbols(directory):
 
 def test_a_run_at_sizes_beyond_the_limits_is_given_away(tmp_path):
     """As where machine code is for multiples of a number: other sizes are left to another callable, unlooked at."""
-    unit = emit(parse_document(STEPS).forward, Options(target="cpp"))
+    unit = emit(parse_document(SYMBOLIC_STEPS).forward, Options(target="cpp"))
     paths = compile_sources([unit.source, executor_source()], tmp_path)
     library, machine, seen = Library(paths[0]), load_machine(paths[1]), []
     plain = load(unit, tmp_path, executor="reference")

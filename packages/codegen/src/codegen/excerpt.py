@@ -72,14 +72,14 @@ class Excerpts:
             for old, new in names.items()
         )
         texts = [self.texts[old].replace(f"def {old}(", f"def {new}(", 1) for old, new in called.items()]
-        inputs = tuple(_given(own))
+        inputs = tuple(given(own))
         outputs = tuple(Ref(name) for name in _made(own) if not any(_ends(one, name) for one in own))
         alone = Unit(
             target="triton",
             source="\n\n".join([self.shared, *texts]),
             kernels=kernels,
             inputs=inputs,
-            input_types=tuple(_alone(name, self.types[name], own) for name in inputs),
+            input_types=tuple(alone_type(name, self.types[name], own) for name in inputs),
             outputs=outputs,
             instructions=_renamed(own, names),
             written=tuple(one.reuse for one in own if isinstance(one, Allocate) and one.reuse in inputs),  # type: ignore
@@ -88,13 +88,13 @@ class Excerpts:
         return Excerpt(alone, names, functions)
 
 
-def _alone(name: str, type_: TensorType, instructions: tuple[Instruction, ...]) -> TensorType:
+def alone_type(name: str, type_: TensorType, instructions: tuple[Instruction, ...]) -> TensorType:
     """The type of memory of its own; only windows count from where it begins in the whole unit."""
     is_base = any(isinstance(one, MakeView) and one.base == name for one in instructions)
     return replace(type_, requires_grad=False, storage_offset=type_.storage_offset if is_base else 0)
 
 
-def _given(instructions: tuple[Instruction, ...]) -> Iterator[str]:
+def given(instructions: tuple[Instruction, ...]) -> Iterator[str]:
     """Buffers that instructions use and do not make."""
     seen: set[str] = set()
     for one in instructions:

@@ -127,7 +127,7 @@ def _definitions(unit: Unit) -> tuple[dict[str, str], dict[str, TensorType | Non
     roots = {name: name for name in types}
     first = dict.fromkeys(types, 0)
     for position, one in enumerate(unit.instructions):
-        for name, base, type_ in _made(one):
+        for name, base, type_ in made_by(one):
             roots[name] = name if base is None else roots[base]
             types[name] = type_
             first[name] = position
@@ -138,7 +138,7 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim
     """How far each buffer begins from its root: a view's offset counts from where the storage of its base begins."""
     found: dict[str, Dim] = dict.fromkeys(unit.inputs, 0)
     for one in unit.instructions:
-        for name, base, type_ in _made(one):
+        for name, base, type_ in made_by(one):
             found[name] = 0
             if base is not None:
                 assert type_ is not None
@@ -151,7 +151,8 @@ def _distances(unit: Unit, types: dict[str, TensorType | None]) -> dict[str, Dim
     return found
 
 
-def _made(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:
+def made_by(one: Instruction) -> Iterator[tuple[str, str | None, TensorType | None]]:
+    """The buffers that an instruction makes, each on what other, and their types, where they are stated."""
     match one:
         case Allocate(buffer, type_, reuse):
             yield buffer, reuse, type_
@@ -218,7 +219,7 @@ def _is_number(type_: TensorType | None, device: str) -> bool:
 
 def mentioned(one: Instruction) -> tuple[str, ...]:
     """Buffers that an instruction makes or uses; a release is no use."""
-    return (*used_buffers(one), *(name for name, _, _ in _made(one)))
+    return (*used_buffers(one), *(name for name, _, _ in made_by(one)))
 
 
 def span(type_: TensorType | None) -> Dim:

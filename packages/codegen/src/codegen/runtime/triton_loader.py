@@ -1,8 +1,9 @@
 """Loading Triton units: kernels become machine code for the device, and the native executor launches them.
 
-Kernels on memory of the CPU are functions of a shared library. Units of several GPUs are run step by step, each kernel
-launched by Triton; so are runs of a unit with symbolic sizes in which an index takes more than 32 bits, and all units
-in Triton's interpreter (TRITON_INTERPRET=1 in the environment when they are loaded), which works on CPU tensors.
+Kernels on memory of the CPU are functions of a shared library. Units of several GPUs are cut in stretches of one. Runs
+of a unit with symbolic sizes in which an index takes more than 32 bits are step by step, each kernel launched by
+Triton; so are all runs in Triton's interpreter (TRITON_INTERPRET=1 in the environment when units are loaded), which
+works on CPU tensors.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from codegen.runtime.loader import machine_for
 from codegen.runtime.memory_kinds import stated
 from codegen.runtime.native import Machine, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
+from codegen.runtime.stretches import InTurns, stretches_of
 from codegen.runtime.symbols import sizes
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
@@ -64,7 +66,25 @@ class Load(NamedTuple):
 
 
 def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
-    """One callable for each unit."""
+    """One callable for each unit; units of several GPUs run in turns."""
+    parts = [_parts(chosen(unit, {})) if executor == "fast" else () for unit in units]
+    every = [one for unit, stretches in zip(units, parts, strict=True) for one in stretches or (unit,)]
+    loaded = iter(_load_each(every, cache_dir, executor))
+    return tuple(
+        _in_turns(chosen(unit, {}), stretches, [next(loaded).run for _ in stretches]) if stretches else next(loaded)
+        for unit, stretches in zip(units, parts, strict=True)
+    )
+
+
+def _parts(unit: Unit) -> tuple[Unit, ...]:
+    return () if single_device(unit) is not None else stretches_of(unit)
+
+
+def _in_turns(unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> Bound:
+    return Bound(InTurns(unit, stretches, runs), lambda: unit)
+
+
+def _load_each(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
     root = root_of(cache_dir)
     sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
     libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}

@@ -137,3 +137,61 @@ def _window(plan: _Plan, base: str) -> str:
     """The transpose of a buffer."""
     type_ = TensorType("float32", (plan.size, plan.size), (1, plan.size))
     return plan.add("w", "view", type_, base=base)
+
+
+SYMBOLIC_STEPS = """
+  loop 1 {
+    binding {
+      inputs { BoundInput(name="x", type=f32[b, s, 8])  BoundInput(name="w", type=f32[8, 6]) }
+      outputs { Fresh(result=0)  Fresh(result=1)  Fresh(result=2) }
+      symbols { Symbol(name="b", source=None, hint=4, lower=2, upper=None)
+                Symbol(name="s", source=None, hint=4, lower=2, upper=None) }
+    }
+    forward {
+      buffers {
+        %x: f32[b, s, 8] = input
+        %w: f32[8, 6] = input
+        %twice: f32[b, s, 8] = kernel
+        %rows: f32[b*s, 8] = view of %twice
+        %product: f32[b*s, 6] = extern
+        %top: f32[b] = kernel
+        %joined: f32[b*s + 1, 6] = kernel
+        %tail: f32[b*s, 6]+6 = view of %joined
+        %sorted: f32[b*s, 6] = extern
+      }
+      inputs = ("x", "w")
+      outputs = (%top, %sorted, 2*b*s)
+      steps {
+        kernel double for i in b*s*8 {
+          section {
+            %v: f32 = load %x[i]
+            %d: f32 = add(%v, %v)
+            store %twice[i] = %d
+          }
+        }
+        %product = aten.mm.default(%rows, %w)
+        kernel largest for i in b {
+          section for j in 6*s {
+            %v: f32 = load %product[{6*s}*i + j]
+            %m: f32 = reduce max %v
+          }
+          section {
+            store %top[i] = %m
+          }
+        }
+        kernel head for i in 6 {
+          section {
+            store %joined[i] = 0.0
+          }
+        }
+        kernel rest for i in 6*b*s {
+          section {
+            %v: f32 = load %product[i]
+            store %joined[i + 6] = %v
+          }
+        }
+        %sorted = aten.narrow_copy.default(%tail, 0, 0, b*s)
+      }
+    }
+  }"""
+"""A document of several steps over symbols: kernels, windows, calls, a size that is returned."""

@@ -1,0 +1,126 @@
+"""Units of several GPUs, run as units of one GPU each, in turns.
+
+stretch ::= instruction*      that follow each other, on memory of one GPU (and of the CPU): run by the native executor
+          | call              between two devices, by ATen, which lets the streams of both wait for each other
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from codegen.excerpt import alone_type, given
+from codegen.runtime.arguments import resolve
+from codegen.runtime.memory_kinds import made_by
+from codegen.runtime.python_wrapper import taken
+from codegen.runtime.symbols import inputs_of, symbol_reader
+from stagewire.graph import DeviceArg, Ref, references
+from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, used_buffers
+from stagewire.symbols import symbol_places
+from stagewire.types import ScalarType, TensorType, ValueType
+
+
+def stretches_of(unit: Unit) -> tuple[Unit, ...]:
+    """Units that do in turns what a unit without choices does, each on the values of symbols, what was there before and
+    what those before it have made; none where a call does not state what it makes."""
+    stated = [row for row in _types(unit) if not isinstance(row[1], ScalarType)]
+    types = {name: type_ for name, type_ in stated if isinstance(type_, TensorType)}
+    if len(types) < len(stated):
+        return ()
+    found: list[Unit] = []
+    later = {name for output in unit.outputs for name in references(output)}
+    for own in reversed(_cut(unit.instructions, types)):
+        one = _stretch(unit, own, types, later)
+        later |= set(one.inputs)
+        found.append(one)
+    return tuple(reversed(found))
+
+
+def _types(unit: Unit) -> Iterator[tuple[str, ValueType | None]]:
+    yield from zip(unit.inputs, unit.input_types, strict=True)
+    yield from ((name, type_) for one in unit.instructions for name, _, type_ in made_by(one))
+
+
+def _cut(instructions: Sequence[Instruction], types: dict[str, TensorType]) -> list[tuple[Instruction, ...]]:
+    found: list[list[Instruction]] = [[]]
+    here: set[str] = set()
+    for one in instructions:
+        devices = _devices(one, types)
+        if len(here | devices) > 1:
+            found.append([])
+            here = set()
+        found[-1].append(one)
+        here |= devices
+    return [tuple(own) for own in found if own]
+
+
+def _devices(one: Instruction, types: dict[str, TensorType]) -> set[str]:
+    """The GPUs that an instruction has to do with."""
+    names = (*used_buffers(one), *(name for name, _, _ in made_by(one)))
+    found = {types[name].device for name in names if name in types}
+    if isinstance(one, CallExtern):
+        found |= {arg.name for arg in (*one.args, *one.kwargs.values()) if isinstance(arg, DeviceArg)}
+    return found - {"cpu"}
+
+
+def _stretch(unit: Unit, own: tuple[Instruction, ...], types: dict[str, TensorType], later: set[str]) -> Unit:
+    """Instructions as a unit. Nothing that it is given may be copied: what was made before may be written."""
+    made = [name for one in own for name, _, _ in made_by(one)]
+    symbols = symbol_places(inputs_of(unit))
+    inputs = tuple(name for name in given(own) if name not in symbols)
+    own = tuple(one for one in own if not isinstance(one, Release) or one.buffer in made)
+    launched = {one.kernel for one in own if isinstance(one, Launch)}
+    on_host = tuple(info for info in unit.host_kernels if info.name in launched)
+    return replace(
+        unit,
+        kernels=tuple(info for info in unit.kernels if info.name in launched),
+        inputs=(*symbols, *inputs),
+        input_types=(*[ScalarType("int")] * len(symbols), *(alone_type(name, types[name], own) for name in inputs)),
+        outputs=tuple(Ref(name) for name in made if name in later),
+        instructions=own,
+        host_source=unit.host_source if on_host else "",
+        host_kernels=on_host,
+        written=tuple(name for name in inputs if name not in unit.inputs or name in unit.written),
+    )
+
+
+class _Turn(NamedTuple):
+    """A stretch. last: which of its inputs nobody needs any more. makes: the names of what it returns."""
+
+    run: Callable[..., Any]
+    inputs: tuple[str, ...]
+    last: tuple[str, ...]
+    makes: tuple[str, ...]
+
+
+class InTurns:
+    """Runs the stretches of a unit: `runs`, in order. An empty list runs nothing, and has each give back its memory."""
+
+    def __init__(self, unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[..., Any]]) -> None:
+        self.unit = unit
+        self.symbols_of = symbol_reader(unit)
+        self.turns: list[_Turn] = []
+        later = {name for output in unit.outputs for name in references(output)}
+        for one, run in reversed(tuple(zip(stretches, runs, strict=True))):
+            makes = tuple(name for output in one.outputs for name in references(output))
+            self.turns.insert(0, _Turn(run, one.inputs, tuple(set(one.inputs) - later), makes))
+            later |= set(one.inputs)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        inputs = taken(inputs)
+        if not inputs and self.unit.inputs:
+            for turn in self.turns:
+                if turn.inputs:
+                    turn.run([])
+            return ()
+        symbols = self.symbols_of(inputs)
+        environment = dict(zip(self.unit.inputs, inputs, strict=True)) | symbols
+        del inputs
+        for turn in self.turns:
+            operands = [environment[name] for name in turn.inputs]
+            for name in turn.last:
+                del environment[name]
+            environment.update(zip(turn.makes, turn.run(operands) if operands else turn.run(), strict=True))
+        return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)
