@@ -80,6 +80,19 @@ class Passed(torch.autograd.Function):
         return of_sum * 2, of_y * 3
 
 
+class Sign(torch.autograd.Function):
+    """Its gradient does not depend on the one that it is given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.abs()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.saved_tensors[0].sign()
+
+
 def write_row(x, w):
     y = x * 2
     y[w[0].argmax() - 1] = w[1]
@@ -116,6 +129,32 @@ def test_gradients(name: str) -> None:
         assert (expected is None) == (found is None)
         if expected is not None:
             torch.testing.assert_close(found, expected)
+
+
+SEVERAL = {
+    "constant": lambda x, w: (Sign.apply(x * 2), Sign.apply(w).sin()),
+    "pair": lambda x, w: Passed.apply(x * 2, w * 2),
+    "through": lambda x, w: (Sign.apply(Square.apply(x)) * 2, w * 3),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_gradients_of_some_results(name: str) -> None:
+    """A custom function gives gradients where one arrives, whatever it does with that."""
+    program = SEVERAL[name]
+
+    def gradients(function, used: int):
+        generator = torch.Generator().manual_seed(3)
+        x, w = (torch.randn(3, 4, generator=generator).requires_grad_() for _ in range(2))
+        function(x, w)[used].sum().backward()
+        return x.grad, w.grad
+
+    compiled = stagefold.compile(program, fullgraph=True)
+    for used in range(len(program(*torch.ones(2, 3, 4)))):
+        for expected, found in zip(gradients(program, used), gradients(compiled, used), strict=True):
+            assert (expected is None) == (found is None)
+            if expected is not None:
+                torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

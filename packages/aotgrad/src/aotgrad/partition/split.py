@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.partition.again import used_inputs, what_gradients_take
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.partition.schedule import backward_nodes
@@ -63,8 +62,7 @@ def split(joint: Joint, partition: Partition) -> Grad:
     return Grad(
         binding=replace(
             joint.binding, saved=slots, input_gradients=_positions(joint),
-            inputs=used_inputs(joint.binding, forward, slots),
-            gradient_tangents=_gradient_tangents(joint, ends), gradient_inputs=again, gradient_devices=devices,
+            inputs=used_inputs(joint.binding, forward, slots), gradient_inputs=again, gradient_devices=devices,
         ),
         forward=forward,
         backward=backward,
@@ -80,23 +78,6 @@ def _positions(joint: Joint) -> tuple[int | None, ...]:
         gradients.append(position if isinstance(ref, Ref) else None)
         position += isinstance(ref, Ref)
     return tuple(gradients[: len(joint.binding.inputs)])
-
-
-def _gradient_tangents(joint: Joint, ends: tuple[Ref, ...]) -> tuple[tuple[int, ...], ...]:
-    """For each gradient the tangents that it depends on; nothing where every gradient depends on all."""
-    count = len(joint.tangent_values)
-    masks = {value.name: 1 << number for number, value in enumerate(joint.tangent_values)}
-    for node in joint.graph.nodes if count > 1 else ():
-        if node.phase == "backward":
-            mask = 0
-            for name in operands(node):
-                mask |= masks.get(name, 0)
-            for value in node.results:
-                masks[value.name] = mask
-    found = [masks.get(ref.name, 0) for ref in ends]
-    if count < 2 or all(mask == (1 << count) - 1 for mask in found):
-        return ()
-    return tuple(tuple(number for number in range(count) if mask >> number & 1) for mask in found)
 
 
 def _live(graph: Graph) -> Graph:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.joint import Joint
+from aotgrad.operands import operands
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
@@ -111,7 +113,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes)
-        functions |= noted_functions(functions, gradients_of_their_own(capture), aliases)
+        functions |= noted_functions(functions, gradients_of_their_own(capture), aliases, mode.note_gradients)
         attend = partial(attention_call, chosen=mode.chosen)
         known = {
             **SYMBOLIC_FORMS,
@@ -300,4 +302,31 @@ def _joint(
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants
     graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
+    sources = _gradient_tangents(graph.nodes, tuple(tangents.values()), gradients, mode.given_for)
+    binding = replace(binding, gradient_tangents=sources)
     return Joint(graph, binding, len(primals), len(plan.results), checkpoints)
+
+
+def _gradient_tangents(
+    nodes: tuple[Node, ...], tangents: tuple[Ref, ...], gradients: list[Ref | None], given_for: dict[str, set[str]]
+) -> tuple[tuple[int, ...], ...]:
+    """For each gradient the tangents for which there is one; nothing where every gradient is there for each tangent.
+
+    given_for: for what a custom function's backward returned, the gradients it was given, used or not.
+    """
+    count = len(tangents)
+    masks = {ref.name: 1 << number for number, ref in enumerate(tangents)}
+
+    def mask_of(names: Iterable[str]) -> int:
+        sources = (other for name in names for other in (name, *given_for.get(name, ())))
+        return reduce(or_, (masks.get(source, 0) for source in sources), 0)
+
+    for node in nodes if count > 1 else ():
+        if node.phase == "backward":
+            mask = mask_of(operands(node))
+            for value in node.results:
+                masks[value.name] = mask
+    found = [mask_of([ref.name]) for ref in gradients if ref is not None]
+    if count < 2 or all(mask == (1 << count) - 1 for mask in found):
+        return ()
+    return tuple(tuple(number for number in range(count) if mask >> number & 1) for mask in found)

@@ -67,6 +67,7 @@ class TraceMode(AbstractMode):
         self.attentions: dict[str, Fused] = {}
         self.chosen: list[Kernels] = []
         self.given: dict[int | None, SizeFloat] = {}
+        self.given_for: dict[str, set[str]] = {}
         self.call_start = 0  # how many nodes there were before the captured call that runs
         self._numbers: dict[tuple[Term, torch.device], Traced] = {}
         # By id, because hashing an overload runs Python; the records keep the overloads alive.
@@ -224,6 +225,13 @@ class TraceMode(AbstractMode):
             value = record_number(self.emit, node, device)
             known = self._numbers[node.term, device] = self.fresh(value, self.recorder.metas[value.name])
         return known
+
+    def note_gradients(self, found: tuple[Traced | None, ...], given: tuple[Traced | None, ...]) -> None:
+        """Note for what a custom function's backward returned which gradients it was given."""
+        names = {self.content(gradient).name for gradient in given if gradient is not None}
+        for gradient in found:
+            if gradient is not None:
+                self.given_for.setdefault(self.content(gradient).name, set()).update(names)
 
     def refs(self, value: Any) -> Any:
         """`value` with every tensor replaced by the name of its current content."""

@@ -147,15 +147,18 @@ def gradients_of_their_own(capture: Capture) -> list[str]:
 
 
 def noted_functions(
-    functions: Functions, targets: Iterable[str], aliases: list[Memory]
+    functions: Functions, targets: Iterable[str], aliases: list[Memory], note_gradients: Callable[..., None]
 ) -> dict[str, Callable[..., Any]]:
-    """Custom functions of a capture; memories of which they return a view with a gradient of its own are noted."""
-    return {target: partial(_note, functions[target], aliases) for target in targets}
+    """Custom functions of a capture; memories of which they return a view with a gradient of its own are noted, and
+    what their backwards return and are given."""
+    return {target: partial(_note, functions[target], aliases, note_gradients) for target in targets}
 
 
-def _note(function: Callable[..., Any], aliases: list[Memory], *args: Any) -> Any:
+def _note(function: Callable[..., Any], aliases: list[Memory], note_gradients: Callable[..., None], *args: Any) -> Any:
     *operands, _ = args
     results = function(*args)
+    for backward in dict.fromkeys(result.grad_fn for result in results if result.grad_fn is not None):
+        backward.register_hook(note_gradients)
     memories = [operand.memory for operand in operands]
     aliases += [r.memory for r in results if r.memory in memories and not any(r is o for o in operands)]
     return results
