@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from loopir.nest import Block, Nest, Read, Schedule, Write, reads_of
+from loopir.passes.read_numbers import ReadNumbers
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
-from stagewire.graph import Ref
-from stagewire.loop import Extern, Kernel, Load, LoopGraph, Store
+from stagewire.graph import DeviceArg, Ref
+from stagewire.loop import Buffer, Extern, Kernel, Load, LoopGraph, Store
+from stagewire.types import TensorType
 from stagewire.verify import verify
 
 SCALED = """\
@@ -55,6 +58,23 @@ def test_a_copy_that_is_returned_is_made() -> None:
     graph = loops(SCALED.format(dtype="f64", returned="%y, %moved"))
     assert sum(isinstance(step, Extern) for step in graph.steps) == 1
     assert Ref("moved") in graph.outputs
+
+
+def test_calls_without_results_stay() -> None:
+    number, moved = TensorType("float64", (), ()), TensorType("float64", (), (), device="cuda:0")
+    buffers = {
+        "n": Buffer("n", number, "input"),
+        "moved": Buffer("moved", moved, "extern"),
+        "y": Buffer("y", moved, "kernel"),
+    }
+    copy = Extern("aten._to_copy.default", (Ref("n"),), {"device": DeviceArg("cuda:0")}, ("moved",))
+    call = Extern("custom.note.default", (Ref("n"),), {}, ())
+    nest = Nest("nest", (), (Block((), (Read("v", "moved", (), "float64"), Write("y", (), Ref("v")))),))
+    given = Schedule(buffers=buffers, inputs=("n",), outputs=(Ref("y"),), items=(copy, call, nest))
+    found = ReadNumbers().run(given)
+    assert found.items[0] == call
+    assert [reads_of(item) for item in found.items] == [["n"], ["n"]]
+    assert "moved" not in found.buffers
 
 
 def test_what_is_computed_on_the_cpu_is_computed_there() -> None:

@@ -30,14 +30,14 @@ class ReadNumbers:
         kept = set(output_names(schedule))
         kept.update(name for item in schedule.items if isinstance(item, Extern) for name in reads_of(item))
         kept.update(buffer.base for buffer in schedule.buffers.values() if buffer.base is not None)
+        gone = copies.keys() - kept
         items = tuple(
             [
                 _reading(item, copies) if isinstance(item, Nest) else item
                 for item in schedule.items
-                if not (isinstance(item, Extern) and item.results[0] in copies.keys() - kept)
+                if isinstance(item, Nest) or gone.isdisjoint(item.results)
             ]
         )
-        gone = copies.keys() - kept
         buffers = {name: buffer for name, buffer in schedule.buffers.items() if name not in gone}
         return msgspec.structs.replace(schedule, items=items, buffers=buffers)
 
