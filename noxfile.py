@@ -22,7 +22,7 @@ ON_EACH_PYTHON = ("compile", "effects", "dynamic_programs", "odd_inputs", "model
 
 ON_A_GPU = (
     "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
-    "products", "recorded_sizes", "replay_memory", "sums_and_scans",
+    "products", "recorded_sizes", "replay_memory", "sums_and_scans", "two_gpus",
 )  # fmt: skip
 """Benchmarks that need one, and the environment's own torch."""
 

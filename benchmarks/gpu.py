@@ -454,6 +454,15 @@ def timed(step: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
+def medians(steps: dict[str, Callable[[], Any]], count: int) -> dict[str, float]:
+    """Seconds of a step of each engine: medians of rounds of `count` in which all take turns."""
+    rounds: dict[str, list[float]] = {engine: [] for engine in steps}
+    for _ in range(7):
+        for engine, step in steps.items():
+            rounds[engine].append(timed(step, count))
+    return {engine: statistics.median(values) for engine, values in rounds.items()}
+
+
 def run(name: str, dtype: torch.dtype, engines: dict[str, Callable[[Any], Any]], seconds: float) -> None:
     """Print one case."""
     one = CASES[name]
@@ -491,11 +500,7 @@ def run(name: str, dtype: torch.dtype, engines: dict[str, Callable[[Any], Any]],
     exact = exact_result(original, cast, one.training, needs, dtype)
     base = timed(steps["eager"], 3)
     count = max(3, min(200, int(seconds / 7 / base)))
-    rounds: dict[str, list[float]] = {engine: [] for engine in steps}
-    for _ in range(7):
-        for engine, step in steps.items():
-            rounds[engine].append(timed(step, count))
-    middle = {engine: statistics.median(values) for engine, values in rounds.items()}
+    middle = medians(steps, count)
     for engine, value in middle.items():
         err = "" if exact is None else f"err {error(results[engine], exact)}"
         print(

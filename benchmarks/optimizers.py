@@ -13,7 +13,6 @@ in float64.
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -86,11 +85,7 @@ def measure(name: str, shapes: list[torch.Size], dtype: torch.dtype, engines: di
         off = sum(float((a.double() - b).detach().square().sum()) for a, b in zip(parameters, exact, strict=True))
         said[engine] = f"first {first:6.2f} s  err {(off / size) ** 0.5:.1e}"
     del exact
-    rounds: dict[str, list[float]] = {engine: [] for engine in steps}
-    for _ in range(7):
-        for engine, step in steps.items():
-            rounds[engine].append(gpu.timed(step, 10))
-    middle = {engine: statistics.median(values) for engine, values in rounds.items()}
+    middle = gpu.medians(steps, 10)
     for engine, value in middle.items():
         ratio = middle["eager"] / value
         print(f"  {name:14s} {engine:8s} {value * 1e6:9.1f} us  eager/it {ratio:5.2f}  {said[engine]}", flush=True)

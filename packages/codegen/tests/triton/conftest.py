@@ -1,8 +1,14 @@
 """The same tests run on a CUDA device where there is one, else on CPU tensors in Triton's interpreter."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
+import stagewire
 from codegen.testing.interpreter import count_by_arguments
 
 ON_GPU = torch.cuda.is_available()
@@ -42,6 +48,40 @@ def device() -> str:
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("triton")
+
+
+COMPILE = """
+import json, sys, tempfile
+from pathlib import Path
+import stagewire
+from codegen import Options
+from codegen.runtime.triton_loader import import_source, wanted
+from codegen.stage import emit
+from codegen.triton.cubin import compile_cubin
+
+unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
+module = import_source(unit.source, Path(tempfile.mkdtemp()))
+(one,) = wanted(unit)
+cubin = compile_cubin(module, one)
+print(json.dumps([len(one.dtypes), sorted(one.values), sorted(one.aligned), cubin.code[:4].hex()]))
+"""
+
+
+@pytest.fixture
+def compiled_for_sm_90(tmp_path):
+    """Compiles the one kernel of a document, in a process without the interpreter: how many parameters it has, which of
+    them are values, and which aligned; the first four bytes of the machine code, in hex."""
+
+    def compiled(document):
+        stagewire.save(document, tmp_path / "document.json")
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        environment["TRITON_CACHE_DIR"] = str(tmp_path)
+        command = [sys.executable, "-c", COMPILE, str(tmp_path / "document.json")]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    return compiled
 
 
 def pytest_collection_modifyitems(items):

@@ -1,14 +1,8 @@
 """Random numbers by formula in kernels: C++ and Triton against plain torch, with the state taken by value on a GPU."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
-import stagewire
 from codegen import Options, load
 from codegen.runtime.philox import uniform
 from codegen.stage import emit
@@ -92,30 +86,8 @@ def test_four_neighbours_are_made_at_once():
     assert not made(6, 18, 256, 4)
 
 
-COMPILE = """
-import json, sys, tempfile
-from pathlib import Path
-import stagewire
-from codegen import Options
-from codegen.runtime.triton_loader import import_source, wanted
-from codegen.stage import emit
-from codegen.triton.cubin import compile_cubin
-
-unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
-module = import_source(unit.source, Path(tempfile.mkdtemp()))
-(one,) = wanted(unit)
-cubin = compile_cubin(module, one)
-print(json.dumps([sorted(one.values), sorted(one.aligned), cubin.code[:4].hex()]))
-"""
-
-
-def test_state_is_taken_by_value_and_compiles_for_sm_90(tmp_path):
-    stagewire.save(rows("@cuda:0", 4, 16, 256, 4), tmp_path / "rows.json")
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILE, str(tmp_path / "rows.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    values, aligned, magic = json.loads(done.stdout)
+def test_state_is_taken_by_value_and_compiles_for_sm_90(compiled_for_sm_90):
+    _, values, aligned, magic = compiled_for_sm_90(rows("@cuda:0", 4, 16, 256, 4))
     assert values == [0, 1]
     assert not set(aligned) & {0, 1}
     assert magic == "7f454c46"

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import stagewire
 from codegen import Options, load
 from codegen.stage import emit
 from codegen.triton import together
@@ -182,34 +176,13 @@ def test_numbers_of_the_cpu_are_those_of_each_kernel(dtype, directory, device):
             torch.testing.assert_close(z.cpu(), (x + y) * rate)
 
 
-COMPILE = """
-import json, sys, tempfile
-from pathlib import Path
-import stagewire
-from codegen import Options
-from codegen.runtime.triton_loader import import_source, wanted
-from codegen.stage import emit
-from codegen.triton.cubin import compile_cubin
-
-unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
-module = import_source(unit.source, Path(tempfile.mkdtemp()))
-(one,) = wanted(unit)
-cubin = compile_cubin(module, one)
-print(json.dumps([len(one.dtypes), sorted(one.values), cubin.code[:4].hex()]))
-"""
-
-
 @pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
-def test_numbers_of_the_cpu_are_taken_by_value_and_compile_for_sm_90(dtype, tmp_path):
+def test_numbers_of_the_cpu_are_taken_by_value_and_compile_for_sm_90(dtype, compiled_for_sm_90):
     graph = with_own_rates((64, 2048, 8, 1024), dtype, "cuda:0")
     inputs = tuple(BoundInput(one.name, one.type) for one in graph.buffers if one.role == "input")
     binding = Binding(inputs=inputs, outputs=tuple(Fresh(k) for k in range(4)))
-    stagewire.save(Loop(binding=binding, forward=graph), tmp_path / "rates.json")
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"} | {"TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILE, str(tmp_path / "rates.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == [16, [2, 6, 10, 14], "7f454c46"]
+    parameters, values, _, magic = compiled_for_sm_90(Loop(binding=binding, forward=graph))
+    assert (parameters, values, magic) == (16, [2, 6, 10, 14], "7f454c46")
 
 
 def norms_of(sizes: tuple[tuple[int, int], ...], kind: str = "sum", device: str = "cpu") -> LoopGraph:

@@ -184,9 +184,9 @@ def _alike(
     kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
 ) -> tuple[Form, dict[Expr, int]] | None:
     """What a kernel has in common with those that are alike, and what is left open; None where it runs alone."""
-    counts = _counts(kernel)
-    opened = None if counts is None else _opened(kernel, *counts)
-    if counts is None or opened is None:
+    sizes = _sizes(kernel)
+    opened = sizes and _opened(kernel, sizes[POINTS])
+    if not sizes or not opened:
         return None
     by_value = taken_by_value(kernel, types)
     if any(types[name].device != device and name not in by_value for name in names):
@@ -196,9 +196,7 @@ def _alike(
     dtypes = tuple(types[name].dtype for name in names)
     values = tuple(n for n, name in enumerate(names) if name in by_value)
     tile = tiles.outer, tiles.inner, tiles.warps
-    points, rows = counts
-    sizes = {POINTS: points, ROWS: rows, PLACE: _place(kernel) or 0}
-    return Form(text, taken, dtypes, values, tile, points % TOGETHER == 0), sizes
+    return Form(text, taken, dtypes, values, tile, sizes[POINTS] % TOGETHER == 0), sizes
 
 
 def _place(kernel: Kernel) -> int | None:
@@ -209,8 +207,8 @@ def _place(kernel: Kernel) -> int | None:
     return place if isinstance(place, int) else None
 
 
-def _counts(kernel: Kernel) -> tuple[int, int] | None:
-    """Points and rows of a kernel of one loop, or of rows that are reduced."""
+def _sizes(kernel: Kernel) -> dict[Expr, int] | None:
+    """What is left open of a kernel of one loop, or of rows that are reduced."""
     outer = [axis.size for axis in kernel.axes]
     match [[axis.size for axis in section.axes] for section in kernel.sections]:
         case [[]] if len(outer) == 1:
@@ -223,14 +221,13 @@ def _counts(kernel: Kernel) -> tuple[int, int] | None:
         return None
     if rows > MOST_SHORT_ROWS and points < REDUCED_TILE // 2:
         return None
-    return points, rows
+    place = 0 if kernel.axes else _place(kernel)
+    return None if place is None else {POINTS: points, ROWS: rows, PLACE: place}
 
 
-def _opened(kernel: Kernel, points: int, rows: int) -> Kernel | None:
+def _opened(kernel: Kernel, points: int) -> Kernel | None:
     """The kernel, its sizes left open; None where it does something else, or at other places, than what may be."""
     first, *others = kernel.sections
-    if not kernel.axes and _place(kernel) is None:
-        return None
     here = [Term(1, AxisAtom(axis.name)) for axis in kernel.axes]
     places = {frozenset(): Index(0)} | {frozenset([term]): Index(0, (term,)) for term in here}
     if others:
