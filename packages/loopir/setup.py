@@ -1,21 +1,25 @@
 """Dependencies: a build inside a checkout takes sibling packages from it, one made for release by their versions.
 
-STAGEFOLD_RELEASE=1 asks for the latter. Everything else is in pyproject.toml.
+STAGEFOLD_RELEASE=1 asks for the latter. Everything else is in pyproject.toml. The packages are released together: a
+sibling is taken in a patch release of this package's own version.
 """
 
 import os
+import tomllib
 from pathlib import Path
 
 from setuptools import setup
 
-PACKAGES = Path(os.path.abspath(__file__)).parent.parent
+HERE = Path(os.path.abspath(__file__)).parent
+PACKAGES = HERE.parent
+VERSION = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"]
 SIBLINGS = ("stagewire",)
 
 
 def sibling(name):
     place = PACKAGES / name
     if os.environ.get("STAGEFOLD_RELEASE") or not (place / "pyproject.toml").is_file():
-        return f"stagefold-{name}>=0.1,<0.2"
+        return f"stagefold-{name}~={VERSION}"
     return f"stagefold-{name} @ {place.as_uri()}"
 
 

@@ -54,7 +54,7 @@ class Primops:
     Options: ClassVar[type[Options]] = Options
 
     name: str = "primops"
-    version: str = f"0.1.0+opset{OPSET}"
+    version: str = f"1+opset{OPSET}"
     consumes: str = "grad"
     produces: str = "prim"
 
