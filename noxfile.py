@@ -128,6 +128,13 @@ def opinfo(session: nox.Session) -> None:
 
 
 @nox.session
+def refusals(session: nox.Session) -> None:
+    """Run what eager may refuse, with eager as the oracle, and write docs/refusals.md (see tools/refusals/__main__.py)."""
+    install(session, *local(*PACKAGES), "expecttest", "numpy")
+    session.run("python", "-m", "tools.refusals", *session.posargs)
+
+
+@nox.session
 def modules(session: nox.Session) -> None:
     """Compare torch's database of modules with eager, forward and backward (see tools/modules.py)."""
     install(session, *local(*PACKAGES), "expecttest", "numpy")

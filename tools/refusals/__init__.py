@@ -1,0 +1,1 @@
+"""Whether what eager refuses is refused: see `__main__`."""
