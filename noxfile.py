@@ -129,7 +129,7 @@ def opinfo(session: nox.Session) -> None:
 
 @nox.session
 def refusals(session: nox.Session) -> None:
-    """Run what eager may refuse, with eager as the oracle, and write docs/refusals.md (see tools/refusals/__main__.py)."""
+    """Run what eager may refuse, eager as the oracle, and write docs/refusals.md (see tools/refusals/__main__.py)."""
     install(session, *local(*PACKAGES), "expecttest", "numpy")
     session.run("python", "-m", "tools.refusals", *session.posargs)
 
