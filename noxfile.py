@@ -17,9 +17,6 @@ TORCH_FREE = ("stagewire", "loopir")
 INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
 """What the tests of all packages together need."""
 
-ON_EACH_PYTHON = ("compile", "effects", "dynamic_programs", "odd_inputs", "models", "training_and_generation")
-"""Integration tests that run captured code of every kind."""
-
 ON_A_GPU = (
     "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
     "products", "recorded_sizes", "replay_memory", "sums_and_scans", "two_gpus",
@@ -84,6 +81,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("python", "tools/forbidden_imports.py")
+    session.run("python", "tools/private_names.py")
     session.run("python", "tools/set_version.py")
     sources = ":".join(str(ROOT / "packages" / package / "src") for package in PACKAGES)
     session.run("lint-imports", env={"PYTHONPATH": sources})
@@ -162,16 +160,14 @@ def hook(session: nox.Session) -> None:
     session.run("python", "tools/hook_alone.py", *session.posargs)
 
 
-@nox.session(python=["3.12", "3.13"])
-def pythons(session: nox.Session) -> None:
-    """Run bytecap's tests, then whole programs and models, on the versions of CPython that `tests` does not run on.
+@nox.session(venv_backend="none")
+def torches(session: nox.Session) -> None:
+    """Run bytecap's tests and whole programs on each release of torch with each Python; write docs/versions.md.
 
-    constraints.txt is for that one: here the others' wheels are taken as they come, torch's with its own Triton.
+    `-- 2.14 3.13` chooses versions. constraints.txt is for `tests`: here every other wheel is taken as it comes.
     """
-    session.install("-q", "torch==2.13.0", *local(*PACKAGES), *INTEGRATION)
-    session.run("pytest", "packages/bytecap/tests", *session.posargs)
-    programs = [f"integration_tests/test_{name}.py" for name in ON_EACH_PYTHON]
-    session.run("pytest", *programs, "--durations=5", *session.posargs)
+    local()
+    session.run(sys.executable, "tools/torches.py", *session.posargs, external=True)
 
 
 @nox.session

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import forbidden_imports  # noqa: E402
+import private_names  # noqa: E402
 
 
 def test_no_package_uses_a_forbidden_part_of_torch() -> None:
@@ -33,6 +34,38 @@ def test_a_bad_import_is_found(line: str, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "bad.py").write_text(line + "\n")
     assert forbidden_imports.main([str(tmp_path)]) == 1
     assert "bad.py:" in capsys.readouterr().err
+
+
+def test_private_names_of_torch_stand_in_one_module_of_each_package() -> None:
+    assert private_names.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch\ntorch._C._set_grad_enabled(True)",
+        "from torch.utils._python_dispatch import TorchDispatchMode",
+        "from torch.optim import optimizer\nread = optimizer._get_value",
+        "import torch\nkeys = torch._C\nkeys._dispatch_keys(None)",
+        "import torch\nold = tuple(torch.__version__.split('.')) < ('2', '13')",
+    ],
+)
+def test_a_private_name_elsewhere_is_found(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.py").write_text(line + "\n")
+    assert private_names.main([str(tmp_path)]) == 1
+    assert "bad.py:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch\ntorch.Tensor.__add__, torch.ops.aten._to_copy",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from torch._ops import OpOverload",
+    ],
+)
+def test_other_names_are_free(line: str, tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(line + "\n")
+    assert private_names.main([str(tmp_path)]) == 0
 
 
 def test_compiling_leaves_torchs_compiler_unimported() -> None:

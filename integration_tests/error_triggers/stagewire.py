@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 import stagewire
+from stagewire.capabilities import Capabilities, Capability
 from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
 from stagewire.stage import discover
@@ -49,3 +51,8 @@ def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (information / "entry_points.txt").write_text(f"[stagefold.stages]\nmine = {owner}:Stage\n")
         patch.syspath_prepend(folder / owner)
     discover()
+
+
+def SW008() -> None:
+    rows = {"cross_ratio": Capability("math.cross_ratio", "projective geometry", "no projective geometry")}
+    Capabilities(math, "example", **rows).require("cross_ratio")

@@ -123,3 +123,20 @@ def test_past_the_limit_a_miss_is_cheap() -> None:
     for _ in range(1000):
         compiled(X, "aaaaaaa")
     assert (time.perf_counter() - start) / 1000 < 1e-3
+
+
+def test_a_class_method_of_c_is_known_by_its_class_and_name() -> None:
+    """Each read of `float.fromhex` gives another object of the same meaning."""
+
+    class Doubled(float):
+        @classmethod
+        def fromhex(cls, text: str, /) -> Any:
+            return 2 * float.fromhex(text)
+
+    captures: list[Any] = []
+    compiled = optimize(lambda x, read: x * read("0x1.8p+1"), lambda capture, inputs: executor(capture),
+                        on_event=captures.append)  # fmt: skip
+    for _ in range(2):
+        assert torch.equal(compiled(X, float.fromhex), X * 3)
+    assert [type(event) for event in captures] == [Captured]
+    assert torch.equal(compiled(X, Doubled.fromhex), X * 6)

@@ -9,10 +9,9 @@ What one mask selects has one size, however often and from whatever it selects.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from absint.errors import DataDependentError
 from absint.meta import Meta, contiguous, numel
@@ -21,6 +20,9 @@ from absint.rules.index import TABLE as INDEX_RULES
 from absint.rules.pointwise import broadcast
 from absint.rules.sizes import wrap_dim
 from absint.tensor import AbstractTensor
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["DataSizedMode"]
 

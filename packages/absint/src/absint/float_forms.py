@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from absint.symbolic.floats import SizeFloat
 from absint.symbolic.size import unwrap
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
     from absint.mode import AbstractMode
 
 __all__ = ["has_floats", "with_floats"]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from absint.errors import NoTypeRule
+from absint.torch_capabilities import TORCH
 
 __all__ = ["TARGET", "gradients", "reached"]
 
@@ -41,7 +42,7 @@ def gradients(
     roots, wanted = _tuple(outputs), _tuple(inputs)
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    found = torch.autograd.Variable._execution_engine.run_backward(
+    found = TORCH.run_engine(
         roots,
         _starts(roots, grad_outputs),
         create_graph if retain_graph is None else retain_graph,

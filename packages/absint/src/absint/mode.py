@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from absint.attention import attention
 from absint.errors import (
@@ -34,6 +32,10 @@ from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
 from absint.symbolic.floats import FloatNode
 from absint.tensor import AbstractTensor, Storage
+from absint.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["AbstractMode", "abstract_call", "asks_layout", "fake_kernel", "fixed_layout"]
 
@@ -83,7 +85,7 @@ def asks_layout(func: OpOverload) -> bool:
     return func._schema.name in _QUESTIONS
 
 
-class AbstractMode(TorchDispatchMode):
+class AbstractMode(TORCH.dispatch_mode):
     """A dispatch mode that answers every op by the types of its results.
 
     fallback: the slow path for ops without a rule, with its counters.
@@ -156,7 +158,7 @@ class AbstractMode(TorchDispatchMode):
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
         with self:
-            return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+            return TORCH.run_as(func, TORCH.composite, *args, **kwargs)
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
         """The Python number of a tensor of one element whose value is known; raises `DataDependentError`."""
@@ -172,7 +174,7 @@ class AbstractMode(TorchDispatchMode):
         # (Other views of a constant's memory read it as another dtype, or conjugate.)
         if constant is None or constant.dtype is not meta.dtype or meta.dtype.is_complex or not constant.numel():
             raise DataDependentError(f"the program asks for the value of {meta}")
-        with torch._C._DisableTorchDispatch():
+        with TORCH.no_dispatch():
             return constant.as_strided(meta.shape, meta.stride, meta.storage_offset)
 
     # Types of results.
@@ -264,7 +266,7 @@ class AbstractMode(TorchDispatchMode):
         if record.name not in _RETYPING:
             raise NoTypeRule(f"{record.name} changes the storage of an abstract tensor")
         target = args[0]
-        with torch._C._DisableTorchDispatch():
+        with TORCH.no_dispatch():
             record.func(*args, **kwargs)
         target.meta = Meta(
             tuple([unwrap(size) for size in torch.Tensor.size(target)]),
@@ -354,9 +356,7 @@ def fake_kernel(func: OpOverload) -> Callable[..., Any] | None:
     """The fake kernel a custom op registered with torch.library, if any."""
     if func.namespace == "aten":
         return None
-    from torch._library.simple_registry import singleton
-
-    entry = singleton.find(func.name())
+    entry = TORCH.custom_operators(func.name())
     return None if entry.fake_impl.kernel is None else entry.fake_impl.kernel
 
 

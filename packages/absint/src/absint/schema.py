@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
-from torch._ops import OpOverload
 
 from absint.rules import RULES, Rule
+from absint.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["HIDDEN_WRITES", "Answers", "OpRecord", "functional_of", "record_of"]
 
@@ -126,7 +129,7 @@ def _answers(func: OpOverload, writes: tuple[tuple[int, str], ...], sources: lis
 
 def _is_composite(func: OpOverload) -> bool:
     """Does autograd see other ops instead of this one (an own CPU kernel keeps it whole)."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    has_kernel = TORCH.has_kernel
     name = func.name()
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 

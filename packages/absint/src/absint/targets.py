@@ -16,9 +16,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
 
 from absint.errors import UnknownTarget
+from absint.torch_capabilities import TORCH
 
 __all__ = ["resolve", "target_name"]
 
@@ -31,10 +31,7 @@ _NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch.special", torch.special),
     ("torch.linalg", torch.linalg),
     ("torch.fft", torch.fft),
-    ("torch._C._nn", torch._C._nn),
-    ("torch._C._special", torch._C._special),
-    ("torch._C._linalg", torch._C._linalg),
-    ("torch._C._fft", torch._C._fft),
+    *[(f"torch._C._{name}", getattr(TORCH, name)) for name in ("nn", "special", "linalg", "fft") if TORCH.has(name)],
     ("torch.nn.init", torch.nn.init),
     ("torch.autograd", torch.autograd),
     ("torch.random", torch.random),
@@ -81,9 +78,9 @@ def target_name(target: Callable[..., Any]) -> str:
     >>> target_name(torch.ops.aten.add)
     'torch.ops.aten.add'
     """
-    if isinstance(target, OpOverload):
+    if isinstance(target, TORCH.op_overload):
         return str(target)
-    if isinstance(target, OpOverloadPacket):
+    if isinstance(target, TORCH.op_overload_packet):
         return f"torch.ops.{target}"
     known = _names().get(id(target))
     if known is not None:
@@ -128,7 +125,7 @@ def resolve(name: str) -> Callable[..., Any]:
         raise UnknownTarget(f"{name} is neither under {', '.join(sorted(_ROOTS))} nor an op overload")
     packet = _attribute(getattr(torch.ops, first), rest[0], name)
     overload = _attribute(packet, rest[1], name)
-    if not isinstance(overload, OpOverload):
+    if not isinstance(overload, TORCH.op_overload):
         raise UnknownTarget(f"{name} names no op overload")
     return overload
 

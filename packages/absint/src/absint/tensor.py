@@ -19,10 +19,11 @@ from absint.errors import DataDependentError, NoActiveMode
 from absint.meta import CPU, Meta, contiguous_stride, numel
 from absint.rules.sizes import wrap_dim
 from absint.symbolic.size import layout_key, surely_equal
+from absint.torch_capabilities import TORCH
 
 __all__ = ["AbstractTensor", "Storage"]
 
-_make_wrapper = torch.Tensor._make_wrapper_subclass
+_make_wrapper = TORCH.make_wrapper
 # Bytes of the memory of a tensor with symbolic sizes: given, for C++ would compute them; large, for views lie inside.
 _LARGE = 1 << 50
 _NOTHING = (lambda: None), None
@@ -33,7 +34,7 @@ def _on_cuda(index: int) -> dict[str, Any]:
     """What makes a wrapper a CUDA tensor to C++, where the machine has this device."""
     if index >= torch.cuda.device_count():
         return {}
-    return {"dispatch_device": True, "_extra_dispatch_keys": torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)}
+    return {"dispatch_device": True, "_extra_dispatch_keys": TORCH.key_set(TORCH.cuda_key)}
 
 
 def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
@@ -67,7 +68,7 @@ def _wrapper(cls: type, meta: Meta, requires_grad: bool) -> Any:
         env.wrappers[key] = TensorWeakRef(made), meta
         return made
     made = _make_wrapper(cls, (), **options)
-    with torch._C._DisableTorchDispatch():
+    with TORCH.no_dispatch():
         made.data = known
     return made
 
@@ -132,7 +133,7 @@ class AbstractTensor(torch.Tensor):
             storage = self._storage = Storage()
         return storage
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = TORCH.no_torch_function
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

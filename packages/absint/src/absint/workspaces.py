@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from absint.torch_capabilities import TORCH
 from stagewire.graph import Node
 from stagewire.types import TensorType, numel
 
@@ -33,7 +34,7 @@ def with_workspace(function: Callable[..., Any]) -> Callable[..., Any]:
     """The operator as it runs where gradients will be wanted; autograd records nothing."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        with TORCH.below_autograd(), torch.enable_grad():
             return function(*args, **kwargs)
 
     return run

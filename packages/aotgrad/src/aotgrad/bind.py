@@ -23,6 +23,7 @@ from aotgrad.errors import AliasedMutation, OtherOffset
 from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program
+from aotgrad.torch_capabilities import TORCH
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
@@ -56,11 +57,12 @@ def bind(
     takes_list: `backward` also takes one list of its inputs, and lets go of each of them as soon as it can.
     partial: makes the backward for some of the tangents (`aotgrad.partial`), on such a list.
     """
+    TORCH.require("copy_all", "set_grad_enabled")
     constants = tuple(read_constant(constant) for constant in binding.constants)
     names: dict[str, Any] = {
         "constants": constants,
-        "copy_all": torch._foreach_copy_,
-        "set_grad": torch._C._set_grad_enabled,
+        "copy_all": TORCH.copy_all,
+        "set_grad": TORCH.set_grad_enabled,
         "is_grad_enabled": torch.is_grad_enabled,
     }
     if backward is None:
@@ -225,6 +227,8 @@ def _version_lines(binding: Binding, names: dict[str, Any]) -> list[str]:
     for one in binding.mutations:
         alike.setdefault(one.versions - (not one.in_place), []).append(f"inputs[{one.input}]")
     alike.pop(0, None)
+    if alike:
+        TORCH.require("increment_version", "set_versions")
     names["move_versions"] = _move_versions
     return [f"    move_versions([{', '.join(written)}], {move})" for move, written in alike.items()]
 
@@ -234,10 +238,10 @@ def _move_versions(written: list[torch.Tensor], move: int) -> None:
     counted = [tensor for tensor in written if not tensor.is_inference()]
     if 0 < move <= _MOST_STEPS:
         for _ in range(move):
-            torch._C._increment_version(counted)
+            TORCH.increment_version(counted)
         return
     for tensor in counted:
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (tensor._version + move,))
+        TORCH.set_versions((tensor,), (tensor._version + move,))
 
 
 def _copy_lines(mutations: list[Mutation]) -> list[str]:

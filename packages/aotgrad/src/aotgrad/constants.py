@@ -6,6 +6,7 @@ import ctypes
 
 import torch
 
+from aotgrad.torch_capabilities import TORCH
 from stagewire.grad import BoundConstant
 from stagewire.tensors import Constant
 
@@ -24,7 +25,7 @@ def read_constant(bound: BoundConstant) -> torch.Tensor:
 
 def write_constant(name: str, tensor: torch.Tensor, device: str = "cpu") -> BoundConstant:
     """The numbers of a real tensor, for `device`."""
-    with torch.utils._python_dispatch._disable_current_modes():
+    with TORCH.no_modes():
         dense = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
         # torch does not bring numpy, and bytes(storage) goes element by element.
         data = ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b""

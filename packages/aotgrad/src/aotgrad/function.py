@@ -20,6 +20,7 @@ from aotgrad.higher_order import (
     room_for,
     versions_of,
 )
+from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import evaluate
 from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf
 from stagewire.symbols import size_reader
@@ -42,6 +43,7 @@ def make_function(
     partial: Partial | None = None,
 ) -> Executor:
     """A callable over the inputs that returns the visible results, with the backward as their history."""
+    TORCH.require("keeps_graph")
     names: dict[str, Any] = {
         "__name__": __name__,
         "run_forward": forward,
@@ -49,7 +51,7 @@ def make_function(
         "constants": constants,
         "is_grad_enabled": torch.is_grad_enabled,
         "versions_of": versions_of,
-        "keeps_graph": torch._C._autograd._get_current_graph_task_keep_graph,
+        "keeps_graph": TORCH.keeps_graph,
         "second_order": differentiable_gradients(binding, gradient, backward),
         "run_partial": partial,
         "read_sizes": size_reader(binding.inputs),

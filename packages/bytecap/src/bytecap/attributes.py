@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import types
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from bytecap.errors import UnsupportedCall, UnsupportedMutation
 from bytecap.guarding import is_exempt, is_watched
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 
-# What methods of classes made by pybind11 are (PyInstanceMethod_New).
-_INSTANCE_METHOD = type(torch._C.Graph.__dict__["nodes"])
+# What methods of classes made by pybind11 are.
+_OBJECT = ctypes.py_object
+_INSTANCE_METHOD: Any = type(ctypes.PYFUNCTYPE(_OBJECT, _OBJECT)(("PyInstanceMethod_New", ctypes.pythonapi))(len))
 # Descriptors written in C that make a method of the receiver's own (C) type.
 _C_METHODS = (
     types.MethodDescriptorType,

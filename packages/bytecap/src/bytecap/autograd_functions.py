@@ -20,6 +20,7 @@ import torch
 from absint import AbstractTensor
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.context_variables import ContextWrites
@@ -194,12 +195,12 @@ class _Application:
         """Record what is evaluated as a body of its own, without gradients."""
         enabled = torch.is_grad_enabled()
         inside = self.tracer.graph = GraphBuilder(self.outer)
-        torch._C._set_grad_enabled(False)
+        TORCH.set_grad_enabled(False)
         try:
             yield _Body(inside)
         finally:
             self.tracer.graph = self.outer
-            torch._C._set_grad_enabled(enabled)
+            TORCH.set_grad_enabled(enabled)
 
     # -- what was said on ctx
 

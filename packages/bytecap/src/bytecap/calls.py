@@ -19,6 +19,7 @@ from bytecap.polyfills import POLYFILLS
 from bytecap.signals import NotConcrete
 from bytecap.stand_ins import STAND_INS
 from bytecap.torch_calls import call_torch
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.functions import FunctionValue
@@ -47,7 +48,7 @@ PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})
 BREAKS_FOR_ITSELF = frozenset({"torch.optim.optimizer"})
 """Where torch breaks its own graphs, round a change of the grad mode that this capture follows."""
 # What torch keeps its own capture out of is evaluated here like any function.
-_HIDDEN_FROM_TORCH = torch._disable_dynamo(lambda: None).__code__
+_HIDDEN_FROM_TORCH = TORCH.hide_from_dynamo(lambda: None).__code__ if TORCH.has("hide_from_dynamo") else None
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 _LRU_CACHE = type(functools.lru_cache(lambda: None))
 _TENSOR_BASE = torch.Tensor.__mro__[1]
@@ -185,7 +186,7 @@ def call_builtin(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str,
 
 def is_torch_function(real: Any) -> bool:
     """Whether a callable is an operation of torch on tensors."""
-    if isinstance(real, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(real, (TORCH.op_overload, TORCH.op_overload_packet)):
         return True
     module = getattr(real, "__module__", None) or ""
     owner = getattr(real, "__self__", None)

@@ -21,6 +21,7 @@ from bytecode import BinaryOp, Label
 from bytecap.assembler import Assembler
 from bytecap.hook import plain
 from bytecap.resume.flow import argument_count
+from bytecap.torch_capabilities import TORCH
 
 _log = logging.getLogger("bytecap")
 _OUTPUTS = ".outputs"
@@ -35,6 +36,7 @@ class Checked:
     def __init__(
         self, compiled: Callable[..., Any], count: int, written: tuple[int, ...], on_failure: Callable[[], None]
     ) -> None:
+        TORCH.require("set_versions")
         self.compiled = compiled
         self.count = count
         self.written = written
@@ -72,7 +74,7 @@ class _Snapshot:
             for tensor, content in zip(self.written, self.contents, strict=True):
                 tensor.detach().copy_(content)
         versioned = tuple(tensor for tensor in self.written if not tensor.is_inference())
-        torch._C._autograd._unsafe_set_version_counter(versioned, self.versions)
+        TORCH.set_versions(versioned, self.versions)
         torch.default_generator.set_state(self.random)
         for device, state in self.random_on.items():
             torch.cuda.set_rng_state(state, device)

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bytecap.torch_capabilities import TORCH
+
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
-_GET = getattr(torch._C, "_cuda_getDevice", None)
-"""The current GPU; None where torch is built without CUDA."""
+_GET = TORCH.current_gpu
 
 
 def with_index(
     tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a torch call, GPUs without index being the current one."""
-    if _GET is None or not torch.cuda.is_available():
+    if not torch.cuda.is_available():
         return args, kwargs
     name = getattr(function, "__name__", "")
     if name == "cuda" and len(args) == 1 and kwargs.get("device") is None:
@@ -40,7 +41,6 @@ def _is_unnamed(device: Any) -> bool:
 
 
 def _current(tracer: Tracer) -> torch.device:
-    assert _GET is not None
     index = _GET()
     tracer.guard_reading(_GET, (), index)
     return torch.device("cuda", index)

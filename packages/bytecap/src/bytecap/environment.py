@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch.utils import _python_dispatch
 
+from bytecap.torch_capabilities import TORCH
 from stagewire.collector import resting_collector
 
 
@@ -29,18 +29,18 @@ def capture_environment() -> Iterator[None]:
 
 def _dispatch_modes() -> tuple[int, dict[str, bool]]:
     """How many dispatch modes are entered, and what torch notes of them."""
-    noted = {name: getattr(_python_dispatch, name) for name in _NOTES if hasattr(_python_dispatch, name)}
-    return torch._C._len_torch_dispatch_stack(), noted
+    noted = {name: getattr(TORCH.dispatch_notes, name) for name in _NOTES if hasattr(TORCH.dispatch_notes, name)}
+    return TORCH.count_dispatch_modes(), noted
 
 
 def _leave_dispatch_modes(before: tuple[int, dict[str, bool]]) -> None:
     depth, noted = before
     if _dispatch_modes() == before:
         return
-    while torch._C._len_torch_dispatch_stack() > depth:
-        torch._C._pop_torch_dispatch_stack(None)
+    while TORCH.count_dispatch_modes() > depth:
+        TORCH.leave_dispatch_mode(None)
     for name, value in noted.items():
-        setattr(_python_dispatch, name, value)
+        setattr(TORCH.dispatch_notes, name, value)
 
 
 _NOTES = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode",
@@ -66,7 +66,7 @@ def set_torch_modes(modes: TorchModes) -> None:
     """Set them."""
     now = torch_modes()
     if now.grad != modes.grad:
-        torch._C._set_grad_enabled(modes.grad)
+        TORCH.set_grad_enabled(modes.grad)
     if (now.autocast, now.cache) == (modes.autocast, modes.cache):
         return
     for device, (on, dtype) in zip(_DEVICES, modes.autocast, strict=True):

@@ -29,6 +29,7 @@ from absint.wire import from_arg
 from bytecap.environment import set_torch_modes, torch_modes
 from bytecap.errors import FixedSizesNeeded, InterpretError
 from bytecap.interpret import flatten
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluator
@@ -61,7 +62,7 @@ class _Writer:
         self.names: dict[str, Any] = {
             "Tensor": torch.Tensor,
             "modes": torch.is_grad_enabled,
-            "set_modes": torch._C._set_grad_enabled,
+            "set_modes": TORCH.set_grad_enabled,
             "read_sizes": self._read_sizes,
             "refuse": partial(_refuse, len(self.graph.inputs)),
             "tensors": partial(_tensors, self.graph.nodes),

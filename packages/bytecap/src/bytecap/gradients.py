@@ -13,6 +13,7 @@ from bytecap.errors import UnsupportedCall
 from bytecap.operations import collect
 from bytecap.outside import Outside
 from bytecap.torch_calls import evaluate, record, to_host
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 NONE = Constant(None)
 # The autograd node of an outside tensor that is no leaf.
-_OUTSIDE = Outside._backward_cls
+_OUTSIDE = getattr(Outside, "_backward_cls", TORCH.backward_class)
 _OPTIONS = ("retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched", "materialize_grads")
 
 
@@ -33,6 +34,7 @@ def autograd_grad(
     tracer: Tracer, outputs: Value, inputs: Value, grad_outputs: Value = NONE, *rest: Value, **named: Value
 ) -> Value:
     """`torch.autograd.grad(...)`."""
+    TORCH.require("backward_class")
     if tracer.graph.is_transformed:
         raise UnsupportedCall("torch.autograd.grad under a transform of torch.func")
     given = {**dict(zip(_OPTIONS, rest, strict=False)), **named}

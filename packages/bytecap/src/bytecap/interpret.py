@@ -13,6 +13,7 @@ import torch
 from absint.functions import Functions, custom_functions, function_of
 from absint.wire import from_arg
 from bytecap.errors import InterpretError
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
@@ -36,7 +37,7 @@ def interpret(capture: Capture, inputs: Sequence[torch.Tensor]) -> tuple[Any, ..
         for node in capture.graph.nodes:
             run_node(node, values, functions)
     finally:
-        torch._C._set_grad_enabled(enabled)
+        TORCH.set_grad_enabled(enabled)
     return tuple(from_arg(output, lambda ref: _lookup(values, ref)) for output in capture.graph.outputs)
 
 

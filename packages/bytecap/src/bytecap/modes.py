@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch.autograd import forward_ad
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from absint.wire import to_arg
 from bytecap.errors import UnsupportedFrame
+from bytecap.torch_capabilities import TORCH
 from stagewire.capture import Attribute, Global, Reading
 
 if TYPE_CHECKING:
@@ -24,16 +22,16 @@ def guard_modes(tracer: Tracer) -> None:
 
     Errors: UnsupportedFrame, with guards on the kinds of the active function modes.
     """
-    for index in range(torch._C._len_torch_function_stack()):
-        mode = torch._C._get_function_stack_at(index)
-        source = Reading(tracer.names.of(torch._C._get_function_stack_at), None, (index,))
+    for index in range(TORCH.count_function_modes()):
+        mode = TORCH.function_mode(index)
+        source = Reading(tracer.names.of(TORCH.function_mode), None, (index,))
         tracer.guards.type_is(source, type(mode), None)
-        if not isinstance(mode, DeviceContext):
+        if not isinstance(mode, TORCH.device_mode):
             raise _refusal(f"the torch function mode {type(mode).__qualname__}")
         tracer.guards.equals(Attribute(source, "device"), to_arg(mode.device), None)
-    for mode in _get_current_dispatch_mode_stack():
+    for mode in TORCH.dispatch_mode_stack():
         raise _refusal(f"the torch dispatch mode {type(mode).__qualname__}")
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if TORCH.transform() is not None:
         raise _refusal("a transform of torch.func")
     tracer.guards.equals(_DUAL_LEVEL, forward_ad._current_level, None)
     if forward_ad._current_level >= 0:

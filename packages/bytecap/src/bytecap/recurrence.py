@@ -11,6 +11,7 @@ import torch
 
 from absint import AbstractTensor
 from bytecap.errors import UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -39,10 +40,10 @@ def refuse_long_recurrence(tracer: Tracer, function: Any, args: tuple[Any, ...])
 
 def _is_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN computes LSTMs of this dtype here (at::native::use_mkldnn)."""
-    if not torch._C._get_mkldnn_enabled():
+    if not torch.backends.mkldnn.enabled:
         return False
     if dtype is torch.bfloat16:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return TORCH.onednn_has_bfloat16()
     if dtype is torch.float16:
-        return torch.ops.mkldnn._is_mkldnn_fp16_supported()
+        return TORCH.onednn_has_float16()
     return dtype is torch.float32

@@ -38,12 +38,14 @@ from bytecap.resume.breaks import Break
 from bytecap.resume.leave import emit_leave
 from bytecap.signals import NotConcrete, PythonRaise
 from bytecap.size_policy import SizePolicy
+from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from bytecap.tracer import Tracer
 from bytecap.trail import Trail
 from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import FunctionValue
 from bytecap.values.sequences import Lazy
 from bytecap.values.tensor_hooks import refuse_rebound
+from stagewire.capabilities import MissingCapability
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
 
 _FIXED = SizePolicy(enabled=False)
@@ -118,7 +120,11 @@ def capture(
     refusal = frame_refusal(view.code)
     if refusal is not None:
         raise refusal
-    tracer = Tracer(changing, policy, assumes=assumes)
+    try:
+        TORCH.require(*ESSENTIAL)
+        tracer = Tracer(changing, policy, assumes=assumes)
+    except MissingCapability as error:
+        raise UnsupportedFrame(error.message, fix=error.fix) from None
     state = global_state()
     trail = Trail(None if until is None else until.count)
     with capture_environment():
@@ -217,6 +223,8 @@ def _as_refusal(error: Exception) -> CannotCapture:
             return DataDependent(error.message)
         case NotConcrete():
             return CannotCapture(f"a plain Python value is needed, not {error.args[0]!r}")
+        case MissingCapability():
+            return UnsupportedCall(error.message, fix=error.fix)
         case RecursionError():
             return UnsupportedCall("calls nested too deeply to evaluate")
     fault = EvaluatorFault(f"{type(error).__name__} in the evaluator: {error}")

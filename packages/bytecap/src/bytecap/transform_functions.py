@@ -1,17 +1,18 @@
 """`torch.func.jacrev` and its kin as Python functions that the evaluator inlines: closures around one known call.
+from bytecap.torch_capabilities import TORCH
 
 In plain code, behind a graph break, they are what they stand for.
 """
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+
+from bytecap.torch_capabilities import TORCH
 
 
 def jacobian_of(name: str, func: Callable[..., Any], options: dict[str, Any], args: tuple[Any, ...]) -> Any:
@@ -43,16 +44,20 @@ def jacfwd(
     return wrapper_fn
 
 
-PUBLIC_SCAN: Any = sys.modules["torch._higher_order_ops.associative_scan"].associative_scan
-# The evaluator knows the public function by its identity, and inlines this one.
-_scan = types.FunctionType(PUBLIC_SCAN.__code__, PUBLIC_SCAN.__globals__, "associative_scan", PUBLIC_SCAN.__defaults__)
+def _copy(function: Any) -> Any:
+    """Another function of the same code: the evaluator knows the public one by its identity, and inlines this one."""
+    return types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+
+
+_leaves = TORCH.tree_leaves
+_scan = _copy(TORCH.associative_scan) if TORCH.has("associative_scan") else TORCH.associative_scan
 
 
 def associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:
     """torch's associative_scan by slices and steps, which have gradients. "pointwise" stands for a kernel without."""
-    if combine_mode == "pointwise" and all(x.device.type != "cpu" for x in tree_leaves(xs)):
+    if combine_mode == "pointwise" and all(x.device.type != "cpu" for x in _leaves(xs)):
         combine_mode = "generic"
     return _scan(combine_fn, xs, dim, reverse, combine_mode)
 

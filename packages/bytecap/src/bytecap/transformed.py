@@ -15,6 +15,7 @@ from absint.functions import custom_functions, run_graph
 from bytecap.errors import UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.torch_calls import evaluate, tensors_in
+from bytecap.torch_capabilities import TORCH
 from bytecap.trees import leaves_of, map_leaves
 from bytecap.values.base import Value
 from bytecap.values.tensors import TensorValue
@@ -88,12 +89,12 @@ class TransformedFunction:
     def _recording(self, grad: bool) -> Iterator[None]:
         enabled = torch.is_grad_enabled()
         self.inside = self.tracer.graph = GraphBuilder(self.outer, is_transformed=True)
-        torch._C._set_grad_enabled(grad or enabled)
+        TORCH.set_grad_enabled(grad or enabled)
         try:
             yield
         finally:
             self.tracer.graph = self.outer
-            torch._C._set_grad_enabled(enabled)
+            TORCH.set_grad_enabled(enabled)
 
     def draws(self) -> bool:
         """Whether the function draws random numbers."""

@@ -18,6 +18,7 @@ import torch
 from absint import AbstractTensor
 from bytecap import transform_functions
 from bytecap.errors import UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 from bytecap.transformed import TransformedFunction, all_tensors
 from bytecap.trees import leaves_of, map_leaves, spread
 from bytecap.values.base import Value
@@ -217,24 +218,19 @@ def _example(tracer: Tracer, tensor: TensorValue, dim: int | None) -> AbstractTe
     return AbstractTensor(seen.meta, requires_grad=tensor.abstract.requires_grad)
 
 
-# Functions of torch, reached through the public ones: torch.func.grad(f) is a closure that calls `grad_impl`.
-_INSIDE_OF_VMAP = torch.func.vmap.__globals__
-_INSIDE_OF_JACREV = torch.func.jacrev.__globals__
-
-
 def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
     return lambda tracer, *args, **kwargs: tracer.wrap(function, None).call(tracer, list(args), kwargs)
 
 
 TRANSFORMS: dict[Any, Callable[..., Value]] = {
-    _INSIDE_OF_JACREV["grad_impl"]: grad,
-    _INSIDE_OF_JACREV["grad_and_value_impl"]: grad_and_value,
-    _INSIDE_OF_VMAP["vmap_impl"]: vmap,
-    _INSIDE_OF_JACREV["_jvp_with_argnums"]: jvp,
-    _INSIDE_OF_JACREV["_vjp_with_argnums"]: vjp,
+    TORCH.grad: grad,
+    TORCH.grad_and_value: grad_and_value,
+    TORCH.vmap: vmap,
+    TORCH.jvp: jvp,
+    TORCH.vjp: vjp,
     torch.func.jacrev: _inlined(transform_functions.jacrev),
     torch.func.jacfwd: _inlined(transform_functions.jacfwd),
-    transform_functions.PUBLIC_SCAN: _inlined(transform_functions.associative_scan),
+    TORCH.associative_scan: _inlined(transform_functions.associative_scan),
     transform_functions.jacobian_of: jacobian,
     transform_functions.pull_back: pull_back,
 }

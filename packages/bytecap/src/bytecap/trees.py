@@ -6,9 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from torch.utils._pytree import SUPPORTED_NODES
-
 from bytecap.errors import UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -38,7 +37,8 @@ def map_leaves(tracer: Tracer, tree: Value, change: Callable[[Value], Value]) ->
         for key, item in tree.pairs(tracer):
             made.set_item(tracer, key, map_leaves(tracer, item, change))
         return made
-    if tree.python_type() in SUPPORTED_NODES:
+    TORCH.require("tree_nodes")
+    if tree.python_type() in TORCH.tree_nodes:
         raise UnsupportedCall(f"a {tree.describe()} among the arguments of a function transform")
     return change(tree)
 

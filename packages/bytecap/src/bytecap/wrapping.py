@@ -23,6 +23,7 @@ from bytecap.errors import ChangingNumber, UnsupportedCall, UnsupportedValue
 from bytecap.guarding import is_exempt
 from bytecap.guards import print_source
 from bytecap.hook import Dispatcher
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.arrays import OutsideArray, is_array, is_function, is_number, number_source
 from bytecap.values.base import Value
 from bytecap.values.classes import ClassValue, ModuleValue
@@ -59,8 +60,8 @@ _BUILTIN_CALLABLES = (
     types.MethodWrapperType,
     types.ClassMethodDescriptorType,
     _LRU_CACHE,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
+    TORCH.op_overload,
+    TORCH.op_overload_packet,
 )
 _VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 
@@ -357,6 +358,8 @@ def _method(tracer: Tracer, real: types.MethodType, source: Source | None) -> Va
 
 def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
     owner = getattr(real, "__self__", None)
+    if isinstance(owner, type) and _is_class_method(owner, real.__name__):
+        return _builtin_method(tracer, real, source)
     is_method = owner is not None and not isinstance(owner, (types.ModuleType, type))
     if is_method and source is not None and not is_torch_function(real) and type(owner) not in _BY_TYPE:
         raise UnsupportedValue(f"a method of a {type(owner).__name__} from outside the frame")
@@ -364,13 +367,16 @@ def _builtin(tracer: Tracer, real: Any, source: Source | None) -> Value:
         return _builtin_method(tracer, real, source)
     if source is not None:
         tracer.guards.identity(source, real, tracer.line())
-    if isinstance(owner, type) and real.__name__ == "fromkeys":
-        return BuiltinMethod(DictValue(cls=owner), "fromkeys")
     return BuiltinFunction(real, source)
 
 
+def _is_class_method(owner: type, name: str) -> bool:
+    """Whether the attribute is a class method written in C: dict.fromkeys, from torch 2.14 on Function.apply."""
+    return isinstance(static_lookup(owner.__mro__, name)[0], types.ClassMethodDescriptorType)
+
+
 def _builtin_method(tracer: Tracer, real: Any, source: Source | None) -> Value:
-    """`[].append`: every read of the attribute makes another object, which its owner and name tell apart."""
+    """`[].append`, `dict.fromkeys`: each read of the attribute makes another object, told apart by owner and name."""
     if source is not None:
         tracer.guards.type_is(source, type(real), tracer.line())
         tracer.guard_literal(Attribute(source, "__name__"), real.__name__)

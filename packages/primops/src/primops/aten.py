@@ -10,6 +10,7 @@ import torch
 
 from primops.errors import InterpretFault
 from primops.meanings import DTYPES, NAMES
+from primops.torch_capabilities import TORCH
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -53,7 +54,7 @@ def operator_of(node: Node) -> Callable[..., Any]:
         return function
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        with TORCH.below_autograd(), torch.enable_grad():
             return function(*args, **kwargs)
 
     return run

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import importlib.util
 import platform
 
+from stagewire.capabilities import Capability
 from stagewire.errors import StageError
 
 PACKAGES = ("stagewire", "absint", "bytecap", "aotgrad", "primops", "loopir", "codegen")
@@ -23,7 +25,7 @@ class Finding:
 
 
 def findings() -> tuple[Finding, ...]:
-    """Python, torch, the packages, the frame hook, the C++ compiler, Triton."""
+    """Python, torch, the packages, the frame hook, the C++ compiler, Triton, names of torch that are missing."""
     return (
         Finding("python", True, platform.python_version()),
         _version("torch"),
@@ -32,7 +34,27 @@ def findings() -> tuple[Finding, ...]:
         _importable("bytecap._evalframe"),
         _compiler(),
         _version("triton", optional=True),
+        *missing_names(),
     )
+
+
+def missing_names() -> tuple[Finding, ...]:
+    """What this release of torch lacks of what the packages ask for beyond its documented interface."""
+    return tuple(
+        Finding(
+            one.path, False, f"not in this torch, or of another kind; {package} has no {one.use}: {one.without}", True
+        )
+        for package in (*PACKAGES, "stagefold")
+        for one in _lacking(package)
+    )
+
+
+def _lacking(package: str) -> tuple[Capability, ...]:
+    if importlib.util.find_spec(package) is None or importlib.util.find_spec(f"{package}.torch_capabilities") is None:
+        return ()
+    module = importlib.import_module(f"{package}.torch_capabilities")
+    more = module.foreign().lacking() if hasattr(module, "foreign") else ()
+    return (*module.TORCH.lacking(), *more)
 
 
 def _version(name: str, optional: bool = False) -> Finding:

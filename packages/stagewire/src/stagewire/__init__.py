@@ -2,7 +2,7 @@
 
 Modules: `types`, `expr`, `graph` (shared vocabulary); `capture`, `grad`, `prim`, `loop`, `program` (one document each);
 `codec`, `tensors` (bytes), `printer`, `parser` (text), `files`, `command`, `verify`, `digest`, `schema`, `stage`,
-`errors`, `testing`.
+`capabilities` (names that a library may lack), `errors`, `testing`.
 """
 
 from stagewire.capture import Capture as Capture

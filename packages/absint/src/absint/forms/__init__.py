@@ -6,41 +6,55 @@
 | `indexing.py` | x[n - 1, :] |
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
-| `products.py` | matmul, linear, before torch 2.13 |
-| `attention.py` | attention with dropout, multi-head attention, before torch 2.13 |
+| `products.py` | matmul, linear, where torch takes their sizes as numbers (before 2.13) |
+| `attention.py` | attention with dropout, multi-head attention, where it takes those of products so |
 | `recurrent.py` | lstm, gru, rnn and their cells |
 | `spectra.py` | stft |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from absint.forms.attention import ATTENTION_FORMS
 from absint.forms.floats import FLOAT_FORMS
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
 from absint.forms.numbers import NUMBER_FORMS
-from absint.forms.products import PRODUCT_FORMS
+from absint.forms.products import PRODUCT_FORMS, takes_symbols
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
 from absint.forms.spectra import SPECTRAL_FORMS
 from absint.targets import resolve
+from stagewire.capabilities import MISSING, find
 
-__all__ = ["SYMBOLIC_FORMS", "get_item", "set_item", "symbolic_form"]
+__all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
-SYMBOLIC_FORMS: dict[str, Callable[..., Any]] = {
-    **FLOAT_FORMS, **INDEXING_FORMS, **NUMBER_FORMS, **PRODUCT_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
-    **SPECTRAL_FORMS, **ATTENTION_FORMS,
+_FORMS: dict[str, Callable[..., Any]] = {
+    **FLOAT_FORMS, **INDEXING_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS, **SPECTRAL_FORMS,
 }  # fmt: skip
-"""By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
 
-_BY_FUNCTION: dict[Any, Callable[..., Any]] = {resolve(name): form for name, form in SYMBOLIC_FORMS.items()}
+
+@cache
+def symbolic_forms() -> Mapping[str, Callable[..., Any]]:
+    """By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
+    return MappingProxyType(_FORMS if takes_symbols() else {**_FORMS, **PRODUCT_FORMS, **ATTENTION_FORMS})
+
+
+@cache
+def _by_function() -> dict[Any, Callable[..., Any]]:
+    """Of the calls that this torch has."""
+    found = {name: find(torch, name) if name.startswith("torch.") else resolve(name) for name in symbolic_forms()}
+    return {found[name]: form for name, form in symbolic_forms().items() if found[name] is not MISSING}
 
 
 def symbolic_form(function: Any) -> Any:
     """The form of a call that takes symbolic sizes, or the call."""
     try:
-        return _BY_FUNCTION.get(function, function)
+        return _by_function().get(function, function)
     except TypeError:  # not hashable
         return function

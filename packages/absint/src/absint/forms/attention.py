@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
-from absint.forms.products import NEEDS_FORMS, linear, matmul
+from absint.forms.products import linear, matmul, takes_symbols
 from absint.symbolic import is_symbolic
 
 __all__ = ["ATTENTION_FORMS", "attention", "written_out"]
@@ -27,7 +28,8 @@ def attention(
 ) -> Any:  # fmt: skip
     """`torch.nn.functional.scaled_dot_product_attention` of tensors of the CPU."""
     tensors = [query, key, value, *(() if attn_mask is None else (attn_mask,))]
-    if NEEDS_FORMS and dropout_p > 0 and any(is_symbolic(size) for tensor in tensors for size in tensor.shape):
+    is_open = dropout_p > 0 and any(is_symbolic(size) for tensor in tensors for size in tensor.shape)
+    if is_open and not takes_symbols():
         is_plain = all(tensor.dtype == query.dtype for tensor in tensors[:3]) and not (is_causal and len(tensors) > 3)
         if is_plain and min(tensor.dim() for tensor in tensors) >= 2 and not torch.is_autocast_enabled("cpu"):
             return written_out(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -70,6 +72,7 @@ def _for_each_head(tensor: Any, query: Any) -> Any:
     return tensor if groups == 1 else tensor.repeat_interleave(groups, -3)
 
 
+@cache
 def _multi_head_attention() -> Callable[..., Any]:
     """`multi_head_attention_forward` and what it calls, with `linear` and attention as they are here."""
     namespace = {**vars(torch.nn.functional), "linear": linear, "scaled_dot_product_attention": attention}
@@ -79,6 +82,7 @@ def _multi_head_attention() -> Callable[..., Any]:
     return namespace["multi_head_attention_forward"]
 
 
-ATTENTION_FORMS: dict[str, Callable[..., Any]] = (
-    {"torch.nn.functional.multi_head_attention_forward": _multi_head_attention()} if NEEDS_FORMS else {}
-)
+ATTENTION_FORMS: dict[str, Callable[..., Any]] = {
+    "torch.nn.functional.multi_head_attention_forward": lambda *args, **kwargs: _multi_head_attention()(*args, **kwargs)
+}
+"""Needed unless products take symbolic sizes."""

@@ -1,4 +1,4 @@
-"""Products of tensors of more than two dimensions, which take sizes as numbers in the C++ of torch before 2.13.
+"""Products of tensors of more than two dimensions, where the C++ of torch takes sizes as numbers (before 2.13).
 
 w: matrix    x @ w           x as a matrix, mm, and back        where gradients of w, or the strides of x, allow it
              w @ x           (x.mT @ w.mT).mT, copied           where gradients of w ask for it
@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
+from absint.meta import contiguous
 from absint.rules.pointwise import broadcast
-from absint.symbolic import is_symbolic
+from absint.symbolic import ShapeEnv, is_symbolic, make_size
 
-__all__ = ["NEEDS_FORMS", "PRODUCT_FORMS", "linear", "matmul", "product"]
+__all__ = ["PRODUCT_FORMS", "linear", "matmul", "product", "takes_symbols"]
 
 
 def matmul(left: Any, right: Any) -> Any:
@@ -90,13 +92,27 @@ def _batched(left: Any, right: Any) -> Any:
     return made.squeeze(-1) if right.dim() == 1 else made
 
 
-NEEDS_FORMS = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 13)
-"""Whether products take sizes as numbers alone."""
-PRODUCT_FORMS: dict[str, Callable[..., Any]] = (
-    {
-        **dict.fromkeys(("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul),
-        "torch.nn.functional.linear": linear,
-    }
-    if NEEDS_FORMS
-    else {}
-)
+@cache
+def takes_symbols() -> bool:
+    """Whether the C++ of this torch multiplies tensors of symbolic sizes: it is tried on one product."""
+    from absint.mode import AbstractMode  # which takes its forms from here
+    from absint.tensor import AbstractTensor
+
+    env = ShapeEnv()
+    rows = make_size(env, env.create("n", 5))
+    with AbstractMode():
+        left, right = (AbstractTensor(contiguous(shape, torch.float32)) for shape in ((rows, 3, 4), (4, 2)))
+        try:
+            torch.matmul(left, right)
+        except RuntimeError as error:
+            if "symbolic sizes" not in str(error):
+                raise
+            return False
+    return not env.relations
+
+
+PRODUCT_FORMS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul),
+    "torch.nn.functional.linear": linear,
+}
+"""Needed unless `takes_symbols`."""

@@ -84,7 +84,7 @@ def _layer_form(name: str) -> Callable[..., Any]:
             if wants_gradients or len(params) != count:
                 _refuse_sizes(name, [size for one in (input, *hx) for size in one.shape])
                 return plain(input, hx, params, *rest)
-            is_whole = torch._C._get_mkldnn_enabled() and input.dtype is torch.float32
+            is_whole = torch.backends.mkldnn.enabled and input.dtype is torch.float32
         x = input.transpose(0, 1) if batch_first else input
         if not is_whole:
             _refuse_sizes(name, x.shape[:1])

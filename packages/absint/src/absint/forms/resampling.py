@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from absint.symbolic import SizeFloat, is_symbolic, make_size
+from absint.torch_capabilities import TORCH
 
 __all__ = ["RESAMPLING_FORMS"]
 
@@ -93,5 +94,5 @@ _UPSAMPLING = {
 RESAMPLING_FORMS = {
     "torch.nn.functional.interpolate": interpolate,
     "torch.max_pool1d": _pool_form(torch.max_pool1d),
-    "torch.nn.functional._max_pool1d": _pool_form(torch.nn.functional._max_pool1d),
+    "torch.nn.functional._max_pool1d": _pool_form(TORCH.max_pool1d),
 }

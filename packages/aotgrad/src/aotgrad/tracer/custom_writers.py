@@ -13,7 +13,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from absint.mode import fake_kernel
 from absint.schema import OpRecord, argument_value
@@ -21,6 +20,8 @@ from absint.targets import resolve
 from aotgrad.tracer.values import Traced
 
 if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
     from aotgrad.tracer.mode import TraceMode
 
 __all__ = ["NAMESPACE", "has_twin", "run_twin"]

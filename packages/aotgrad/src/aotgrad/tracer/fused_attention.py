@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.backends.cuda import SDPAParams, can_use_efficient_attention, can_use_flash_attention
-from torch.utils._python_dispatch import _disable_current_modes
 
 from absint import Meta
 from absint.meta import CPU, contiguous
 from absint.schema import OpRecord
 from absint.strides import preserve_stride
 from absint.symbolic import hint_of
+from aotgrad.torch_capabilities import TORCH
 from stagewire.graph import Ref
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ def _eagers(
         return None
     grouped = query.shape[1] != key.shape[1]
     is_symbolic = any(isinstance(size, torch.SymInt) for meta in metas for size in meta.shape)
-    with _disable_current_modes():
+    with TORCH.no_modes():
         stand_ins = [_real(meta).requires_grad_() for meta in metas]
         added = None if mask is None else _real(mask).requires_grad_(mask_grad)
-        number = torch._fused_sdp_choice(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
+        number = TORCH.choose_attention(*stand_ins, added, dropout, is_causal, scale=scale, enable_gqa=grouped)
         kernel = _KERNELS.get(int(number))
         if kernel == "cudnn" and is_symbolic:
             kernel = _for_any_length(SDPAParams(*stand_ins, added, dropout, is_causal, grouped))

@@ -11,8 +11,6 @@ writes into none of them.
 
 from __future__ import annotations
 
-import torch
-
 from absint import Meta, to_wire
 from absint.meta import contiguous
 from absint.strides import is_dense
@@ -20,6 +18,7 @@ from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from aotgrad.passes.remove_dead_code import live_nodes
+from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
 from aotgrad.tracer.values import Memory, Traced
@@ -65,7 +64,7 @@ def _run_engine(
     wanted = [given.leaf for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
     try:
         # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
-        found = torch.autograd.Variable._execution_engine.run_backward(
+        found = TORCH.run_engine(
             tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
             allow_unreachable=True, accumulate_grad=False,
         )  # fmt: skip

@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from absint import from_wire, to_wire
-from absint.forms import SYMBOLIC_FORMS
+from absint.forms import symbolic_forms
 from absint.functions import custom_functions
 from absint.gradients import TARGET, gradients
 from absint.meta import contiguous
@@ -29,6 +29,7 @@ from aotgrad.errors import (
 )
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
+from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
@@ -84,12 +85,12 @@ def _without_onednn() -> Iterator[None]:
     # oneDNN's whole-layer LSTM has no gradient of its gradient.
     # The switch belongs to the process: one trace at a time, so that each restores what it found.
     with _ONEDNN:
-        enabled = torch._C._get_mkldnn_enabled()
-        torch._C._set_mkldnn_enabled(False)
+        enabled = torch.backends.mkldnn.enabled
+        TORCH.set_onednn(False)
         try:
             yield
         finally:
-            torch._C._set_mkldnn_enabled(enabled)
+            TORCH.set_onednn(enabled)
 
 
 _ONEDNN = threading.RLock()
@@ -116,7 +117,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases, mode.note_gradients)
         attend = partial(attention_call, chosen=mode.chosen)
         known = {
-            **SYMBOLIC_FORMS,
+            **symbolic_forms(),
             DATA: mode.data,
             TARGET: _kept_gradients,
             ATTENTION: attend,

@@ -9,10 +9,9 @@ real tensor   becomes a constant
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from absint import AbstractMode, Meta, from_tensor
 from absint.meta import CPU, contiguous, contiguous_stride
@@ -21,6 +20,7 @@ from absint.schema import OpRecord
 from absint.strides import is_dense
 from absint.symbolic import FloatNode, SizeFloat, Term
 from aotgrad.errors import GeneratorArgument, MetadataMutation, NoFunctionalForm, NoInverse, UnliftedLeaf
+from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.attention import attend, attend_backward
 from aotgrad.tracer.fast_paths import encoder_layer, multi_head_attention
 from aotgrad.tracer.fused_attention import Fused, Kernels, efficient, efficient_backward
@@ -30,6 +30,9 @@ from aotgrad.tracer.recorder import Recorder
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
 from stagewire.graph import Ref
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["TraceMode"]
 
@@ -462,7 +465,7 @@ class TraceMode(AbstractMode):
         return abstract
 
     def _number(self, tensor: torch.Tensor, meta: Meta) -> Ref:
-        with torch.utils._python_dispatch._disable_current_modes():
+        with TORCH.no_modes():
             number = tensor.item()
         return self.emit(aten.full.default, ([], number), {"dtype": meta.dtype, "device": meta.device})
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
-from torch._ops import OpOverload
 
 from absint.meta import CPU
 from absint.symbolic import FloatNode, Term, make_size
 from stagewire.graph import Ref
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["record_number"]
 

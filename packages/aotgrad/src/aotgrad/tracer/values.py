@@ -10,15 +10,18 @@ was written through an alias; its content is then read again by replaying its st
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
-from torch._ops import OpOverload
 
 from absint import AbstractTensor, Meta
 from absint.tensor import Storage
+from aotgrad.torch_capabilities import TORCH
 from stagewire.graph import Ref
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["DATA", "Memory", "Step", "Traced"]
 
@@ -89,4 +92,4 @@ class Traced(AbstractTensor):
             memory.base = tensor
         return tensor
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = TORCH.no_torch_function

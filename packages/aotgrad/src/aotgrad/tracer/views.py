@@ -7,10 +7,9 @@ of the one before, until a new value of the base stands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch._ops import OpOverload
 
 from absint import Meta
 from absint.meta import numel
@@ -19,11 +18,14 @@ from aotgrad.errors import NoInverse
 from aotgrad.tracer.values import Step
 from stagewire.graph import Ref
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
 __all__ = ["SPLITTERS", "invert", "normalize_view", "reshape_value"]
 
 aten = torch.ops.aten
 Emit = Callable[..., Any]  # (func, args, kwargs) -> refs
-Call = tuple[OpOverload, tuple[Any, ...]]
+Call: TypeAlias = "tuple[OpOverload, tuple[Any, ...]]"
 
 
 def _split(meta: Meta, size: int, dim: int = 0) -> list[Call]:

@@ -12,6 +12,7 @@ from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
 from bytecap.guards.compile import MISSING
 from bytecap.guards.printing import print_guard, print_literal, print_source, symbol_names
+from bytecap.torch_capabilities import TORCH
 from stagewire import capture
 from stagewire.capture import Guard, Source, Symbol
 from stagewire.expr import Dim
@@ -121,13 +122,13 @@ def _explain_checked(program: GuardProgram, index: int, value: object) -> str | 
 
 def _explain_keys(guard: capture.TensorIs, expected: int, where: str, value: torch.Tensor) -> str | None:
     """Tensors that differ in what the dispatcher makes of them: inference tensors, functional wrappers, conjugates."""
-    if next(_tensor_differences(guard, where, value), None) is not None:
+    if not TORCH.has("key_set") or next(_tensor_differences(guard, where, value), None) is not None:
         return None
-    before = torch._C.DispatchKeySet.from_raw_repr(expected)
-    return f"the dispatch keys of {where} were {_keys_of(before)} and are {_keys_of(torch._C._dispatch_keys(value))}"
+    before = TORCH.key_set(expected)
+    return f"the dispatch keys of {where} were {_keys_of(before)} and are {_keys_of(TORCH.dispatch_keys(value))}"
 
 
-def _keys_of(keys: torch._C.DispatchKeySet) -> str:
+def _keys_of(keys: object) -> str:
     return str(keys).removeprefix("DispatchKeySet")
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from bytecap import _evalframe
+from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from stagewire.types import DTYPES
 
 DTYPE_CODES: dict[str, int] = {
@@ -35,7 +36,7 @@ NAMES_BY_DTYPE: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES_
 
 
 class Reading(NamedTuple):
-    """How the C evaluator reads torch: `tensors` is offsets, stable_abi or attributes."""
+    """How the C evaluator reads torch: `tensors` is offsets, stable_abi, attributes or nothing."""
 
     tensors: str
     native_state: bool
@@ -43,7 +44,7 @@ class Reading(NamedTuple):
 
 def dispatch_keys(tensor: torch.Tensor) -> int:
     """The tensor's dispatch key set as an integer: backend, autograd, conjugate, negative..."""
-    return torch._C._dispatch_keys(tensor).raw_repr()
+    return TORCH.dispatch_keys(tensor).raw_repr()
 
 
 def device_code(device: torch.device) -> tuple[int, int]:
@@ -54,15 +55,14 @@ def device_code(device: torch.device) -> tuple[int, int]:
 
 def read_state() -> tuple[object, ...]:
     """The modes of torch by its Python functions, in the order of the C TorchState."""
-    keys = torch._C
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         DTYPE_CODES[NAMES_BY_DTYPE[torch.get_default_dtype()]],
         torch.are_deterministic_algorithms_enabled(),
-        keys._len_torch_function_stack(),
-        keys._dispatch_tls_local_include_set().raw_repr(),
-        keys._dispatch_tls_local_exclude_set().raw_repr(),
+        TORCH.count_function_modes(),
+        TORCH.included_keys().raw_repr(),
+        TORCH.excluded_keys().raw_repr(),
         _autocast_code("cpu"),
         _autocast_code("cuda"),
     )
@@ -138,6 +138,8 @@ def _native_state_verifies() -> bool:
 
 def configure() -> Reading:
     """Searches and verifies; safe to call again."""
+    if not all(map(TORCH.has, ESSENTIAL)):
+        return Reading("nothing", False)  # no frame is captured
     _evalframe.configure_libraries(_library_paths())
     tensors = _evalframe.configure_tensors(_probes(), dispatch_keys, torch.nn.Module.__getattr__)
     native = _native_state_verifies()

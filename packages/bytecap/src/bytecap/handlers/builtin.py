@@ -34,6 +34,7 @@ from bytecap.operations import (
 )
 from bytecap.signals import End, NotConcrete, PythonRaise
 from bytecap.texts import format_of, str_of
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.builtin_iterators import ConstantIterator, ReverseIterator
 from bytecap.values.classes import ClassValue
@@ -91,7 +92,7 @@ def _instance_of(tracer: Tracer, value: Value, classes: Value) -> bool:
 def _likeness(value: TensorValue) -> torch.Tensor:
     """A real tensor of the class, dtype and device of a result: what torch.FloatTensor and Variable look at."""
     likeness = torch.empty(0, dtype=value.abstract.dtype, device=value.abstract.device)
-    return likeness if value.cls is torch.Tensor else torch.Tensor._make_subclass(value.cls, likeness)
+    return likeness if value.cls is torch.Tensor else TORCH.make_subclass(value.cls, likeness)
 
 
 def _guard_marks(tracer: Tracer, value: TensorValue) -> None:

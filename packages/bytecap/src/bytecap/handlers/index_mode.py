@@ -14,6 +14,7 @@ import torch
 
 from bytecap.effects import CallEffect
 from bytecap.errors import UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import ListValue, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 _MODE = ("torch._dynamo._trace_wrapped_higher_order_op", "TransformGetItemToIndex")
-_PUSH, _POP = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_PUSH, _POP = TORCH.push_function_mode, TORCH.pop_function_mode
 
 
 def _enter(tracer: Tracer, mode: Value) -> Value:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from bytecap.effects import CallEffect
 from bytecap.errors import UnsupportedCall
+from bytecap.torch_capabilities import SETTINGS, TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 
@@ -64,37 +63,11 @@ def leave_settings(tracer: Tracer) -> None:
             tracer.effects.append(CallEffect(setting.setter, [Constant(part) for part in (*place, value)], {}))
 
 
-_CHOICES = (
-    ("_set_sdp_use_flash", "_get_flash_sdp_enabled"),
-    ("_set_sdp_use_mem_efficient", "_get_mem_efficient_sdp_enabled"),
-    ("_set_sdp_use_math", "_get_math_sdp_enabled"),
-    ("_set_sdp_use_cudnn", "_get_cudnn_sdp_enabled"),
-    ("_set_sdp_use_overrideable", "_get_overrideable_sdp_enabled"),
-    ("_set_cudnn_enabled", "_get_cudnn_enabled"),
-    ("_set_cudnn_benchmark", "_get_cudnn_benchmark"),
-    ("_set_cudnn_deterministic", "_get_cudnn_deterministic"),
-    ("_set_cudnn_depthwise_kernel", "_get_cudnn_depthwise_kernel"),
-    ("_set_mkldnn_enabled", "_get_mkldnn_enabled"),
-    ("_set_mkldnn_deterministic", "_get_mkldnn_deterministic"),
-)
-_NUMBERS = (
-    ("_set_cudnn_allow_tf32", "_get_cudnn_allow_tf32", 0),
-    ("_set_onednn_allow_tf32", "_get_onednn_allow_tf32", 0),
-    ("_set_cublas_allow_tf32", "_get_cublas_allow_tf32", 0),
-    ("_cuda_set_cudnn_benchmark_limit", "_cuda_get_cudnn_benchmark_limit", 0),
-    ("_set_float32_matmul_precision", "_get_float32_matmul_precision", 0),
-    ("_set_fp32_precision_setter", "_get_fp32_precision_getter", 2),
-)
-
-
-def _settings() -> list[Setting]:
-    """Those that this build of torch has."""
-    rows = [(*row, False, 0) for row in _CHOICES] + [(setter, getter, True, n) for setter, getter, n in _NUMBERS]
-    found = [(getattr(torch._C, s, None), getattr(torch._C, g, None), numbers, n) for s, g, numbers, n in rows]
-    return [Setting(*row) for row in found if None not in row]
-
-
-_ALL = _settings()
+_ALL = [
+    Setting(getattr(TORCH, setter), getattr(TORCH, getter), numbers, places)
+    for setter, getter, numbers, places in SETTINGS
+    if TORCH.has(setter) and TORCH.has(getter)
+]
 KERNEL_CHOICES: dict[Any, Callable[..., Value]] = {
     **{setting.setter: setting.write for setting in _ALL},
     **{setting.getter: setting.read for setting in _ALL},

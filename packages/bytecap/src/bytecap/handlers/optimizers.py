@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim import optimizer
 
 from bytecap.errors import UnsupportedCall
 from bytecap.operations import binary, truth
 from bytecap.torch_calls import call_torch
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -79,8 +79,8 @@ def _fused(tracer: Tracer, *args: Value, **kwargs: Value) -> Value:
 
 _TENSOR = torch.Tensor
 OPTIMIZERS: dict[Any, Callable[..., Value]] = {
-    optimizer._get_value: _get_value,
-    torch._C._group_tensors_by_device_and_dtype: _group_tensors,
+    TORCH.value_of_step: _get_value,
+    TORCH.group_tensors: _group_tensors,
     **{getattr(torch, name): _fused for name in dir(torch) if name.startswith("_fused_ad") or name == "_fused_sgd_"},
     **{method: _scaled_quotient(method, "/") for method in (_TENSOR.addcdiv, _TENSOR.addcdiv_, torch.addcdiv)},
     **{method: _scaled_quotient(method, "*") for method in (_TENSOR.addcmul, _TENSOR.addcmul_, torch.addcmul)},

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from bytecap.torch_capabilities import TORCH
+
 # Whole modules of such functions (top-level name, or the full dotted name).
 PURE_MODULES = frozenset(
     {"math", "cmath", "_operator", "operator", "inspect", "typing", "re", "string", "textwrap", "fractions",
@@ -41,8 +43,8 @@ PURE: frozenset[Any] = frozenset(getattr(builtins, name) for name in _BUILTINS) 
         torch.promote_types, torch.can_cast, torch.cuda.is_available, torch.backends.mps.is_available,
         torch.typename, os.fspath,
         torch.cuda.device_count, torch.cuda.is_bf16_supported, torch.cuda.get_device_capability,
-        torch.cuda.get_device_name, torch._C._get_tracing_state, torch._C._log_api_usage_once,
-        torch._C._get_cudnn_enabled, torch._C._is_torch_function_enabled, torch._C._has_torch_function,
+        torch.cuda.get_device_name, TORCH.tracing_state, TORCH.log_use,
+        TORCH.cudnn_enabled, TORCH.sees_torch_function, TORCH.has_torch_function,
     }
 )  # fmt: skip
 
@@ -59,7 +61,7 @@ _ELSEWHERE = frozenset(
 """Of the modules above, but they read files, clocks, frames, or what belongs to the process."""
 
 _OF_CLASSES = frozenset({"inspect", "typing", "typing_extensions", "types", "copyreg", "dataclasses"})
-_OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, torch._C._has_torch_function})
+_OF_ANY_OBJECT = frozenset({torch.is_storage, torch.typename, TORCH.has_torch_function})
 
 
 def looks_elsewhere(function: Any) -> bool:

@@ -14,6 +14,7 @@ from bytecap.autograd_functions import state_of_effect
 from bytecap.errors import DataDependent, UnsupportedCall
 from bytecap.operations import is_none, truth
 from bytecap.torch_calls import call_torch
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
@@ -115,7 +116,7 @@ def _warn(tracer: Tracer, text: str) -> None:
 def _without_gradients(tracer: Tracer, function: Value, args: list[Value]) -> Value:
     """`function(*args)` as the reentrant checkpoint runs it where no argument requires grad."""
     enabled = torch.is_grad_enabled()
-    switch = tracer.wrap(torch._C._set_grad_enabled, None)
+    switch = tracer.wrap(TORCH.set_grad_enabled, None)
     switch.call(tracer, [Constant(False)], {})
     try:
         return function.call(tracer, args, {})
@@ -201,7 +202,7 @@ def _typename(tracer: Tracer, value: Value) -> Value:
 TORCH_FUNCTIONS: dict[Any, Callable[..., Value]] = {
     torch.utils.checkpoint.checkpoint: _checkpoint,
     torch.utils.checkpoint.create_selective_checkpoint_contexts: _selective_contexts,
-    torch._C.DisableTorchFunctionSubclass: _null_context,
+    TORCH.no_subclass_function: _null_context,
     torch.tensor: _tensor_from(torch.tensor),
     torch.as_tensor: _tensor_from(torch.as_tensor),
     torch.typename: _typename,

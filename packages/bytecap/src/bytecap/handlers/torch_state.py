@@ -10,6 +10,7 @@ import torch
 
 from bytecap import marks
 from bytecap.errors import DataDependent, UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.data_conditions import DataCondition
@@ -34,7 +35,7 @@ def _grad_mode(tracer: Tracer, enabled: Value) -> Value:
     """Change the grad mode for what follows, in the evaluator and as a node."""
     wanted = bool(enabled.concrete())
     if wanted != torch.is_grad_enabled():
-        torch._C._set_grad_enabled(wanted)
+        TORCH.set_grad_enabled(wanted)
         tracer.graph.add_node("torch._C._set_grad_enabled", (wanted,), {}, [], tracer.line())
     return NONE
 
@@ -187,41 +188,39 @@ TORCH_STATE: dict[Any, Callable[..., Value]] = {
     torch.compiler.is_exporting: _always(False),
     torch.jit.is_scripting: _always(False),
     torch.jit.is_tracing: _always(False),
-    torch._C._get_tracing_state: _always(None),
-    torch._C._are_functorch_transforms_active: _always(False),
-    torch._C._log_api_usage_once: _always(None),
-    torch._C._len_torch_dispatch_stack: _always(0),  # a capture under a mode is refused; its own is not the program's
+    TORCH.tracing_state: _always(None),
+    TORCH.has_transforms: _always(False),
+    TORCH.log_use: _always(None),
+    TORCH.count_dispatch_modes: _always(0),  # a capture under a mode is refused; its own is not the program's
     torch.is_grad_enabled: _is_grad_enabled,
-    torch._C.is_grad_enabled: _is_grad_enabled,
-    torch._C._set_grad_enabled: _grad_mode,
+    TORCH.is_grad_enabled: _is_grad_enabled,
+    TORCH.set_grad_enabled: _grad_mode,
     torch.is_autocast_enabled: _live(torch.is_autocast_enabled),
     torch.get_autocast_dtype: _autocast_dtype,
     torch.get_default_dtype: _live(torch.get_default_dtype),
+    TORCH.default_device: _live(TORCH.default_device),
     torch.is_tensor: _is_tensor,
-    torch._C._accelerator_getAccelerator: _process_constant(torch._C._accelerator_getAccelerator),
+    TORCH.accelerator: _process_constant(TORCH.accelerator),
     torch.set_anomaly_enabled: _set_anomaly,
     torch.overrides.has_torch_function: _no_torch_function,
     torch.overrides.has_torch_function_unary: _no_torch_function,
     torch.overrides.has_torch_function_variadic: _no_torch_function,
-    torch._check: _check,
-    torch._check_index: _check_of_kind(IndexError),
-    torch._check_is_size: _check_is_size,
-    torch._check_not_implemented: _check_of_kind(NotImplementedError),
-    torch._check_tensor_all: _check_tensor_all,
-    torch._check_tensor_all_with: _check_tensor_all_with,
-    torch._check_type: _check_of_kind(TypeError),
-    torch._check_value: _check_of_kind(ValueError),
+    TORCH.check: _check,
+    TORCH.check_index: _check_of_kind(IndexError),
+    TORCH.check_is_size: _check_is_size,
+    TORCH.check_not_implemented: _check_of_kind(NotImplementedError),
+    TORCH.check_tensor_all: _check_tensor_all,
+    TORCH.check_tensor_all_with: _check_tensor_all_with,
+    TORCH.check_type: _check_of_kind(TypeError),
+    TORCH.check_value: _check_of_kind(ValueError),
     torch.device: _device,
     torch.manual_seed: _break("torch.manual_seed in captured code"),
     torch.save: _break("torch.save in captured code"),
     torch.autograd.backward: _break("torch.autograd.backward in captured code"),
     torch.autograd.grad: _autograd_grad,
-    torch.autograd.Function.__dict__["apply"].__func__: _apply_function,
+    TORCH.apply_function: _apply_function,
 } | {
     function: _break(f"torch.func.{name} in captured code")
     for name, function in vars(torch.func).items()
     if isinstance(function, types.FunctionType) and name not in _CAPTURED
 }
-
-if hasattr(torch, "get_default_device"):
-    TORCH_STATE[torch.get_default_device] = _live(torch.get_default_device)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 
@@ -34,7 +35,7 @@ class InferenceContext(Value):
         self.is_region = False
 
     def python_type(self) -> type:
-        return torch._C._InferenceMode
+        return TORCH.inference_mode
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         from bytecap.values.functions import BuiltinMethod
@@ -71,7 +72,7 @@ class InferenceContext(Value):
 
 def _left(enabled: bool) -> Any:
     """A guard that was left; making one enters the mode."""
-    guard = torch._C._InferenceMode(enabled)
+    guard = TORCH.inference_mode(enabled)
     guard.__exit__(None, None, None)
     return guard
 
@@ -99,7 +100,7 @@ def in_inference_mode(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _set_grad(tracer: Tracer, enabled: bool) -> None:
-    tracer.wrap(torch._C._set_grad_enabled, None).call(tracer, [Constant(enabled)], {})
+    tracer.wrap(TORCH.set_grad_enabled, None).call(tracer, [Constant(enabled)], {})
 
 
 def _context(tracer: Tracer, enabled: Value = Constant(True)) -> Value:  # noqa: B008
@@ -107,6 +108,6 @@ def _context(tracer: Tracer, enabled: Value = Constant(True)) -> Value:  # noqa:
 
 
 INFERENCE: dict[Any, Callable[..., Value]] = {
-    torch._C._InferenceMode: _context,
+    TORCH.inference_mode: _context,
     torch.is_inference_mode_enabled: lambda tracer: Constant(is_inferring(tracer)),
 }

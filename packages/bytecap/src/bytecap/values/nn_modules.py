@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.mappings import DictValue
@@ -29,7 +30,7 @@ GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
 )
 # As torch defines them: users replace them, on classes and on instances.
-_OWN_CALL, _OWN_CALL_IMPL = torch.nn.Module.__call__, torch.nn.Module._call_impl
+_OWN_CALL, _OWN_CALL_IMPL = torch.nn.Module.__call__, TORCH.call_impl
 
 
 class NNModuleValue(ObjectValue):

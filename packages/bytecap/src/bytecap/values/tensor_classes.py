@@ -1,4 +1,5 @@
 """Subclasses of torch.Tensor that are tensors like any other, with attributes and methods of their own.
+from bytecap.torch_capabilities import TORCH
 
 They switch `__torch_function__` off, as nn.Parameter does, so that what is computed from them is a plain tensor; and
 they replace nothing that torch.Tensor has.
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 
+from bytecap.torch_capabilities import TORCH
+
 OWN_CLASSES = frozenset({*torch.Tensor.__mro__, torch.nn.Parameter, torch.nn.Buffer})
-_OFF = torch._C._disabled_torch_function_impl
+_OFF = TORCH.no_torch_function
 # What a class may define without changing what its tensors compute.
 _HARMLESS = frozenset({
     "__module__", "__doc__", "__dict__", "__weakref__", "__slots__", "__annotations__", "__qualname__", "__new__",

@@ -10,6 +10,7 @@ import torch
 from codegen.errors import UnknownExtern
 from codegen.runtime.packed import PackedConvolution
 from codegen.runtime.philox import philox_state
+from codegen.torch_capabilities import TORCH
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -60,7 +61,7 @@ def operator_of(call: CallExtern) -> Callable[..., Any]:
         return function
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        with TORCH.below_autograd(), torch.enable_grad():
             return function(*args, **kwargs)
 
     return run

@@ -29,6 +29,7 @@ from codegen.runtime.recorded_sizes import BySizes
 from codegen.runtime.recording import Captured, Recording, device_of_recordings
 from codegen.runtime.result_memory import Block, type_of
 from codegen.runtime.symbols import Symbols
+from codegen.torch_capabilities import TORCH
 from stagewire.errors import StageError
 from stagewire.program import Unit
 
@@ -107,7 +108,7 @@ class Replayed:
 
     def _is_usable(self) -> bool:
         device = self._device
-        stream = torch._C._cuda_getCurrentRawStream(device.index)
+        stream = TORCH.current_stream(device.index)
         if not self._is_warm or self._made > LIMIT or torch.cuda.is_current_stream_capturing():
             return False
         if device.stream is None:
@@ -129,7 +130,7 @@ class Replayed:
             if recording is None:
                 return None
             if moving:
-                torch._foreach_copy_(list(recording.copies), [inputs[k] for k in moving])
+                TORCH.copy_all(list(recording.copies), [inputs[k] for k in moving])
             self._recordable.run_beside(self._symbols)
             recording.graph.replay()
             return self._handed(recording, inputs)
@@ -219,10 +220,10 @@ def _state() -> Key:
     """What libraries read of torch when they are called, and so when a recording is made: how precise products are."""
     return (
         torch.is_inference_mode_enabled(),
-        torch._C._get_fp32_precision_getter("cuda", "matmul"),
-        torch._C._get_fp32_precision_getter("cuda", "conv"),
-        torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
-        torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
+        TORCH.precision("cuda", "matmul"),
+        TORCH.precision("cuda", "conv"),
+        TORCH.reduces_in_float16(),
+        TORCH.reduces_in_bfloat16(),
     )
 
 

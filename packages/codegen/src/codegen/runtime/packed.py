@@ -12,6 +12,10 @@ from typing import Any
 
 import torch
 
+from codegen.torch_capabilities import TORCH
+
+_CAN_PACK = TORCH.has("pack_convolution") and TORCH.has("convolve_packed")
+
 
 class PackedConvolution:
     """A call site. Its weight is packed for the first input's size, and again when it has changed."""
@@ -23,11 +27,16 @@ class PackedConvolution:
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int],
         dilation: list[int], groups: int, post: str = "none", other: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        if x.numel() == 0 or not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
+        if (
+            x.numel() == 0
+            or not _CAN_PACK
+            or not torch.backends.mkldnn.enabled
+            or not torch.backends.mkldnn.is_available()
+        ):
             return plain_convolution(x, weight, bias, stride, padding, dilation, groups, post, other)
         packed = self._packed(x, weight, stride, padding, dilation, groups)
         x = x.contiguous(memory_format=torch.channels_last)
-        operators = torch.ops.mkldnn._convolution_pointwise
+        operators = TORCH.convolve_packed
         if other is None:
             return operators.default(x, packed, bias, padding, stride, dilation, groups, post, [], "")
         other = other.contiguous(memory_format=torch.channels_last)
@@ -50,7 +59,7 @@ def _pack(
     x: torch.Tensor, weight: torch.Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
 ) -> torch.Tensor:
     with torch.no_grad():
-        return torch._C._nn.mkldnn_reorder_conv2d_weight(
+        return TORCH.pack_convolution(
             weight.detach().contiguous().to_mkldnn(), padding, stride, dilation, groups, list(x.shape)
         )
 

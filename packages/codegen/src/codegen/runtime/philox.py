@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from codegen.errors import NotOnHost, OtherNumbers
+from codegen.torch_capabilities import TORCH
 
 MASK = 0xFFFFFFFF
 BLOCK = 256
@@ -122,7 +123,7 @@ def _checked(cache: Path | None, name: str, threads: int) -> int:
     try:
         answer = path.read_text()
     except OSError:
-        answer = EAGER if all(agrees(*one, threads) for one in CHECKED) else "other"
+        answer = EAGER if TORCH.has("fused_dropout") and all(agrees(*one, threads) for one in CHECKED) else "other"
         _write(path, answer)
     if answer == EAGER:
         return threads
@@ -142,7 +143,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _dropout(x: Tensor, generator: torch.Generator) -> Tensor:
-    return torch._fused_dropout(x, 0.5, generator)[1] != 0
+    return TORCH.fused_dropout(x, 0.5, generator)[1] != 0
 
 
 def _bernoulli(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -20,6 +20,7 @@ from codegen.runtime.recording import Target
 from codegen.runtime.result_memory import Kind
 from codegen.runtime.symbols import Symbols, inputs_of, with_values
 from codegen.runtime.wanted import useful
+from codegen.torch_capabilities import RECORDING, TORCH
 from stagewire.expr import evaluate
 from stagewire.graph import DeviceArg, Ref
 from stagewire.program import CallExtern, Launch, Unit, used_buffers
@@ -39,6 +40,8 @@ def obstacle(unit: Unit) -> str | None:
         return "it computes on the CPU"
     if is_short(unit):
         return "it launches so few kernels that a replay takes longer"
+    if missing := [TORCH.rows[name].path for name in RECORDING if not TORCH.has(name)]:
+        return f"this torch has no {', '.join(missing)}"
     device = single_device(unit)
     if device is None:
         return "it works on several devices"

@@ -31,6 +31,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack
 
 from codegen.runtime.encode import reading_of
 from codegen.runtime.memory_kinds import span
+from codegen.torch_capabilities import TORCH
 from stagewire.types import TensorType
 
 Kind = Literal["result", "exact", "saved", "inputs", "own"]
@@ -57,7 +58,7 @@ class Storage:
         self.shown: list[None] = []
         self._references = getrefcount(self.storage)
 
-    def is_held(self, count: Callable[[int], int] = torch._C._storage_Use_Count) -> bool:
+    def is_held(self, count: Callable[[int], int] = TORCH.storage_users) -> bool:
         """Whether anybody but recordings has a tensor on it, or the storage itself.
 
         torch counts the Python object of a storage as one user, which it holds itself while there are others. `shown`

@@ -26,6 +26,7 @@ from codegen.kept import read_kept, write_kept
 from codegen.runtime.memory_kinds import device_of, plan_memory
 from codegen.runtime.triton_source import import_source
 from codegen.runtime.wanted import wanted
+from codegen.torch_capabilities import TORCH
 from codegen.triton.compiling import compile_all
 from codegen.triton.cubin import Cubin, Wanted, cubin_of
 from codegen.triton.cubins import triton_version
@@ -271,7 +272,7 @@ def _filled(type_: TensorType, generator: torch.Generator) -> torch.Tensor:
 
 def tf32_allowed() -> bool:
     """Whether torch's flags let products of float32 round their operands."""
-    return torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32"
+    return TORCH.precision("cuda", "matmul") == "tf32"
 
 
 def with_tf32(unit: Unit) -> Unit:

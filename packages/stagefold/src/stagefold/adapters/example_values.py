@@ -7,18 +7,17 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from stagefold.torch_capabilities import TORCH, foreign
 from stagewire.graph import Value
 from stagewire.types import TensorType
 
 Path = tuple[int | str, ...]
 
 
-def fake_mode() -> FakeTensorMode:
+def fake_mode() -> Any:
     """A mode of fake tensors with plain integer sizes."""
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+    return foreign().fake_mode(allow_non_fake_inputs=True, shape_env=foreign().shape_env(), static_shapes=True)
 
 
 class ExampleValues:
@@ -32,7 +31,7 @@ class ExampleValues:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        torch._C._set_grad_enabled(self._grad)
+        TORCH.set_grad_enabled(self._grad)
 
     def placeholder(self, node: torch.fx.Node, example: torch.Tensor) -> None:
         """The fake twin of an input."""

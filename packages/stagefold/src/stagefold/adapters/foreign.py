@@ -12,11 +12,11 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import torch
-from torch._guards import TracingContext, tracing
 
 from stagefold.adapters.example_values import fake_mode
 from stagefold.adapters.fx import to_fx
 from stagefold.errors import BadBackend, UnknownBackend
+from stagefold.torch_capabilities import foreign
 from stagewire.capture import Capture
 
 GROUP = "torch_dynamo_backends"
@@ -31,7 +31,7 @@ def over_graph_module(
 
     def compile_capture(capture: Capture, example_inputs: tuple[Any, ...]) -> Callable[..., Any]:
         module = to_fx(capture, example_inputs)
-        with tracing(TracingContext(fake_mode())):
+        with foreign().tracing(foreign().tracing_context(fake_mode())):
             compiled = backend(module, list(example_inputs), **settings)
         if not callable(compiled):
             raise BadBackend(f"backend {_name(backend)} returned a {type(compiled).__name__}, not a callable")
@@ -46,13 +46,10 @@ def find(name: str, mode: str | None, options: Mapping[str, Any] | None) -> tupl
     if name in registered.names:
         return registered[name].load(), settings_for(mode, options)
     if name == "inductor":
-        return torch._TorchCompileInductorWrapper(mode, options, False), {}  # type: ignore[arg-type]
-    from torch._dynamo.backends.registry import lookup_backend
-    from torch._dynamo.exc import InvalidBackend
-
+        return foreign().inductor(mode, options, False), {}  # type: ignore[arg-type]
     try:
-        return lookup_backend(name), settings_for(mode, options)
-    except InvalidBackend:
+        return foreign().look_up(name), settings_for(mode, options)
+    except foreign().invalid_backend:
         raise UnknownBackend(f"unknown backend {name!r}", fix=f"Known: {', '.join(names())}; or a callable.") from None
 
 

@@ -21,6 +21,7 @@ import absint.targets
 import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
 from stagefold.adapters.placeholders import placeholder_name
+from stagefold.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, Capture, Input
 from stagewire.graph import Arg, Node, Ref, SourceLine, Value
 
@@ -116,7 +117,7 @@ class _Writer:
     def _add(self, form: Form, kwargs: dict[str, Any], line: SourceLine | None) -> torch.fx.Node:
         kind, target, args = form
         node = self.graph.create_node(kind, target, args, kwargs)
-        if target is not torch._C._set_grad_enabled:
+        if target is not TORCH.set_grad_enabled:
             node.meta["source_fn_stack"] = [(node.name, target)]
         if line is not None:
             node.stack_trace = _stack_trace(line)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from stagefold.torch_capabilities import TORCH
 from stagewire.capture import GlobalState
 from stagewire.graph import DTypeArg, Node
 
@@ -47,7 +48,7 @@ def state_behind(state: GlobalState, nodes: Iterable[Node]) -> GlobalState:
 
 def enter(state: GlobalState) -> None:
     """Set torch's modes to those of `state`."""
-    torch._C._set_grad_enabled(state.grad_enabled)
+    TORCH.set_grad_enabled(state.grad_enabled)
     wanted = dict(state.autocast)
     for device in ("cpu", "cuda"):
         torch.set_autocast_enabled(device, device in wanted)

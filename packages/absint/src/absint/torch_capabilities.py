@@ -1,0 +1,66 @@
+"""What absint needs of torch beyond its documented interface; see `stagewire.capabilities`."""
+
+from __future__ import annotations
+
+import torch
+
+from stagewire.capabilities import Capabilities, Capability, is_anything, is_class
+
+__all__ = ["TORCH"]
+
+_ALL = "no program is captured"
+_TARGETS = ("giving the functions of torch.{0} that are written in C their names in documents",
+            "programs that call these functions are refused")  # fmt: skip
+
+TORCH = Capabilities(
+    torch,
+    "absint",
+    dispatch_mode=Capability(
+        "torch.utils._python_dispatch.TorchDispatchMode", "answering operators with types", _ALL, accepts=is_class
+    ),
+    op_overload=Capability("torch._ops.OpOverload", "telling overloads from other callables", _ALL, accepts=is_class),
+    op_overload_packet=Capability("torch._ops.OpOverloadPacket", "naming operators", _ALL, accepts=is_class),
+    make_wrapper=Capability("torch.Tensor._make_wrapper_subclass", "making tensors without memory", _ALL),
+    no_torch_function=Capability(
+        "torch._C._disabled_torch_function_impl", "letting torch functions see through abstract tensors", _ALL
+    ),
+    no_dispatch=Capability("torch._C._DisableTorchDispatch", "changing the type of an abstract tensor in place", _ALL),
+    has_kernel=Capability(
+        "torch._C._dispatch_has_kernel_for_dispatch_key", "telling composite operators from those with kernels", _ALL
+    ),
+    run_as=Capability(
+        "torch._ops.OpOverload._op_dk", "running composite operators as what they consist of",
+        "programs in inference mode that call composite operators are refused",
+    ),
+    composite=Capability(
+        "torch._C.DispatchKey.CompositeImplicitAutograd", "running composite operators as what they consist of",
+        "programs in inference mode that call composite operators are refused", accepts=is_anything,
+    ),
+    key_set=Capability(
+        "torch._C.DispatchKeySet", "tensors of a GPU without memory", "programs on a GPU are refused",
+        given="torch.version.cuda",
+    ),
+    cuda_key=Capability(
+        "torch._C.DispatchKey.CUDA", "tensors of a GPU without memory", "programs on a GPU are refused",
+        accepts=is_anything, given="torch.version.cuda",
+    ),
+    below_autograd=Capability(
+        "torch._C._AutoDispatchBelowAutograd", "oneDNN's LSTM, which gives its workspace in grad mode alone",
+        "training of LSTMs on the CPU is refused",
+    ),
+    run_engine=Capability(
+        "torch.autograd.Variable._execution_engine.run_backward", "gradients of abstract tensors",
+        "programs that call torch.autograd.grad are refused",
+    ),
+    custom_operators=Capability(
+        "torch._library.simple_registry.singleton.find", "fake kernels of custom operators",
+        "custom operators are refused",
+    ),
+    max_pool1d=Capability(
+        "torch.nn.functional._max_pool1d", "max_pool1d without indices", "max_pool1d fixes symbolic sizes"
+    ),
+    **{
+        name: Capability(f"torch._C._{name}", _TARGETS[0].format(name), _TARGETS[1], accepts=is_anything)
+        for name in ("nn", "special", "linalg", "fft")
+    },
+)  # fmt: skip

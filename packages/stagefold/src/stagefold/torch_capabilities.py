@@ -1,0 +1,41 @@
+"""What stagefold needs of torch beyond its documented interface; see `stagewire.capabilities`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from stagewire.capabilities import Capabilities, Capability, is_class
+
+__all__ = ["TORCH", "foreign"]
+
+TORCH = Capabilities(
+    torch,
+    "stagefold",
+    set_grad_enabled=Capability(
+        "torch._C._set_grad_enabled", "changes of the grad mode in graphs", "no program is compiled"
+    ),
+)
+
+
+@cache
+def foreign() -> Capabilities:
+    """For back ends written for torch.compile; asking loads torch's own compiler, which nothing else here does."""
+    refused = "back ends of torch.compile cannot be called"
+    unnamed = "back ends of torch cannot be called by name"
+    return Capabilities(
+        torch,
+        "stagefold",
+        tracing=Capability("torch._guards.tracing", "calling back ends as torch.compile does", refused),
+        tracing_context=Capability("torch._guards.TracingContext", "calling back ends as torch.compile does", refused),
+        fake_mode=Capability("torch._subclasses.FakeTensorMode", "types of a graph's values", refused),
+        shape_env=Capability("torch.fx.experimental.symbolic_shapes.ShapeEnv", "types of a graph's values", refused),
+        inductor=Capability(
+            "torch._TorchCompileInductorWrapper", 'backend="inductor"', 'there is no backend="inductor"'
+        ),
+        look_up=Capability("torch._dynamo.backends.registry.lookup_backend", "back ends by their names", unnamed),
+        invalid_backend=Capability(
+            "torch._dynamo.exc.InvalidBackend", "back ends by their names", unnamed, accepts=is_class
+        ),
+    )
