@@ -91,7 +91,7 @@ def test_rows_of_a_cache() -> None:
         assert torch.equal(*counts)
 
 
-def test_a_row_out_of_range_changes_nothing() -> None:
+def test_a_row_out_of_range_changes_nothing_but_what_stands_before_it() -> None:
     cache, count = torch.zeros(2, 300, 8), torch.tensor(0)
     program = stagefold.compile(write_rows, fullgraph=True)
     program(cache, torch.tensor([3]), torch.ones(2, 1, 8), count)
@@ -99,7 +99,7 @@ def test_a_row_out_of_range_changes_nothing() -> None:
     with pytest.raises(IndexError):
         program(cache, torch.tensor([300]), torch.ones(2, 1, 8), count)
     assert torch.equal(cache, before)
-    assert count == 1
+    assert count == 2, "as in eager"
 
 
 WRITES: dict[str, Callable[[torch.Tensor, torch.Tensor, int], object]] = {

@@ -1,4 +1,6 @@
-"""From loops to machine code. CG006 and CG007 are raised while a compiled program runs."""
+"""From loops to machine code.
+
+CG006 and CG007 are raised while a unit runs. `stagefold.compile` runs the function plain then: its error is eager's."""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import stagefold
 from codegen.cpp.compiler import Compiler, find_compiler, run_compiler
 from codegen.load import load
 from codegen.runtime.library import LAUNCH_FAILED, raise_status
@@ -50,23 +51,23 @@ COPY = """
 """
 
 
-def calling(target: str, result: str) -> Program:
-    """A program whose one step is a call of ATen on its input x of four elements."""
+def calling(target: str, result: str, operands: str = "%x") -> Program:
+    """A program whose one step is a call of ATen on its inputs x and w of four elements."""
     return parse_document(f"""
         program 1 {{
           binding {{
-            inputs {{ BoundInput(name="x", type=f32[4]) }}
+            inputs {{ BoundInput(name="x", type=f32[4]) BoundInput(name="w", type=f32[4]) }}
             outputs {{ Fresh(result=0) }}
           }}
           forward {{
             target = "cpp"
             source {{ }}
             kernels {{ }}
-            inputs = ("x",)
-            input_types {{ f32[4] }}
+            inputs = ("x", "w")
+            input_types {{ f32[4] f32[4] }}
             outputs = (%y,)
             instructions {{
-              call %y = {target}(%x) with result_types=({result},)
+              call %y = {target}({operands}) with result_types=({result},)
             }}
           }}
         }}""")
@@ -106,14 +107,28 @@ def CG005() -> None:
     )
 
 
-def CG006() -> None:
-    take = stagefold.compile(lambda x, i: x[i] * 2, fullgraph=True)
-    take(torch.ones(3), torch.tensor([0, 7]))
+def CG006(folder: Path) -> None:
+    document = loop(
+        """
+                  %a: i64 = load %x[i]
+                  %b: i64 = wrap_index(%a, 3)
+                  store %y[i] = %b
+    """,
+        "i64",
+    )
+    load(Codegen().run(document).forward, folder)(torch.tensor([0, 1, 2, 3]))
 
 
-def CG007() -> None:
-    divide = stagefold.compile(lambda x, y: x // y, fullgraph=True)
-    divide(torch.tensor([7]), torch.tensor([0]))
+def CG007(folder: Path) -> None:
+    document = loop(
+        """
+                  %a: i64 = load %x[i]
+                  %b: i64 = floor_div(12, %a)
+                  store %y[i] = %b
+    """,
+        "i64",
+    )
+    load(Codegen().run(document).forward, folder)(torch.tensor([1, 2, 3, 0]))
 
 
 def CG008(folder: Path) -> None:
@@ -126,15 +141,20 @@ def CG009() -> None:
 
 
 def CG010(folder: Path) -> None:
-    load(calling("mylibrary.missing.default", "f32[4]").forward, folder)(torch.ones(4))
+    load(calling("mylibrary.missing.default", "f32[4]").forward, folder)(torch.ones(4), torch.ones(4))
 
 
 def CG011(folder: Path) -> None:
-    load(calling("aten.exp.default", "f64[4]").forward, folder)(torch.ones(4))
+    load(calling("aten.exp.default", "f64[4]").forward, folder)(torch.ones(4), torch.ones(4))
 
 
 def CG012() -> None:
     raise_status(LAUNCH_FAILED | 700)  # what the native executor reports after CUDA_ERROR_ILLEGAL_ADDRESS
+
+
+def CG017(folder: Path) -> None:
+    product = calling("aten.mm.default", "f32[4]", "%x, %w")  # of vectors
+    load(product.forward, folder)([torch.ones(4), torch.ones(4)])
 
 
 class RecordingGenerator:

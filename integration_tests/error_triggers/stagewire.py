@@ -9,6 +9,7 @@ import pytest
 
 import stagewire
 from stagewire.capabilities import Capabilities, Capability
+from stagewire.errors import PartlyDone
 from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
 from stagewire.stage import discover
@@ -51,6 +52,10 @@ def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (information / "entry_points.txt").write_text(f"[stagefold.stages]\nmine = {owner}:Stage\n")
         patch.syspath_prepend(folder / owner)
     discover()
+
+
+def SW007() -> None:
+    raise PartlyDone(MemoryError("no room for 8 GiB"))
 
 
 def SW008() -> None:

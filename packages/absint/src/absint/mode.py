@@ -155,6 +155,11 @@ class AbstractMode(TORCH.dispatch_mode):
             record = self._records[id(func)] = record_of(func)
         return record
 
+    @property
+    def may_draw(self) -> bool:
+        """Whether an op that was met draws random numbers, or is a custom op, of which nothing is known."""
+        return any(record.is_random or not record.name.startswith("aten.") for record in self._records.values())
+
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
         with self:

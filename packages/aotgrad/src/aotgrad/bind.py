@@ -3,6 +3,9 @@
     call     ::= (check overlap)? run mutation* output* | plain
     run      ::= forward | Function.apply(forward, backward)
 
+A call that raises has left its inputs as they were (`forward` and `plain` must do so), or raises `PartlyDone` of what
+it met.
+
 The callable is straight-line Python, written per binding: see `call_lines`.
 """
 
@@ -24,7 +27,7 @@ from aotgrad.executor import Executor
 from aotgrad.function import Partial, make_function
 from aotgrad.higher_order import Program
 from aotgrad.torch_capabilities import TORCH
-from stagewire.errors import StageError
+from stagewire.errors import PartlyDone, StageError
 from stagewire.expr import Expr, evaluate
 from stagewire.grad import Binding, Fresh, Literally, Mutation, SameAsInput, ViewOf
 from stagewire.graph import Arg, leaves
@@ -113,11 +116,18 @@ def call_lines(binding: Binding, names: dict[str, Any], *, differentiable: bool)
         refuse = "plain(*inputs)" if names["plain"] else "refuse_overlap(overlap)"
         names["refuse_overlap"] = _refuse_overlap
         lines += ["    overlap = check(inputs)", "    if overlap is not None:", f"        return {refuse}"]
+    lines += _run_lines(binding, differentiable)
+    ending = [*_mutation_lines(binding, names), *_output_lines(binding, names)]
+    if not binding.mutations:
+        return [*lines, *ending]
+    # Until here the inputs are as they were.
+    names["PartlyDone"] = PartlyDone
     return [
         *lines,
-        *_run_lines(binding, differentiable),
-        *_mutation_lines(binding, names),
-        *_output_lines(binding, names),
+        "    try:",
+        *(f"    {line}" for line in ending),
+        "    except Exception as error:",
+        "        raise PartlyDone(error) from error",
     ]
 
 

@@ -4,7 +4,7 @@
     check  ::= condition' & condition' & ...              one bool tensor of the graph for each device
 
 A capture goes on as if no exception were raised. The graph gives the conditions as one more output, which is looked
-at before anything that the frame does is seen from outside (`bytecap.checked`). Where they do not hold, the frame
+at before anything that the frame does is seen from outside (`bytecap.undo`). Where they do not hold, the frame
 runs plain, and so raises what it would have raised.
 
 Other branches on data still end the graph: both sides of them are common.
@@ -29,7 +29,7 @@ from bytecap.values.data_conditions import DataCondition
 from bytecap.values.sizes import as_value
 from bytecap.values.tensors import TensorValue
 from stagewire.capture import Check
-from stagewire.graph import SourceLine
+from stagewire.graph import SourceLine, node_references
 
 if TYPE_CHECKING:
     from bytecap.frame import Frame
@@ -110,35 +110,25 @@ class Checks:
         lines = (tuple(dict.fromkeys(self.lines[device])) for device in self.conditions)
         return tuple(Check(first + number, each) for number, each in enumerate(lines))
 
-    def written_inputs(self, tracer: Tracer) -> tuple[str, ...]:
-        """The inputs that the graph writes, which are put back where a check fails.
 
-        Errors: `DataDependent` where that cannot be done.
-        """
-        if not self.conditions:
-            return ()
-        written = [
-            tensor
-            for tensor in tracer.tensors.values()
-            if tensor.real is not None and tensor.abstract.storage_record.version
-        ]
-        if any(node.target in _CHANGES_OF_KIND for node in tracer.graph.nodes) or any(map(_has_history, written)):
-            line = str(next(iter(self.lines.values()))[0])
-            raise CannotUndo(
-                "a branch on a tensor, in a graph whose changes of its inputs cannot be undone", where=line
-            )
-        return tuple(tensor.name for tensor in written)
+def changes_of(tracer: Tracer) -> tuple[frozenset[str], bool]:
+    """The inputs that the graph writes, and whether one of these writes cannot be taken back (`bytecap.undo`).
 
-
-def runs_again(tracer: Tracer) -> bool:
-    """Whether the function is to run plain where its graph raises: a handler may catch that, or effects come before it.
-
-    Only where the graph has changed nothing then. (What it drew of random numbers is not put back.)
+    Errors: `CannotUndo` where that is so, and the graph has checks.
     """
-    if not (tracer.is_caught or tracer.effects) or tracer.made:
-        return False
-    writes = any(each.real is not None and each.abstract.storage_record.version for each in tracer.tensors.values())
-    return not writes and not any(node.target in _CHANGES_OF_KIND for node in tracer.graph.nodes)
+    written = [
+        tensor
+        for tensor in tracer.tensors.values()
+        if tensor.real is not None and tensor.abstract.storage_record.version
+    ]
+    is_final = any(map(_has_history, written)) or any(
+        node.target in _CHANGES_OF_KIND and not tracer.graph.made.intersection(node_references(node))
+        for node in tracer.graph.nodes
+    )
+    if is_final and tracer.checks.conditions:
+        line = str(next(iter(tracer.checks.lines.values()))[0])
+        raise CannotUndo("a branch on a tensor, in a graph whose changes of its inputs cannot be undone", where=line)
+    return frozenset(tensor.name for tensor in written), is_final
 
 
 class Distrust:

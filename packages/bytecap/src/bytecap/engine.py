@@ -25,7 +25,6 @@ from typing import Any
 from bytecap import marks
 from bytecap.callees import is_wanted
 from bytecap.changing import changed_value
-from bytecap.checked import Checked
 from bytecap.checks import CannotUndo, Distrust
 from bytecap.errors import (
     CannotCapture,
@@ -49,6 +48,7 @@ from bytecap.size_changes import with_changes, with_sizes_of_before
 from bytecap.size_policy import SizePolicy
 from bytecap.stage import CaptureResult, capture, place
 from bytecap.stances import may_compile
+from bytecap.undo import Checked, undone
 from stagewire.capture import Capture, Check, Guard, Relation, Source, Symbol, facts_of
 from stagewire.collector import resting_collector
 from stagewire.errors import StageError
@@ -58,11 +58,19 @@ _log = logging.getLogger("bytecap")
 
 
 @dataclass(frozen=True)
+class _Callee:
+    """What replacement code calls. undone: whether it has changed nothing where it raises."""
+
+    call: Callable[..., Any]
+    undone: bool
+
+
+@dataclass(frozen=True)
 class _Compiled:
     """What an entry was made from: its payload."""
 
     capture: Capture
-    function: Callable[..., Any] | None
+    function: _Callee | None
     counted: frozenset[Source]
     assumes: tuple[Relation, ...] = ()
 
@@ -268,8 +276,7 @@ class Engine:
                 try:
                     function = self.backend(result.capture, result.example_inputs)
                     assumes = getattr(function, "assumes", ())
-                    function = with_tensors(result.capture, function)
-                    compiled = plain(self._checked(view.code, result, function))
+                    compiled = self._undone(view.code, result, function)
                 except StageError as error:
                     needed = needs_constants(result.capture, error)
                     if needed is not None:
@@ -283,13 +290,16 @@ class Engine:
             if assumes:
                 guard = with_relations(guard, assumes, conditions.numbers)
             payload = _Compiled(result.capture, compiled, result.counted, assumes)
-            return Entry(guard, result.replacement(compiled), payload, closed=whole)
+            replacement = result.replacement(compiled and compiled.call, undone=compiled is None or compiled.undone)
+            return Entry(guard, replacement, payload, closed=whole)
 
-    def _checked(self, code: CodeType, result: CaptureResult, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The backend's callable, which looks at the checks of the capture if there are any."""
+    def _undone(self, code: CodeType, result: CaptureResult, function: Callable[..., Any]) -> _Callee:
+        """The backend's callable, which looks at the checks of the capture, and changes nothing where it raises."""
         checks = result.capture.checks
         if not checks:
-            return compiled
+            atomic = undone(function, result.changes)
+            call = plain(with_tensors(result.capture, atomic or function))
+            return _Callee(call, undone=atomic is not None)
         weakly = weakref.ref(self)
 
         def on_failure() -> None:
@@ -297,7 +307,8 @@ class Engine:
             if engine is not None:
                 engine.on_failed_check(code, checks)
 
-        return Checked(compiled, len(checks), result.written, on_failure)
+        call = with_tensors(result.capture, function)
+        return _Callee(plain(Checked(call, len(checks), result.changes, on_failure)), undone=True)
 
     def on_failed_check(self, code: CodeType, checks: tuple[Check, ...]) -> None:
         """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
@@ -312,7 +323,7 @@ class Engine:
                 if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
                     remove_entry(code, entry)
 
-    def _compiled_before(self, code: CodeType, new: Capture) -> tuple[Callable[..., Any] | None, tuple[Relation, ...]]:
+    def _compiled_before(self, code: CodeType, new: Capture) -> tuple[_Callee | None, tuple[Relation, ...]]:
         """The callable of an earlier capture that differs in its guards alone, and what it assumes.
 
         A first call often changes what it reads (a cache filled, a default resolved): the second captures the same.

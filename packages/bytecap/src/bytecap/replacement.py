@@ -1,8 +1,8 @@
 """The code that runs in a frame's place while its guards hold.
 
     replacement ::= new parameters, call of the compiled graph, rebuilt result, side effects, return
-                  | call of the compiled graph, whose checks fail, or which raises (see `runs_again`):
-                    call of the function itself, return
+                  | call of the compiled graph, which raises, or whose checks fail:
+                    call of the function itself, return (`bytecap.plain_run`)
 
 The graph's inputs were read by the guard program already, in C: it hands them over as the tuple
 in the local `hook.INPUTS`.
@@ -16,20 +16,24 @@ from types import CodeType
 from typing import Any
 
 from bytecap.assembler import Assembler, assemble
-from bytecap.checked import emit_call_or_none, emit_plain_run
-from bytecap.checks import runs_again
 from bytecap.emit import Emitter, emit_source, symbol_local
 from bytecap.hook import INPUTS
+from bytecap.plain_run import emit_guarded_call
 from bytecap.values.inference import in_inference_mode
 
 
 def replacement_code(
-    code: CodeType, emitter: Emitter, compiled: Callable[..., Any] | None, *, checked: bool = False
+    code: CodeType,
+    emitter: Emitter,
+    compiled: Callable[..., Any] | None,
+    *,
+    checked: bool = False,
+    undone: bool = True,
 ) -> CodeType:
     """Code with the arguments and free variables of `code`.
 
     emitter: what follows the graph call. compiled: `compiled(*inputs) -> tuple of outputs`, or None for no call.
-    checked: it gives None where the function is to run plain.
+    checked: it gives None where the function is to run plain. undone: where it raises, it has changed nothing.
     """
     head = Assembler(code.co_firstlineno)
     made = emitter.tracer.made
@@ -40,13 +44,10 @@ def replacement_code(
         emit_source(head, source, emitter.tracer.names.objects)
         head.store_local(symbol_local(name))
     if compiled is not None:
-        again = not checked and runs_again(emitter.tracer)
-        if again:
-            emit_call_or_none(head, lambda: _emit_call(head, emitter, compiled))
+        if undone:
+            emit_guarded_call(head, code, lambda: _emit_call(head, emitter, compiled), checked=checked)
         else:
             _emit_call(head, emitter, compiled)
-        if checked or again:
-            emit_plain_run(head, code, emitter.names)
         if emitter.outputs:
             head.unpack(len(emitter.outputs))
             for name in emitter.outputs:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError, SpecializedSize
+from bytecap.checks import changes_of
 from bytecap.effects import counted_places
 from bytecap.emit import Emitter, emit_epilogue
 from bytecap.environment import capture_environment
@@ -41,12 +42,15 @@ from bytecap.size_policy import SizePolicy
 from bytecap.torch_capabilities import ESSENTIAL, TORCH
 from bytecap.tracer import Tracer
 from bytecap.trail import Trail
+from bytecap.undo import Changes
 from bytecap.values.exceptions import ExceptionValue
 from bytecap.values.functions import FunctionValue
 from bytecap.values.sequences import Lazy
 from bytecap.values.tensor_hooks import refuse_rebound
 from stagewire.capabilities import MissingCapability
 from stagewire.capture import Capture, Cell, Code, GlobalState, Guard, Local, Source
+from stagewire.graph import Graph
+from stagewire.types import TensorType
 
 _FIXED = SizePolicy(enabled=False)
 _UNSUPPORTED_FLAGS = {0x20: "a generator", 0x80: "a coroutine", 0x200: "an async generator"}
@@ -58,7 +62,7 @@ class CaptureResult:
 
     capture: the document. guards: its conditions, the torch state first. objects: the live objects that
     guards, handles and constant inputs name. example_inputs: the real tensors of this call, in input order.
-    written: positions of the inputs that are put back where a check fails.
+    changes: what the graph changes besides its outputs, which is put back where it raises or a check fails.
     counted: where the numbers are that the code replaces by what it computes from them.
     """
 
@@ -68,7 +72,7 @@ class CaptureResult:
     example_inputs: tuple[torch.Tensor, ...]
     emitter: Emitter
     code: CodeType
-    written: tuple[int, ...] = ()
+    changes: Changes
     counted: frozenset[Source] = frozenset()
 
     @property
@@ -76,17 +80,17 @@ class CaptureResult:
         """Whether the graph does anything (else the replacement does not call it)."""
         return bool(self.capture.graph.nodes)
 
-    def replacement(self, compiled: Callable[..., Any] | None) -> CodeType:
+    def replacement(self, compiled: Callable[..., Any] | None, *, undone: bool = True) -> CodeType:
         """Code with the frame's arguments that calls `compiled(*inputs) -> tuple` and rebuilds the result.
 
-        With checks, `compiled` is a `Checked`: None makes the function run plain.
+        With checks, `compiled` is a `Checked`: None makes the function run plain. So does an error where it is
+        `undone`: it has changed nothing then (see `bytecap.undo`).
 
         The guard program that stands before it must hand over the values at `input_sources`; parameters that the
         code makes are made first.
         """
-        return replacement_code(
-            self.code, self.emitter, compiled if self.has_graph else None, checked=bool(self.capture.checks)
-        )
+        called = compiled if self.has_graph else None
+        return replacement_code(self.code, self.emitter, called, checked=bool(self.capture.checks), undone=undone)
 
     def close(self) -> None:
         """Let go of the call's objects, when no replacement is to be made any more."""
@@ -132,19 +136,22 @@ def capture(
             frame = _first_frame(tracer, view)
             frame.trail = trail
             emitter = _evaluate_and_emit(tracer, frame, view, options, until)
-            written = tracer.checks.written_inputs(tracer)
+            written, is_final = changes_of(tracer)
         except Exception as error:
             refused = _refusal(tracer, error, state, trail, view.code)
             try:
                 raise refused from refused.__cause__
             finally:
                 del refused  # an exception in a variable of a frame that it went through is a cycle
-    return _result(tracer, view, state, emitter, written)
+    return _result(tracer, view, state, emitter, written, is_final)
 
 
-def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: tuple[str, ...]) -> CaptureResult:
+def _result(
+    tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, written: frozenset[str], is_final: bool
+) -> CaptureResult:
     graph = tracer.graph.finish([*emitter.outputs, *tracer.checks.outputs])
     inputs = tuple(tracer.graph.inputs)
+    places = tuple(number for number, item in enumerate(inputs) if item.value.name in written)
     guards = _conditions(tracer, state)
     document = Capture(
         code=Code(view.code.co_qualname, view.code.co_filename, view.code.co_firstlineno),
@@ -169,9 +176,16 @@ def _result(tracer: Tracer, view: Any, state: GlobalState, emitter: Emitter, wri
         tuple(examples[item.value.name] for item in inputs),  # type: ignore[misc]
         emitter,
         view.code,
-        tuple(number for number, item in enumerate(inputs) if item.value.name in written),
+        Changes(places, is_final, _random_devices(graph) if tracer.mode.may_draw else ()),
         counted_places(tracer.effects) | counted_buffers(tracer),
     )
+
+
+def _random_devices(graph: Graph) -> tuple[torch.device, ...]:
+    """The devices whose random streams a graph that draws may draw from."""
+    values = (*graph.inputs, *(value for node in graph.nodes for value in node.results))
+    names = {value.type.device for value in values if isinstance(value.type, TensorType)}
+    return tuple(torch.device(name) for name in sorted(names) if name == "cpu" or name.startswith("cuda"))
 
 
 def _conditions(tracer: Tracer, state: GlobalState) -> tuple[Guard, ...]:

@@ -279,7 +279,6 @@ def _target(function: Any) -> str:
 
 def record(tracer: Tracer, target: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Value:
     """Append the node and wrap its result; a tensor that went in and comes out stays the same object."""
-    tracer.note_handler()
     wire = tracer.wire_argument
     try:
         node_args = tuple(to_arg(arg, wire) for arg in args)

@@ -130,7 +130,6 @@ class Tracer:
         self.fault: tuple[Exception, SourceLine] | None = None
         self.handled: list[Value] = []
         self.effects: list[Any] = []
-        self.is_caught = False
         self.arrays: list[ArrayValue] = []
         self.regions: list[Value] = []
         self.index_modes: list[Value] = []
@@ -551,11 +550,6 @@ class Tracer:
                 self.guards.same(first, second, True, line)
             elif first is not None or second is not None:
                 self.guards.identity(first or second, left.real, line)
-
-    def note_handler(self) -> None:
-        """A torch call: if it raises when it runs, does the program go on in a handler?"""
-        if not self.is_caught:
-            self.is_caught = any(frame.program.handler_at(frame.pc - 1) is not None for frame in self.frames)
 
     def guard_key(self, shadow: DictValue, key: Any, *, present: bool) -> None:
         """Whether `key` is in an outside dict."""

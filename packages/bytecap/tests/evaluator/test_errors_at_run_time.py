@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 
 import pytest
 import torch
 
-from bytecap import Captured, executor, optimize
+from bytecap import Captured, CaptureWarning, executor, optimize, undo
+from bytecap.errors import InterpretError
 from bytecap.testing.changes import check_arguments
 from bytecap.testing.programs import Programs
+from stagewire.errors import PartlyDone
 
 PROGRAMS = Programs()
 
@@ -94,6 +98,63 @@ def nothing_is_handled_afterwards(x, index, log):
         return x + 1, error.__context__
 
 
+@PROGRAMS.add(values, far, list)
+def inputs_are_written(x, index, log):
+    x.add_(1)
+    log.append(x.clone())
+    return x[index]
+
+
+@PROGRAMS.add(values, far)
+def written_and_caught(x, index):
+    x.mul_(2)
+    try:
+        x.add_(1)
+        y = x[index]
+    except IndexError:
+        y = x.sub_(5)
+    return y
+
+
+@PROGRAMS.add(values, far, list, refusal="BC004")
+def behind_a_break(x, index, log):
+    x.add_(1)
+    log.append("first")
+    if x.sum() > 100:
+        return x
+    x.add_(1)
+    log.append("second")
+    return x[index]
+
+
+@PROGRAMS.add(values, far, list, refusal="BC004")
+def in_a_block_behind_a_break(x, index, log):
+    with contextlib.suppress(IndexError):
+        try:
+            if x.sum() > 100:
+                return x
+            x.add_(1)
+            return x[index]
+        finally:
+            log.append(x.clone())
+            x.mul_(3)
+    return x - 1
+
+
+@PROGRAMS.add(values, far, refusal="BC004")
+def in_a_loop_with_breaks(x, index):
+    found = []
+    for number in range(4):
+        try:
+            if x.sum() > 100:
+                continue
+            x.add_(number)
+            found.append(x[index - 3 - number])
+        except IndexError as error:
+            found.append(str(error))
+    return found
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_same_as_plain(program):
     program.check()
@@ -116,15 +177,136 @@ def test_an_interrupt_is_not_caught():
         optimize(caught, interrupting)(values(), far(), [])
 
 
-def test_without_handlers_and_effects_the_graph_raises_itself():
-    def failing(capture, inputs):
-        def run(*tensors):
-            raise ValueError("of the backend")
+def failing(capture, inputs):
+    """A backend whose graphs run, and raise afterwards."""
+    run = executor(capture)
 
-        return run
+    def call(*tensors):
+        run(*tensors)
+        raise ValueError("of the backend")
 
+    return call
+
+
+def test_where_only_the_graph_raises_the_plain_result_is_used(caplog):
+    caplog.set_level("INFO", "bytecap")
+
+    def program(x, log):
+        log.append(x.add_(1))
+        return x * torch.rand(3)
+
+    torch.manual_seed(0)
+    x, log = values(), []
+    found = optimize(program, failing)(x, log)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert found.equal(2 * torch.rand(3))
+    assert after.equal(torch.rand(1)), "what the graph drew is given back"
+    assert x.tolist() == [2.0] * 3
+    assert x._version == 1
+    assert len(log) == 1
+    assert "ValueError: of the backend" in caplog.text
+
+
+def test_an_atomic_backend_is_given_no_copies(monkeypatch):
+    def atomic(capture, inputs):
+        run = executor(capture)
+
+        def call(*tensors):
+            return run(*tensors)
+
+        call.atomic = True
+        return call
+
+    copied = []
+
+    class Noted(undo.Snapshot):
+        def __init__(self, written, random):
+            super().__init__(written, random)
+            copied.append((len(self.written), len(self.random)))
+
+    monkeypatch.setattr(undo, "Snapshot", Noted)
+    x = values()
+    optimize(lambda x: x.add_(1), atomic)(x)
+    assert copied == []
+    optimize(lambda x: x.add_(1) * torch.rand(3), atomic)(x)
+    assert copied == [(0, 1)]
+    optimize(lambda x: x.add_(1), failing)(x)
+    assert copied == [(0, 1), (1, 0)]
+    assert x.tolist() == [4.0] * 3
+
+
+def test_what_cannot_be_undone_is_not_run_again():
+    """A write that autograd saw: the graph's error is the program's."""
+
+    def program(x, log):
+        x.mul_(2)
+        log.append(1)
+        return x + 1
+
+    leaf, log = torch.ones(3, requires_grad=True), []
+    x = leaf * 1
     with pytest.raises(ValueError, match="of the backend"):
-        optimize(lambda x: x + 1, failing)(values())
+        optimize(program, failing)(x, log)
+    assert x.tolist() == [2.0] * 3
+    assert log == []
+
+
+def test_a_graph_that_is_partly_done_is_not_run_again():
+    def partly(capture, inputs):
+        def call(x):
+            x.add_(1)
+            raise PartlyDone(MemoryError("no room"))
+
+        call.atomic = True
+        return call
+
+    x = values()
+    with pytest.raises(MemoryError, match="no room"):
+        optimize(lambda x: x.add_(1), partly)(x)
+    assert x.tolist() == [2.0] * 3
+
+
+def test_a_fault_of_a_stage_is_told():
+    def faulty(capture, inputs):
+        def call(*tensors):
+            raise InterpretError("a fault")
+
+        return call
+
+    with pytest.warns(CaptureWarning, match="InterpretError"):
+        assert optimize(lambda x: x + 1, faulty)(values()).tolist() == [2.0] * 3
+
+
+def test_the_traceback_ends_in_the_users_line():
+    def program(x, index):
+        x.add_(1)
+        return x[index]  # here
+
+    with pytest.raises(IndexError) as caught:
+        optimize(program, lambda capture, inputs: executor(capture))(values(), far())
+    assert str(caught.traceback[-1].statement).endswith("# here")
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_a_failed_call_holds_nothing():
+    def program(x, index):
+        return x.add_(1)[index]
+
+    call = optimize(program, lambda capture, inputs: executor(capture))
+    x = values()
+    with pytest.raises(IndexError):
+        call(x, far())
+    seen = weakref.ref(x)
+    gc.disable()
+    try:
+        with contextlib.suppress(IndexError):
+            call(x, far())
+        del x
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_one_capture_serves_both():

@@ -85,6 +85,14 @@ class WrongResult(StageError):
     fix = "Compile again with the torch version that runs the program."
 
 
+class OperatorFailed(StageError, RuntimeError):
+    """An operator of ATen's raised (mostly for want of memory) in a run that cannot be done again: the inputs were
+    given up, or written. What it said is on the standard error output."""
+
+    code = "CG017"
+    fix = "Give the run less work or more memory: a smaller batch, checkpoints."
+
+
 class LaunchFailed(StageError):
     """The CUDA driver did not start a kernel; the message gives its result (a `CUresult`)."""
 

@@ -23,6 +23,7 @@ from aotgrad import bind, run_plain
 from aotgrad.errors import BackwardFailed
 from aotgrad.partial import is_linear, partial_backward
 from aotgrad.tracer.custom_writers import NAMESPACE
+from bytecap.undo import Changes, undone
 from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
@@ -37,7 +38,7 @@ from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
 from stagewire.codec import kind_of
-from stagewire.errors import StageError
+from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
 from stagewire.program import CallExtern, Program
 from stagewire.types import TensorType
@@ -150,8 +151,10 @@ class StagefoldBackend:
     def _load_all(self, programs: Programs, capture: Capture) -> Callee:
         records = not _has_sizes_of_data(capture)
         if programs.prepare is None:
-            return self.load(programs.main, capture, _Plain(capture, _OTHER_MEMORY), records=records)
-        plain, count = _Plain(capture, _OTHER_MEMORY), len(programs.prepare.binding.inputs)
+            plain = _undone(_Plain(capture, _OTHER_MEMORY), programs.main.binding)
+            return self.load(programs.main, capture, plain, records=records)
+        count = len(programs.prepare.binding.inputs)
+        plain = _undone(_Plain(capture, _OTHER_MEMORY), programs.main.binding)
         main = self.load(programs.main, None, lambda *inputs: plain(*inputs[:count]), records=records)
         sources = tuple(place for place, given in enumerate(programs.prepare.binding.inputs) if given.used)
         return FrozenCall(main, self.load(programs.prepare, records=False), sources)
@@ -182,8 +185,9 @@ class StagefoldBackend:
             program.binding, loaded[0], backward, gradient=gradient, plain=plain, takes_list=True, partial=partial
         )
         call.assumes = program.binding.assumptions  # type: ignore[attr-defined]  # guarded by bytecap
+        call.atomic = True  # type: ignore[attr-defined]  # bytecap need not copy what it writes
         if capture is not None and _reads_generators(program):
-            return PlainWhileRecording(call, _Plain(capture, _STATE_UNKNOWN))
+            return PlainWhileRecording(call, _undone(_Plain(capture, _STATE_UNKNOWN), program.binding))
         return call
 
     def load_partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
@@ -350,6 +354,23 @@ class _Plain:
         return run_plain(self._capture, *inputs)
 
 
+def _undone(plain: _Plain, binding: Binding) -> Callee:
+    """`plain`, which leaves what it writes as it was where it raises. What autograd saw of a write stays seen."""
+    written = tuple([mutation.input for mutation in binding.mutations])
+    is_final = any(mutation.under_grad for mutation in binding.mutations)
+    atomic = undone(plain, Changes(written, is_final))
+    if atomic is not None:
+        return atomic
+
+    def call(*inputs: Any) -> tuple[Any, ...]:
+        try:
+            return plain(*inputs)
+        except Exception as error:
+            raise PartlyDone(error) from error
+
+    return call
+
+
 _STATE_UNKNOWN = "runs plain while its caller records a CUDA graph: the state of the generator is not known then"
 
 
@@ -359,6 +380,7 @@ class PlainWhileRecording:
     def __init__(self, call: Callee, plain: Callee) -> None:
         self.call, self.plain = call, plain
         self.assumes = getattr(call, "assumes", ())
+        self.atomic = True
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self.plain(*inputs) if torch.cuda.is_current_stream_capturing() else self.call(*inputs)

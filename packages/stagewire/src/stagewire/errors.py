@@ -94,3 +94,14 @@ class StageClash(StageError):
 
     code = "SW006"
     fix = "Uninstall one of the two distributions, or pass the stage object itself in stages=."
+
+
+class PartlyDone(StageError):
+    """A compiled call raised `error` after it had changed what its caller sees: it cannot be undone and run again."""
+
+    code = "SW007"
+    fix = "Look at `error`: mostly memory is short. What the call wrote stays as it is."
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__} in a call that has changed its inputs already: {error}")
+        self.error = error

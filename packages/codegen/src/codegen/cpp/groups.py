@@ -5,6 +5,9 @@
 
 (`benchmarks/parallel_regions.py` prints what each costs.) This pays for kernels of some microseconds: large ones do not
 feel it, and small ones run on one thread, unless they are many and independent of each other (an optimizer's step).
+
+What a function reports is looked at when it has ended. So a kernel that writes an input of the caller's does not join
+one that may report an error: the input is as it was where that happens.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from codegen.cpp.operations import may_report
 from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
@@ -53,6 +57,7 @@ class _Group:
         self.read: set[str] = set()
         self.written: set[str] = set()
         self.made: set[str] = set()
+        self.reports = False  # whether an error may be reported before anything of the caller's is written
         self.work = self.bytes = 0
 
     def take(self, kernel: Kernel) -> bool:
@@ -63,6 +68,9 @@ class _Group:
                 raise MalformedLoop(f"the kernel uses a buffer {name!r} that the graph does not declare")
         work = total_work(kernel)
         read, written = ({self.roots[name] for name in names} for names in (loaded, stored))
+        updates = any(self.buffers[name].role == "input" for name in written)
+        if self.reports and updates:
+            return False
         if self.stages:
             size = sum(self._bytes(name) for name in stored if name not in self.made)
             if not self._has_room(stored, size) or not self._is_open or not _is_shareable(kernel, self.threshold):
@@ -81,6 +89,7 @@ class _Group:
         self.read |= read
         self.written |= written
         self.made |= set(stored)
+        self.reports |= not updates and any(may_report(s) for section in kernel.sections for s in section.statements)
         self.work += work if isinstance(work, int) else 0
         return True
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from codegen.cpp.literals import is_number
 from codegen.cpp.types import BITS, c_type, is_floating
 from codegen.errors import UnknownOp, UnsupportedType
+from stagewire.loop import Compute
 
 Emit = Callable[..., str]
 
@@ -23,6 +24,14 @@ BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not
                          "logical_xor"})  # fmt: skip
 DIVISIONS = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
 """Ops whose integer form reports a zero divisor."""
+
+
+def may_report(statement: object) -> bool:
+    """Whether a statement may report an error: an index out of range, an integer division by zero."""
+    if not isinstance(statement, Compute):
+        return False
+    return statement.op == "wrap_index" or (statement.op in DIVISIONS and not is_floating(statement.dtype))
+
 
 _LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}
 _BUILTIN = {"lgamma", "copysign"}

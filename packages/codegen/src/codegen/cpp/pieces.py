@@ -16,7 +16,7 @@ import msgspec
 
 from codegen.cpp.indexing import coefficient
 from codegen.cpp.interior import interior
-from codegen.cpp.operations import DIVISIONS
+from codegen.cpp.operations import may_report
 from codegen.uses import used_values
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
@@ -295,8 +295,7 @@ def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     needed: set[str] = set()
     kept = []
     for statement in reversed(statements):
-        reports = isinstance(statement, Compute) and (statement.op in DIVISIONS or statement.op == "wrap_index")
-        if reports or isinstance(statement, Store) or statement.result in needed:  # type: ignore[union-attr]
+        if may_report(statement) or isinstance(statement, Store) or statement.result in needed:  # type: ignore[union-attr]
             needed.update(used_values(statement))
             kept.append(statement)
     return kept[::-1]

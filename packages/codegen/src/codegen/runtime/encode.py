@@ -33,7 +33,7 @@ from stagewire.types import ITEM_SIZE, TensorType
 _NAMES = (
     "FRESH", "WINDOW", "LAUNCH", "DROP", "CALL", "MM", "BMM", "ADDMM", "BADDBMM", "CONVOLUTION", "CONVOLUTION_BACKWARD",
     "ATTENTION", "ATTENTION_BACKWARD", "LAUNCH_GRID", "PHILOX_STATE", "SKIP_IF_MORE", "FEW_WINDOWS", "TAKE",
-    "GIVE_BACK", "NUMBER",
+    "GIVE_BACK", "NUMBER", "WRITES_INPUTS",
 )  # fmt: skip
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum Op` in vm.cpp."""
@@ -99,6 +99,7 @@ class _Encoder:
         self.type_at: dict[TensorType, int] = {}
         self.calls: list[Callable[..., Any]] = []
         self.literals: list[Any] = []
+        self.writes_inputs = False
         self.owned: set[str] = set(unit.inputs)  # where the caller gave them up; else dropping one does nothing
 
     def run(self, limits: tuple[tuple[Dim, int], ...]) -> EncodedUnit:
@@ -212,7 +213,10 @@ class _Encoder:
         match instruction:
             case Allocate(buffer, type_, None):
                 self.make(buffer, type_)
-            case Allocate(buffer, type_, str()):
+            case Allocate(buffer, type_, str(reuse)):
+                if reuse in self.unit.written and not self.writes_inputs:
+                    self.writes_inputs = True
+                    self.emit("WRITES_INPUTS")
                 self.window(buffer, type_)
             case MakeView(buffer, _, type_):
                 self.window(buffer, type_)

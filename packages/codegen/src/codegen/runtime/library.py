@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import NoReturn
 
 from codegen.cpp.statements import OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed
+from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed, OperatorFailed
+from stagewire.errors import PartlyDone
 
 LAUNCH_FAILED = 1 << 16
+HAS_WRITTEN = 1 << 40
 """As in vm.cpp."""
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
@@ -34,8 +37,20 @@ class Library:
 def raise_status(status: int) -> None:
     """The error that a kernel's status word stands for."""
     if status & LAUNCH_FAILED:
-        raise LaunchFailed(f"the driver did not start a kernel: result {status & ~LAUNCH_FAILED}")
+        result = status & (LAUNCH_FAILED - 1)
+        raise LaunchFailed(f"the driver did not start a kernel: result {result}")
     if status & OUT_OF_RANGE:
         raise IndexOutOfRange("an index is out of range for the dimension that it indexes")
     if status & ZERO_DIVISOR:
         raise IntegerDivisionByZero("integer division by zero")
+
+
+def raise_partly_done(status: int, error: BaseException | None) -> NoReturn:
+    """What a run raises that fails with this status, or with an error, after it has written inputs."""
+    try:
+        if error is not None:
+            raise error
+        raise_status(status)
+        raise OperatorFailed("an operator failed, after inputs of the run were written")
+    except Exception as raised:
+        raise PartlyDone(raised) from raised

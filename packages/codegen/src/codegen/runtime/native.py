@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.errors import SlowExecutor, WrongInput, WrongResult
+from codegen.errors import OperatorFailed, SlowExecutor, WrongInput
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.encode import EncodedUnit, encode
-from codegen.runtime.library import Library, raise_status
+from codegen.runtime.library import HAS_WRITTEN, Library, raise_partly_done, raise_status
 from codegen.runtime.memory_kinds import device_of, plan_memory, stated
 from codegen.runtime.python_wrapper import PythonWrapper, copied, settled
 from codegen.runtime.symbols import symbol_reader, with_values
@@ -223,9 +223,11 @@ def _objects(encoded: EncodedUnit, unit: Unit, slow: Any, again: Again, checks: 
         return made if made is not tensor else copied(tensor, tensor.stride())  # it lies at an odd address
 
     def recover(status: int, *inputs: Any) -> tuple[Any, ...]:
+        if status & HAS_WRITTEN:
+            raise_partly_done(status & ~HAS_WRITTEN, inputs[0])
         raise_status(status)
         if inputs == (None,) and len(unit.inputs) != 1:
-            raise WrongResult("an operator failed, after the inputs of the run were given up")
+            raise OperatorFailed("an operator failed, after the inputs of the run were given up")
         given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else list(inputs)
         if len(given) == len(unit.inputs) and (moved := again.inputs(given)) is not None:
             if given is not inputs[0]:

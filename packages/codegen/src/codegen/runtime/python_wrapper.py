@@ -1,4 +1,7 @@
-"""The reference executor: one readable Python step for each instruction of a unit."""
+"""The reference executor: one readable Python step for each instruction of a unit.
+
+A run that raises has left its inputs as they were, or raises `PartlyDone` of what it met.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from codegen.errors import WrongResult
 from codegen.runtime.arguments import Environment, Symbols, operator_of, resolve
 from codegen.runtime.library import KERNEL, Library, raise_status
 from codegen.runtime.symbols import sizes, symbol_reader
-from stagewire.program import Allocate, CallExtern, Launch, MakeView, Release, Unit
+from stagewire.errors import PartlyDone
+from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeView, Release, Unit
 from stagewire.types import TensorType
 
 
@@ -35,19 +39,30 @@ class PythonWrapper:
             return ()
         symbols = self.symbols_of(inputs)
         environment: Environment = dict(zip(unit.inputs, inputs, strict=True))
-        for number, instruction in enumerate(unit.instructions):
-            match instruction:
-                case Allocate(buffer, type, reuse):
-                    environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
-                case MakeView(buffer, base, type):
-                    environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
-                case Launch(kernel, buffers, dims):
-                    self.launch(kernel, [environment[b] for b in buffers], sizes(dims, symbols), symbols)
-                case CallExtern():
-                    call(instruction, self.operators[number], environment, symbols)
-                case Release(buffer):
-                    environment.pop(buffer, None)
+        has_written = False
+        try:
+            for number, instruction in enumerate(unit.instructions):
+                has_written |= isinstance(instruction, Allocate) and instruction.reuse in unit.written
+                self.run(number, instruction, environment, symbols)
+        except Exception as error:
+            if has_written:
+                raise PartlyDone(error) from error
+            raise
         return tuple(resolve(output, environment, symbols) for output in unit.outputs)
+
+    def run(self, number: int, instruction: Instruction, environment: Environment, symbols: Symbols) -> None:
+        """Run one instruction, number `number` of the unit."""
+        match instruction:
+            case Allocate(buffer, type, reuse):
+                environment[buffer] = allocate(type, symbols, environment.pop(reuse) if reuse else None)
+            case MakeView(buffer, base, type):
+                environment[buffer] = view(environment[base], type, symbols, self.stated.get(base, 0))
+            case Launch(kernel, buffers, dims):
+                self.launch(kernel, [environment[b] for b in buffers], sizes(dims, symbols), symbols)
+            case CallExtern():
+                call(instruction, self.operators[number], environment, symbols)
+            case Release(buffer):
+                environment.pop(buffer, None)
 
     def launch(self, kernel: str, buffers: list[torch.Tensor], dims: tuple[int, ...], symbols: Symbols) -> None:
         """Run one kernel; `symbols` are the values of this run."""

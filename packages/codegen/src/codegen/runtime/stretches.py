@@ -16,6 +16,7 @@ from codegen.runtime.arguments import resolve
 from codegen.runtime.memory_kinds import made_by
 from codegen.runtime.python_wrapper import taken
 from codegen.runtime.symbols import inputs_of, symbol_reader
+from stagewire.errors import PartlyDone
 from stagewire.graph import DeviceArg, Ref, references
 from stagewire.program import CallExtern, Instruction, Launch, Release, Unit, used_buffers
 from stagewire.symbols import symbol_places
@@ -87,12 +88,14 @@ def _stretch(unit: Unit, own: tuple[Instruction, ...], types: dict[str, TensorTy
 
 
 class _Turn(NamedTuple):
-    """A stretch. last: which of its inputs nobody needs any more. makes: the names of what it returns."""
+    """A stretch. last: which of its inputs nobody needs any more. makes: the names of what it returns. writes: whether
+    it writes an input of the unit."""
 
     run: Callable[..., Any]
     inputs: tuple[str, ...]
     last: tuple[str, ...]
     makes: tuple[str, ...]
+    writes: bool
 
 
 class InTurns:
@@ -105,7 +108,8 @@ class InTurns:
         later = {name for output in unit.outputs for name in references(output)}
         for one, run in reversed(tuple(zip(stretches, runs, strict=True))):
             makes = tuple(name for output in one.outputs for name in references(output))
-            self.turns.insert(0, _Turn(run, one.inputs, tuple(set(one.inputs) - later), makes))
+            writes = not set(one.written).isdisjoint(unit.written)
+            self.turns.insert(0, _Turn(run, one.inputs, tuple(set(one.inputs) - later), makes, writes))
             later |= set(one.inputs)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -118,9 +122,18 @@ class InTurns:
         symbols = self.symbols_of(inputs)
         environment = dict(zip(self.unit.inputs, inputs, strict=True)) | symbols
         del inputs
-        for turn in self.turns:
-            operands = [environment[name] for name in turn.inputs]
-            for name in turn.last:
-                del environment[name]
-            environment.update(zip(turn.makes, turn.run(operands) if operands else turn.run(), strict=True))
+        has_written = False
+        try:
+            for turn in self.turns:
+                operands = [environment[name] for name in turn.inputs]
+                for name in turn.last:
+                    del environment[name]
+                environment.update(zip(turn.makes, turn.run(operands) if operands else turn.run(), strict=True))
+                has_written |= turn.writes
+        except PartlyDone:
+            raise
+        except Exception as error:
+            if has_written:
+                raise PartlyDone(error) from error
+            raise
         return tuple(resolve(output, environment, symbols) for output in self.unit.outputs)

@@ -31,6 +31,9 @@ void Py_DecRef(Object *);
 Object *PyLong_FromLongLong(i64);
 i64 PyLong_AsLongLong(Object *);
 Object *PyErr_Occurred();
+void PyErr_Fetch(Object **, Object **, Object **);
+void PyErr_NormalizeException(Object **, Object **, Object **);
+int PyException_SetTraceback(Object *, Object *);
 Object *PyCapsule_New(void *, const char *, void (*)(Object *));
 void *PyCapsule_GetPointer(Object *, const char *);
 struct MethodDef { const char *name; Object *(*call)(Object *, Object *const *, long); int flags; const char *doc; };
@@ -47,6 +50,7 @@ typedef void (*Kernel)(void *const *, const i64 *, i64, i64 *);
 static const i64 VALUES = 1ll << 40;       // where numbers of sizes begin among outputs
 
 static const i64 LAUNCH_FAILED = 1 << 16;  // in a run's status; beside it, the driver's result
+static const i64 HAS_WRITTEN = 1ll << 40;  // in a run's status: inputs of the caller's may hold something else
 
 struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
   i32 (*empty_strided)(i64, const i64 *, const i64 *, i32, i32, i32, Handle *);
@@ -84,7 +88,8 @@ struct Torch {  // in the order of codegen/runtime/native.py: FUNCTIONS
 };
 
 enum Op { FRESH, WINDOW, LAUNCH, DROP, CALL, MM, BMM, ADDMM, BADDBMM, CONVOLUTION, CONVOLUTION_BACKWARD, ATTENTION,
-          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, TAKE, GIVE_BACK, NUMBER };
+          ATTENTION_BACKWARD, LAUNCH_GRID, PHILOX_STATE, SKIP_IF_MORE, FEW_WINDOWS, TAKE, GIVE_BACK, NUMBER,
+          WRITES_INPUTS };
 enum Owner { BORROWED, OWNED, PYTHON };
 
 struct Unit;
@@ -291,6 +296,7 @@ struct Run {
   const Unit *unit;
   Frame *frame;
   i64 status, threads;
+  i64 written;  // HAS_WRITTEN from the first instruction on that writes an input
   void *stream, *guard;
   void *unlocked;  // the thread state while the interpreter's lock is released
 };
@@ -575,6 +581,7 @@ static bool step(Run *run, i64 op, const i64 *w) {
     case TAKE: return take_block(run->unit, run->frame);
     case GIVE_BACK: return give_block_back(run->unit, run->frame), true;
     case NUMBER: run->frame->data[w[0]] = run->frame->numbers + w[0]; return true;
+    case WRITES_INPUTS: run->written = HAS_WRITTEN; return true;
   }
   return false;
 }
@@ -667,7 +674,8 @@ static void finish(Unit *unit, Frame *frame) {
   unit->frames = frame;
 }
 
-// What the fast way refuses or fails at is left to the reference executor: recover(status, *args).
+// What the fast way refuses or fails at is left to the reference executor: recover(status, *args). What failed when
+// inputs had been written already is not run again: recover(status, error), or (status, None) where nothing was raised.
 static Object *recover(Unit *unit, i64 status, Object *const *args, long count) {
   Object *all = PyTuple_New(count + 1);
   PyTuple_SetItem(all, 0, PyLong_FromLongLong(status));
@@ -685,6 +693,21 @@ static void take_inputs(Run *run, Object *list) {
     Py_IncRef(&_Py_NoneStruct);
     PyList_SetItem(list, k, &_Py_NoneStruct);
   }
+}
+
+static Object *recover_written(Unit *unit, i64 status) {
+  Object *kind = nullptr, *error = nullptr, *traceback = nullptr;
+  if (PyErr_Occurred()) {
+    PyErr_Fetch(&kind, &error, &traceback);
+    PyErr_NormalizeException(&kind, &error, &traceback);
+    if (traceback) PyException_SetTraceback(error, traceback);
+  }
+  Object *given = error ? error : &_Py_NoneStruct;
+  Object *result = recover(unit, status, &given, 1);
+  if (kind) Py_DecRef(kind);
+  if (error) Py_DecRef(error);
+  if (traceback) Py_DecRef(traceback);
+  return result;
 }
 
 static bool enter_device(Run *run) {
@@ -709,14 +732,16 @@ static Object *run_on(Unit *unit, Object *const *args, long count, Object *list)
   Frame *frame = unit->frames;
   if (frame) unit->frames = frame->next;
   else if (!(frame = new_frame(unit))) return recover(unit, 0, args, count);
-  Run run = {unit, frame, 0, 1, nullptr, nullptr, nullptr};
+  Run run = {unit, frame, 0, 1, 0, nullptr, nullptr, nullptr};
   bool good = read_inputs(&run, args) && enter_device(&run);
   if (good && list) take_inputs(&run, list);
   Object *result = good && execute(&run) ? outputs(&run) : nullptr;
   give_block_back(unit, frame);  // where the run failed
   leave_device(&run);
   finish(unit, frame);
-  if (result || PyErr_Occurred()) return result;
+  if (result) return result;
+  if (run.written) return recover_written(unit, run.status | run.written);
+  if (PyErr_Occurred()) return nullptr;
   if (!list) return recover(unit, run.status, args, count);
   if (!good) return recover(unit, run.status, &list, 1);  // nothing was taken: whoever runs it now empties the list
   Object *gone = &_Py_NoneStruct;

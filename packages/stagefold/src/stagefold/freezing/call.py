@@ -25,6 +25,7 @@ class FrozenCall:
         self._kept: tuple[list[torch.Tensor], list[int], tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
         self.assumes = getattr(main, "assumes", ())
+        self.atomic = getattr(main, "atomic", False)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         given = [inputs[place] for place in self.sources]

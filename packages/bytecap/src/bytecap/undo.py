@@ -1,0 +1,118 @@
+"""A call of a graph that raises, or whose checks fail, has done nothing: what it changed is put back.
+
+    call     ::= snapshot graph (outputs, checks hold | restore)
+    snapshot ::= written inputs, their versions, random streams
+
+A graph changes nothing but the inputs that it writes and the random streams that it draws from. What a snapshot costs
+is known when the graph is compiled: nothing for a graph that does neither.
+
+A backend may spare the copies of written inputs: a callable whose attribute `atomic` is True promises that its inputs
+are as they were wherever it raises, or else raises `stagewire.errors.PartlyDone`. All other callables are given a
+snapshot of what their capture writes. The random streams are bytecap's in both cases (2 us on the CPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bytecap.torch_capabilities import TORCH
+
+Compiled = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a capture may change besides its outputs.
+
+    written: positions of the inputs that it writes. is_final: whether one of these writes cannot be taken back.
+    random: the devices whose random streams it may draw from.
+    """
+
+    written: tuple[int, ...] = ()
+    is_final: bool = False
+    random: tuple[torch.device, ...] = ()
+
+
+def undone(compiled: Compiled, changes: Changes) -> Compiled | None:
+    """`compiled`, which leaves inputs and random streams as they were where it raises; None if that cannot be had."""
+    written = () if getattr(compiled, "atomic", False) else changes.written
+    if written and (changes.is_final or not TORCH.has("set_versions")):
+        return None
+    return Undone(compiled, written, changes.random) if written or changes.random else compiled
+
+
+class Undone:
+    """`compiled`, before whose error the inputs number `written` and the streams of `random` are put back."""
+
+    def __init__(self, compiled: Compiled, written: tuple[int, ...], random: tuple[torch.device, ...]) -> None:
+        self.compiled = compiled
+        self.written = written
+        self.random = random
+
+    def __call__(self, *inputs: Any) -> Any:
+        before = Snapshot([inputs[number] for number in self.written], self.random)
+        try:
+            return self.compiled(*inputs)
+        except Exception:
+            before.restore()
+            raise
+
+
+class Checked:
+    """`compiled`, whose last `count` outputs must be true: callable(*inputs) -> the other outputs, or None.
+
+    changes: what is put back where they are not, or where it raises. on_failure: told each time.
+    """
+
+    def __init__(self, compiled: Compiled, count: int, changes: Changes, on_failure: Callable[[], None]) -> None:
+        TORCH.require("set_versions")
+        self.compiled = compiled
+        self.count = count
+        self.changes = changes
+        self.on_failure = on_failure
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
+        before = Snapshot([inputs[number] for number in self.changes.written], self.changes.random)
+        try:
+            outputs = self.compiled(*inputs)
+            if all(map(bool, outputs[-self.count :])):
+                return outputs[: -self.count]  # type: ignore[no-any-return]
+        except Exception:
+            # What follows a check may fail because it does not hold.
+            before.restore()
+            self.on_failure()
+            raise
+        before.restore()
+        self.on_failure()
+        return None
+
+
+class Snapshot:
+    """The contents of tensors and the random streams of devices, as they are now."""
+
+    def __init__(self, written: Iterable[torch.Tensor], random: Iterable[torch.device]) -> None:
+        self.written = tuple(written)
+        self.contents = tuple([tensor.detach().clone() for tensor in self.written])
+        self.versions = tuple([tensor._version for tensor in self.written if not tensor.is_inference()])
+        self.random = tuple([(device, _generator(device).get_state()) for device in random])
+
+    def restore(self) -> None:
+        """Put them back, version counters included."""
+        with torch.no_grad():
+            for tensor, content in zip(self.written, self.contents, strict=True):
+                tensor.detach().copy_(content)
+        versioned = tuple([tensor for tensor in self.written if not tensor.is_inference()])
+        TORCH.set_versions(versioned, self.versions)
+        for device, state in self.random:
+            _generator(device).set_state(state)
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    if device.type == "cpu":
+        return torch.default_generator
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
