@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,44 @@ def test_an_entry_of_another_version_is_ignored(tmp_path: Path, monkeypatch: pyt
 
 def test_an_unwritable_directory_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.warns(CacheWarning, match="cannot write"):
-        Cache(tmp_path / "file").write("ab", program())
+    cache = Cache(tmp_path / "file")
+    with pytest.warns(CacheWarning, match="until this process ends"):
+        cache.write("ab", program())
+    assert cache.read("ab") == program()
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_directory_that_others_can_write_is_not_used(tmp_path: Path) -> None:
+    """What lies there may be theirs, and it would be run."""
+    Cache(tmp_path / "cache").write("planted", program())
+    (tmp_path / "cache").chmod(0o777)
+    cache = Cache(tmp_path / "cache")
+    with pytest.warns(CacheWarning, match="others can write it") as caught:
+        assert cache.read("planted") is None
+    assert str(cache.home) in str(caught[0].message)
+    assert tmp_path not in cache.code_directory().parents
+    assert cache.home.stat().st_mode & 0o077 == 0
+
+
+def test_an_entry_under_another_key_is_ignored(tmp_path: Path) -> None:
+    """Its program would run on the inputs of another one."""
+    cache = Cache(tmp_path)
+    cache.write("ab", program())
+    cache.write("cd", msgspec.structs.replace(program(), forward=msgspec.structs.replace(program().forward, source="x")))
+    cache.path("cd").rename(cache.path("ab"))
+    with pytest.warns(CacheWarning, match="written under its key"):
+        assert cache.read("ab") is None
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cache = Cache(tmp_path)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(CacheWarning, match="No space left"):
+        cache.write("ab", program())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_keys_follow_meaning_not_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stagewire.errors import StageError
+from stagewire.private_files import CacheWarning
 
 
 class NoCompiler(StageError):
@@ -116,7 +117,7 @@ class UnsupportedDevice(StageError):
     fix = "Keep this device's tensors outside of compiled code, or move them to a CPU or a CUDA device."
 
 
-class CorruptCode(UserWarning):
+class CorruptCode(CacheWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 
 

@@ -1,37 +1,31 @@
 """Files that are kept by content: written atomically, and ignored where they are damaged.
 
-file ::= sha256 of the rest, the rest
+Each is bound to its name, which is the digest of what it was made from (see `stagewire.private_files`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 import warnings
 from pathlib import Path
 
 from codegen.errors import CorruptCode
-
-_DIGEST = 32
+from stagewire.private_files import CacheWarning, DamagedEntry, read_entry, write_entry
 
 
 def read_kept(path: Path) -> bytes | None:
-    """What was written to `path`; None, with a warning, where it is no longer that."""
+    """What was written to `path`; None, with a warning, where it is no longer that or cannot be read."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(data[_DIGEST:]).digest() != data[:_DIGEST]:
-        warnings.warn(f"{path} is damaged: ignored and made again", CorruptCode, stacklevel=4)
-        return None
-    return data[_DIGEST:]
+        return read_entry(path, path.name)
+    except DamagedEntry as error:
+        warnings.warn(f"{error}: ignored and made again", CorruptCode, stacklevel=4)
+    except OSError as error:
+        warnings.warn(f"{path} cannot be read: {error}; it is made again", CacheWarning, stacklevel=4)
+    return None
 
 
 def write_kept(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, at once for whoever reads it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "wb") as file:
-        file.write(hashlib.sha256(data).digest() + data)
-    os.replace(part, path)
+    """Write `data` to `path`, at once for whoever reads it; a file that cannot be written is a warning."""
+    try:
+        write_entry(path, path.name, data)
+    except OSError as error:
+        warnings.warn(f"{path} cannot be written: {error}; it is made again by others", CacheWarning, stacklevel=4)

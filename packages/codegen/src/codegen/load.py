@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 from codegen.bound import Bound
 from codegen.errors import UnknownTarget
 from codegen.replay import Replay
+from stagewire.private_files import usable_directory
 from stagewire.program import Unit
 
 Loaded = Callable[..., tuple[Any, ...]]
@@ -38,43 +39,48 @@ def load(
 
     The callable takes the unit's inputs in order and returns its outputs as a tuple. Given one list of them instead,
     it empties the list, and lets go of what only the list held as soon as it has read it; an empty list runs nothing,
-    and gives back the memory that is kept for the next run. Without `cache_dir`, machine code lives in a temporary
-    directory that ends with the process. `executor`: "fast", or "reference" (one readable step per instruction).
-    `replay`, one for each unit: record them as CUDA graphs, where `why_not_recorded` has nothing against it.
+    and gives back the memory that is kept for the next run. Without `cache_dir`, and where others can write there,
+    machine code lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one
+    readable step per instruction). `replay`, one for each unit: record them as CUDA graphs, where `why_not_recorded` has nothing against it.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
-    bound = _bound(units, cache_dir, executor)
+    directory = _directory(cache_dir)
+    bound = _bound(units, directory, executor)
     if replay:
         from codegen.runtime.cuda_graphs import replayed
 
-        again = lambda one: _bound((one,), cache_dir, executor)[0].run  # noqa: E731
+        again = lambda one: _bound((one,), directory, executor)[0].run  # noqa: E731
         loaded = tuple(replayed(*row, again) for row in zip(units, bound, replay, strict=True))
     else:
         loaded = tuple(one.run for one in bound)
     return loaded[0] if isinstance(unit, Unit) else loaded
 
 
-def _bound(units: tuple[Unit, ...], cache_dir: str | Path | None, executor: Executor) -> tuple[Bound, ...]:
+def _directory(cache_dir: str | Path | None) -> Path:
+    """Where machine code is kept: nobody else can write there."""
+    return usable_directory(cache_dir, "machine code")
+
+
+def _bound(units: tuple[Unit, ...], directory: Path, executor: Executor) -> tuple[Bound, ...]:
     targets = {one.target for one in units}
     if targets <= {"cpp"}:
         from codegen.runtime.loader import load_cpp
 
-        return load_cpp(units, cache_dir, executor)
+        return load_cpp(units, directory, executor)
     if targets == {"triton"}:
         from codegen.runtime.triton_loader import load_triton
 
-        return load_triton(units, cache_dir, executor)
+        return load_triton(units, directory, executor)
     raise UnknownTarget(f"cannot load units for {', '.join(sorted(targets))} together")
 
 
 def prepare(cache_dir: str | Path | None = None) -> None:
     """Begin what loading a unit for a GPU waits for, while it is still being made: Triton and the native executor."""
     from codegen.runtime.loader import prepare_machine
-    from codegen.runtime.triton_loader import root_of
     from codegen.triton.compiling import start_server
 
     start_server()
-    prepare_machine(root_of(cache_dir))
+    prepare_machine(_directory(cache_dir))
 
 
 def why_not_recorded(unit: Unit) -> str | None:
@@ -92,4 +98,4 @@ def random_threads(cache_dir: str | Path | None = None) -> int:
     """
     from codegen.runtime import philox
 
-    return philox.random_threads(None if cache_dir is None else Path(cache_dir))
+    return philox.random_threads(_directory(cache_dir))

@@ -3,13 +3,11 @@
 Prints one line for each kernel: its name, its tile, bytes of shared memory, the cubin's first four bytes in hex.
 """
 
-import tempfile
-from pathlib import Path
 
 import torch
 from test_depthwise import OPTIONS, Case
 
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
@@ -24,7 +22,7 @@ CASES = (
 for case in CASES:
     for graph in (case.forward(), case.backward()):
         unit = emit(graph, OPTIONS)
-        module = import_source(unit.source, Path(tempfile.mkdtemp()))
+        module = module_of(unit.source)
         for one in wanted(unit):
             cubin = compile_cubin(module, one)
             tile = "x".join(str(value) for _, value in one.info.constants)

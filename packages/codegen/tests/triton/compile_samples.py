@@ -4,19 +4,18 @@ Prints one line for each kernel: its name, the bytes of its cubin, and the cubin
 """
 
 import sys
-import tempfile
-from pathlib import Path
 
 import stagewire
 from codegen import Options
-from codegen.runtime.triton_loader import import_source, wanted
+from codegen.runtime.triton_loader import wanted
+from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
 for path in sys.argv[1:]:
     graph = stagewire.load(path, expect="loop").forward
     unit = emit(graph, Options(target="triton"))
-    module = import_source(unit.source, Path(tempfile.mkdtemp()))
+    module = module_of(unit.source)
     for one in wanted(unit):
         cubin = compile_cubin(module, one).code
         print(one.info.name, len(cubin), cubin[:4].hex())

@@ -3,12 +3,10 @@
 Prints one line for each kernel: its name, its tile, bytes of shared memory, the cubin's first four bytes in hex.
 """
 
-import tempfile
-from pathlib import Path
 
 from codegen import Options
 from codegen.choices import chosen
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.testing.product_texts import batched_scale, convolution_relu, linear_relu, made_operands
@@ -25,7 +23,7 @@ GRAPHS = (
 
 for graph in GRAPHS:
     unit = emit(graph, Options(target="triton", autotune="time"))
-    module = import_source(unit.source, Path(tempfile.mkdtemp()))
+    module = module_of(unit.source)
     count = len(unit.choices[0].alternatives)
     for pick in (0, count // 2, count - 1):
         for one in wanted(chosen(unit, {0: pick})):

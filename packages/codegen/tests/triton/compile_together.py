@@ -4,14 +4,12 @@ Prints one line for each kernel: its name, how many buffers it takes, bytes of s
 bytes in hex.
 """
 
-import tempfile
-from pathlib import Path
 
 from msgspec.structs import replace
 from test_together import step_of
 
 from codegen import Options
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
@@ -20,7 +18,7 @@ for sizes in ((64, 2048, 8, 1024), (3, 1000, 1, 4097, 17), tuple(range(8, 600, 8
     graph = step_of(sizes)
     buffers = tuple(replace(one, type=replace(one.type, device="cuda:0")) for one in graph.buffers)
     unit = emit(replace(graph, buffers=buffers), Options(target="triton"))
-    module = import_source(unit.source, Path(tempfile.mkdtemp()))
+    module = module_of(unit.source)
     for one in wanted(unit):
         cubin = compile_cubin(module, one)
         print(one.info.name, len(one.dtypes), cubin.shared, cubin.code[:4].hex())

@@ -51,16 +51,17 @@ def directory(tmp_path_factory):
 
 
 COMPILE = """
-import json, sys, tempfile
+import json, sys
 from pathlib import Path
 import stagewire
 from codegen import Options
-from codegen.runtime.triton_loader import import_source, wanted
+from codegen.runtime.triton_loader import wanted
+from codegen.runtime.triton_source import module_of
 from codegen.stage import emit
 from codegen.triton.cubin import compile_cubin
 
 unit = emit(stagewire.load(sys.argv[1], expect="loop").forward, Options(target="triton"))
-module = import_source(unit.source, Path(tempfile.mkdtemp()))
+module = module_of(unit.source)
 (one,) = wanted(unit)
 cubin = compile_cubin(module, one)
 print(json.dumps([len(one.dtypes), sorted(one.values), sorted(one.aligned), cubin.code[:4].hex()]))

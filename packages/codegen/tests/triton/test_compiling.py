@@ -13,7 +13,7 @@ from codegen.cpp.compiler import code_key
 from codegen.errors import CompileFailed
 from codegen.runtime.native import executor_source
 from codegen.runtime.triton_loader import Load, Place
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.wanted import wanted
 from codegen.stage import emit
 from codegen.triton import compile_server, compiling, cubins
@@ -74,7 +74,7 @@ def test_a_server_that_has_ended_is_replaced_by_this_process_and_then_by_another
     assert compiling.start_server() is server
     os.kill(server._process.pid, signal.SIGKILL)
     monkeypatch.setattr(compiling, "result_of", lambda function, job: (function.__name__, job["capability"]))
-    found = compiling.compile_all(request, lambda source: import_source(source, tmp_path))
+    found = compiling.compile_all(request, module_of)
     assert found == [(job["function"], 90) for _, job in request]
     assert compiling.start_server() is not server
     assert isinstance(compiling.compile_all(request, not_here)[0][0], bytes)

@@ -1,36 +1,35 @@
 """The on-disk cache: programs by content.
 
-    entry ::= 32 bytes sha256 of the rest, then the encoded Program document
+    entry ::= the encoded Program document, sealed with its key (`stagewire.private_files`)
 
 The key is a digest over the captured graph, the stages with versions and options, the versions of torch and Python and
-the machine. Writes are atomic. A truncated, corrupt or foreign entry is ignored with a warning, never executed.
+the machine. Writes are atomic. A truncated, corrupt or foreign entry, or one under another key than it was written under, is
+ignored with a warning, never executed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-import os
 import platform
 import sys
-import tempfile
 import warnings
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 import torch
 
-from stagefold.errors import CacheWarning
 from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError
+from stagewire.private_files import CacheWarning, DamagedEntry, read_entry, usable_directory, write_entry
 from stagewire.program import Program
 from stagewire.types import TensorType
 
 
-@lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)
 def machine() -> str:
     """What generated code depends on: processor features, operating system, Python and torch."""
     features = platform.processor()
@@ -78,60 +77,44 @@ def is_on_gpu(capture: Capture) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """Programs under `directory`/programs; machine code is kept by codegen under `directory`/code."""
+    """Programs under `directory`/programs; machine code is kept by codegen under `directory`/code.
+
+    Both are run as they are read, so a directory that others can write is not used, nor one that cannot be made: the
+    cache is then a temporary directory that ends with the process (with a warning).
+    """
 
     directory: Path
 
-    def code_directory(self) -> Path | None:
-        """Where machine code is kept; None (codegen then takes a temporary directory), with a warning, if it cannot be
-        written."""
-        directory = self.directory / "code"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            if os.access(directory, os.W_OK):
-                return directory
-            reason = "no permission to write"
-        except OSError as error:
-            reason = str(error)
-        warnings.warn(f"stagefold keeps no machine code at {directory}: {reason}", CacheWarning, stacklevel=2)
-        return None
+    @functools.cached_property
+    def home(self) -> Path:
+        """Where the cache is: `directory`, or a temporary one."""
+        return usable_directory(self.directory, "what stagefold compiles")
+
+    def code_directory(self) -> Path:
+        """Where machine code is kept."""
+        return self.home / "code"
 
     def path(self, key: str) -> Path:
-        return self.directory / "programs" / key[:2] / f"{key}.program"
+        return self.home / "programs" / key[:2] / f"{key}.program"
 
     def read(self, key: str) -> Program | None:
         """The program under `key`, or None."""
         path = self.path(key)
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+            data = read_entry(path, key)
+            program = None if data is None else decode(data, expect="program")
+        except (OSError, DamagedEntry, StageError) as error:
+            reason = error.message if isinstance(error, StageError) else str(error)
+            message = f"ignored the cache entry {path}: {reason}; it is made anew"
+            warnings.warn(message, CacheWarning, stacklevel=2)
             return None
-        except OSError as error:
-            self._ignore(path, str(error))
-            return None
-        if len(data) < 32 or hashlib.sha256(data[32:]).digest() != data[:32]:
-            self._ignore(path, "its checksum does not match (truncated or corrupted)")
-            return None
-        try:
-            program = decode(data[32:], expect="program")
-        except StageError as error:
-            self._ignore(path, error.message)
-            return None
-        assert isinstance(program, Program)
+        assert program is None or isinstance(program, Program)
         return program
 
     def write(self, key: str, program: Program) -> None:
         """Store atomically; a cache that cannot be written is a warning, not an error."""
-        body = encode(program, "msgpack")
         path = self.path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-            with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(body).digest() + body)
-            os.replace(part, path)
+            write_entry(path, key, encode(program, "msgpack"))
         except OSError as error:
             warnings.warn(f"stagefold cannot write its cache at {path}: {error}", CacheWarning, stacklevel=2)
-
-    def _ignore(self, path: Path, reason: str) -> None:
-        warnings.warn(f"ignored the cache entry {path}: {reason}; it is made anew", CacheWarning, stacklevel=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from absint.errors import TypeRuleError
 from stagewire.errors import StageError
+from stagewire.private_files import CacheWarning as CacheWarning
 
 
 class BadOption(StageError):
@@ -75,10 +76,6 @@ def is_refusal(error: Exception) -> bool:
 
 class FixedSizes(UserWarning):
     """A stage has a fault in what it does with symbolic sizes; the program is compiled for each size instead."""
-
-
-class CacheWarning(UserWarning):
-    """A damaged or foreign cache entry was ignored."""
 
 
 class NoEffect(UserWarning):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import shutil
-import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
@@ -23,9 +20,8 @@ from codegen.runtime.python_wrapper import PythonWrapper
 from stagewire.program import Unit
 
 
-def load_cpp(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
+def load_cpp(units: Sequence[Unit], directory: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; their sources compile at the same time."""
-    directory = Path(cache_dir) if cache_dir is not None else _temporary()
     sources = list(dict.fromkeys(unit.source for unit in units if unit.source))
     if executor == "fast":
         sources.append(executor_source())
@@ -59,11 +55,3 @@ def prepare_machine(directory: Path) -> None:
             compile_sources([executor_source()], directory)
 
     threading.Thread(target=compile_it, daemon=True).start()
-
-
-@lru_cache(maxsize=1)
-def _temporary() -> Path:
-    """A directory that ends with the process."""
-    path = Path(tempfile.mkdtemp(prefix="codegen-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path

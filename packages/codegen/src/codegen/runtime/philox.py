@@ -12,8 +12,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,6 +21,7 @@ import torch
 from torch import Tensor
 
 from codegen.errors import NotOnHost, OtherNumbers
+from codegen.kept import read_kept, write_kept
 from codegen.torch_capabilities import TORCH
 
 MASK = 0xFFFFFFFF
@@ -98,7 +97,7 @@ ENGINE = "_ZN2at17CUDAGeneratorImpl20philox_engine_inputsEm"
 """at::CUDAGeneratorImpl::philox_engine_inputs(count) -> seed and offset, two words in registers."""
 
 
-def random_threads(cache: Path | None) -> int:
+def random_threads(cache: Path) -> int:
     """The most threads that ATen's random kernels have on the GPUs that this process sees.
 
     0 where there are none, where they are not all alike, or where the formula is not theirs (with a warning).
@@ -116,15 +115,15 @@ def _described(number: int) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=8)
-def _checked(cache: Path | None, name: str, threads: int) -> int:
+def _checked(cache: Path, name: str, threads: int) -> int:
     """`threads`, or 0; the answer is kept on disk."""
     about = json.dumps([name, threads, torch.__version__, torch.version.cuda, CHECKED])
-    path = (cache or Path(tempfile.gettempdir())) / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.random"
-    try:
-        answer = path.read_text()
-    except OSError:
+    path = cache / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.random"
+    kept = read_kept(path)
+    answer = None if kept is None else kept.decode()
+    if answer is None:
         answer = EAGER if TORCH.has("fused_dropout") and all(agrees(*one, threads) for one in CHECKED) else "other"
-        _write(path, answer)
+        write_kept(path, answer.encode())
     if answer == EAGER:
         return threads
     warnings.warn(
@@ -132,14 +131,6 @@ def _checked(cache: Path | None, name: str, threads: int) -> int:
         OtherNumbers, stacklevel=4,
     )  # fmt: skip
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(part, path)
 
 
 def _dropout(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,6 @@ works on CPU tensors.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, cached_property, partial
@@ -31,7 +30,7 @@ from codegen.runtime.native import Machine, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
 from codegen.runtime.stretches import InTurns, stretches_of
 from codegen.runtime.symbols import sizes
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.tuning import Bench, ByPrecision, make_choices, tf32_allowed, with_tf32
 from codegen.runtime.wanted import Multiples, useful, wanted
 from codegen.triton.cubin import Cubin
@@ -65,11 +64,11 @@ class Load(NamedTuple):
         return Needed(self.unit.source, kernels, {name: one for name, one in self.known.items() if name not in changed})
 
 
-def load_triton(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
+def load_triton(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     """One callable for each unit; units of several GPUs run in turns."""
     parts = [_parts(chosen(unit, {})) if executor == "fast" else () for unit in units]
     every = [one for unit, stretches in zip(units, parts, strict=True) for one in stretches or (unit,)]
-    loaded = iter(_load_each(every, cache_dir, executor))
+    loaded = iter(_load_each(every, root, executor))
     return tuple(
         _in_turns(chosen(unit, {}), stretches, [next(loaded).run for _ in stretches]) if stretches else next(loaded)
         for unit, stretches in zip(units, parts, strict=True)
@@ -84,8 +83,7 @@ def _in_turns(unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[...
     return Bound(InTurns(unit, stretches, runs), lambda: unit)
 
 
-def _load_each(units: Sequence[Unit], cache_dir: str | Path | None, executor: str) -> tuple[Bound, ...]:
-    root = root_of(cache_dir)
+def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
     libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}
     found: dict[int, Bound] = {}
@@ -94,22 +92,17 @@ def _load_each(units: Sequence[Unit], cache_dir: str | Path | None, executor: st
         numbers = [number for number, other in enumerate(devices) if other == device]
         place = place_of(device, root) if executor == "fast" else None
         group = [units[number] for number in numbers]
-        found |= zip(numbers, _load(group, libraries, place, root / "triton"), strict=True)
+        found |= zip(numbers, _load(group, libraries, place), strict=True)
     return tuple(found[number] for number in range(len(units)))
 
 
-def root_of(cache_dir: str | Path | None) -> Path:
-    """Where machine code is kept."""
-    return Path(cache_dir) if cache_dir is not None else Path(tempfile.gettempdir()) / "codegen-triton"
-
-
 def _load(
-    units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None, directory: Path
+    units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None
 ) -> Iterator[Bound]:
     """One callable for each of some units of one device; without a place they are run step by step."""
     plain = [chosen(unit, {}) for unit in units]
     loads = [
-        Load(one, TritonWrapper(one, libraries.get(one.host_source), directory), libraries.get(one.host_source))
+        Load(one, TritonWrapper(one, libraries.get(one.host_source)), libraries.get(one.host_source))
         for one in plain
     ]
     if place is not None and any(unit.choices for unit in units) and place.machine() is None:
@@ -150,7 +143,7 @@ class Place(NamedTuple):
 
     def cubins(self, needed: Sequence[Needed]) -> list[dict[str, Cubin]]:
         """Machine code, compiled at once."""
-        return cubins_of(needed, self.capability, self.directory, partial(import_source, directory=self.directory))
+        return cubins_of(needed, self.capability, self.directory, module_of)
 
     def load(self, loads: Sequence[Load]) -> list[Any]:
         """Units as callables, their kernels compiled at once.
@@ -222,7 +215,7 @@ def load_tuned(unit: Unit, place: Place, plain: Load) -> Bound:
     unit = with_tf32(unit) if allowed else unit
     picks, cubins = make_choices(unit, Bench(place.driver.index, place.capability, place.directory, place.bind))
     best = chosen(unit, picks)
-    (run,) = place.load([Load(best, TritonWrapper(best, plain.library, place.directory), plain.library, cubins)])
+    (run,) = place.load([Load(best, TritonWrapper(best, plain.library), plain.library, cubins)])
     if not any(one.dtypes[0] == "float32" and "TF32" in dict(one.info.constants) for one in wanted(best)):
         return Bound(run, lambda: best)
     by_flags = ByPrecision(allowed, run, lambda: place.load([plain])[0])
@@ -240,14 +233,10 @@ def narrow(unit: Unit) -> Iterator[tuple[Dim, int]]:
 class TritonWrapper(PythonWrapper):
     """Runs a unit's instructions on tensors, in order; Triton compiles each kernel at its first launch."""
 
-    def __init__(self, unit: Unit, library: Library | None, directory: Path) -> None:
-        super().__init__(unit, library)
-        self.directory = directory
-
     @cached_property
     def module(self) -> ModuleType:
-        """The source, imported."""
-        return import_source(self.unit.source, self.directory)
+        """What the source defines."""
+        return module_of(self.unit.source)
 
     @cached_property
     def kernels(self) -> dict[str, tuple[Any, KernelInfo]]:

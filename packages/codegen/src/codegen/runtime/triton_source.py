@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
-import tempfile
-from pathlib import Path
+import linecache
+import weakref
 from types import ModuleType
 
 from codegen.errors import UnknownTarget
 
 
-def import_source(source: str, directory: Path) -> ModuleType:
-    """Import `source` from a file named by its hash."""
-    name = "kernels_" + hashlib.sha256(source.encode()).hexdigest()[:24]
-    path = directory / f"{name}.py"
-    directory.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_text() != source:
-        handle, part = tempfile.mkstemp(dir=directory, suffix=".part")
-        with os.fdopen(handle, "w") as file:
-            file.write(source)
-        os.replace(part, path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+def module_of(source: str) -> ModuleType:
+    """The module that `source` defines. No file is written or read: what lies in a directory is never run.
+
+    Triton reads the text of its functions again, by the name of their file; as for code of an interactive session,
+    `linecache` has it under that name, for as long as the module lives.
+    """
+    module = ModuleType("kernels_" + hashlib.sha256(source.encode()).hexdigest()[:24])
+    file = f"<{module.__name__} {id(module):x}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    weakref.finalize(module, linecache.cache.pop, file, None)
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     except ModuleNotFoundError as error:
         raise UnknownTarget(
             "Triton is not installed", fix="pip install triton (it is part of torch for CUDA)."

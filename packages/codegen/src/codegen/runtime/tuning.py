@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from codegen.choices import chosen
 from codegen.excerpt import Excerpt, Excerpts
 from codegen.kept import read_kept, write_kept
 from codegen.runtime.memory_kinds import device_of, plan_memory
-from codegen.runtime.triton_source import import_source
+from codegen.runtime.triton_source import module_of
 from codegen.runtime.wanted import wanted
 from codegen.torch_capabilities import TORCH
 from codegen.triton.compiling import compile_all
@@ -147,7 +146,7 @@ def _compiled(
     limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
     found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
     for (path, _, kernel), result in zip(
-        jobs, compile_all(request, partial(import_source, directory=bench.directory)), strict=True
+        jobs, compile_all(request, module_of), strict=True
     ):
         try:
             cubin = cubin_of(kernel, result)
