@@ -89,7 +89,9 @@ def test_an_entry_under_another_key_is_ignored(tmp_path: Path) -> None:
     """Its program would run on the inputs of another one."""
     cache = Cache(tmp_path)
     cache.write("ab", program())
-    cache.write("cd", msgspec.structs.replace(program(), forward=msgspec.structs.replace(program().forward, source="x")))
+    cache.write(
+        "cd", msgspec.structs.replace(program(), forward=msgspec.structs.replace(program().forward, source="x"))
+    )
     cache.path("cd").rename(cache.path("ab"))
     with pytest.warns(CacheWarning, match="written under its key"):
         assert cache.read("ab") is None

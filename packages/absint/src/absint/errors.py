@@ -89,10 +89,13 @@ class UnsupportedTensor(StageError):
 
 
 class UnknownTarget(StageError):
-    """A qualified name that names no callable, or a callable that has no qualified name."""
+    """A name that no document may call by, or a callable that has none."""
 
     code = "AI008"
-    fix = "Targets live under torch, torch.ops, operator or math."
+    fix = (
+        "Documents call functions of torch on tensors, methods of tensors, operators of imported libraries, operator "
+        "and math: see absint.vocabulary. An operator of your own is there once its library is imported."
+    )
 
 
 class UnwirableArgument(StageError):

@@ -9,8 +9,14 @@ from stagewire.capabilities import Capabilities, Capability, is_anything, is_cla
 __all__ = ["TORCH"]
 
 _ALL = "no program is captured"
-_TARGETS = ("giving the functions of torch.{0} that are written in C their names in documents",
-            "programs that call these functions are refused")  # fmt: skip
+
+
+def _named(functions: str) -> tuple[str, str]:
+    return (
+        f"giving the functions of torch.{functions} that are written in C their names in documents",
+        "programs that call these functions are refused",
+    )
+
 
 TORCH = Capabilities(
     torch,
@@ -59,8 +65,16 @@ TORCH = Capabilities(
     max_pool1d=Capability(
         "torch.nn.functional._max_pool1d", "max_pool1d without indices", "max_pool1d fixes symbolic sizes"
     ),
+    op_namespace=Capability("torch._ops._OpNamespace", "finding operators by name", _ALL, accepts=is_class),
+    find_schema=Capability(
+        "torch._C._dispatch_find_schema_or_throw", "telling operators on tensors from those of TorchScript", _ALL
+    ),
+    variable_functions=Capability(
+        "torch._C._VariableFunctions", "telling ATen's functions from others of torch", _ALL, accepts=is_anything
+    ),
+    masked_functions=Capability("torch.masked._ops", *_named("masked"), accepts=is_anything),
     **{
-        name: Capability(f"torch._C._{name}", _TARGETS[0].format(name), _TARGETS[1], accepts=is_anything)
-        for name in ("nn", "special", "linalg", "fft")
+        name: Capability(f"torch._C._{name}", *_named(name), accepts=is_anything)
+        for name in ("nn", "special", "linalg", "fft", "sparse", "nested")
     },
 )  # fmt: skip

@@ -25,7 +25,7 @@ def test_results_gradients_and_statistics(shape: tuple[int, ...]) -> None:
     (node,) = [node for node in capture.graph.nodes if "batch_norm" in node.target]
     more = tuple(Value(f"more{k}", node.results[0].type) for k in range(3))
     called = msgspec.structs.replace(
-        node, target="torch.ops.aten.cudnn_batch_norm.default", args=node.args[:8], results=(*node.results, *more)
+        node, target="aten.cudnn_batch_norm.default", args=node.args[:8], results=(*node.results, *more)
     )
     nodes = tuple(called if one is node else one for one in capture.graph.nodes)
     capture = msgspec.structs.replace(capture, graph=msgspec.structs.replace(capture.graph, nodes=nodes))

@@ -41,7 +41,8 @@ def load(
     it empties the list, and lets go of what only the list held as soon as it has read it; an empty list runs nothing,
     and gives back the memory that is kept for the next run. Without `cache_dir`, and where others can write there,
     machine code lives in a temporary directory that ends with the process. `executor`: "fast", or "reference" (one
-    readable step per instruction). `replay`, one for each unit: record them as CUDA graphs, where `why_not_recorded` has nothing against it.
+    readable step per instruction). `replay`, one for each unit: record them as CUDA graphs, where `why_not_recorded`
+    has nothing against it.
     """
     units = (unit,) if isinstance(unit, Unit) else tuple(unit)
     directory = _directory(cache_dir)

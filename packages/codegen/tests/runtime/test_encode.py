@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.runtime.encode import OPS, encode
+from codegen.runtime.encode import OPS, closure, encode
 from stagewire.graph import Ref
 from stagewire.program import Allocate, CallExtern, Instruction, Launch, Release, Unit
 from stagewire.types import TensorType
@@ -42,3 +42,13 @@ def test_the_arena_of_a_gpu_is_there_from_its_first_use_to_its_last() -> None:
 
 def test_the_arena_of_a_cpu_stays() -> None:
     assert not {"TAKE", "GIVE_BACK"} & set(operations("cpu"))
+
+
+def test_names_of_arguments_are_no_python_text() -> None:
+    """A document's keyword is handed on as it is, and is not run."""
+    ran: list[str] = []
+    odd = "b=1) if ran.append('x') else operator(t0, b"
+    call = CallExtern("mylib.op.default", (Ref("x"),), {odd: Ref("y"), "if": 2, "plain": Ref("y")}, ("z",))
+    run, names, _ = closure(call, lambda *args, **kwargs: (args, kwargs))
+    assert run(1, 3) == ((1,), {odd: 3, "if": 2, "plain": 3})
+    assert (names, ran) == (["x", "y"], [])

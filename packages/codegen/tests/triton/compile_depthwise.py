@@ -3,7 +3,6 @@
 Prints one line for each kernel: its name, its tile, bytes of shared memory, the cubin's first four bytes in hex.
 """
 
-
 import torch
 from test_depthwise import OPTIONS, Case
 

@@ -3,7 +3,6 @@
 Prints one line for each kernel: its name, its tile, bytes of shared memory, the cubin's first four bytes in hex.
 """
 
-
 from codegen import Options
 from codegen.choices import chosen
 from codegen.runtime.triton_source import module_of

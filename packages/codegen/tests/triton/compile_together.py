@@ -4,7 +4,6 @@ Prints one line for each kernel: its name, how many buffers it takes, bytes of s
 bytes in hex.
 """
 
-
 from msgspec.structs import replace
 from test_together import step_of
 

@@ -11,6 +11,7 @@ import torch
 from primops.errors import InterpretFault
 from primops.meanings import DTYPES, NAMES
 from primops.torch_capabilities import TORCH
+from stagewire.calls import opens_files
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -40,11 +41,14 @@ def overload(target: str) -> Callable[..., Any]:
     parts = target.split(".")
     if len(parts) != 3:
         raise InterpretFault(f"{target!r} is no namespace.name.overload")
-    namespace, name, overload_name = parts
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload_name)
-    except AttributeError:
-        raise InterpretFault(f"torch has no operator {target!r}") from None
+    if opens_files(target):
+        raise InterpretFault(f"{target} opens files, which a document may not")
+    found: Any = torch.ops
+    for part in parts:
+        found = getattr(found, part, None)
+    if not isinstance(found, type(torch.ops.aten.add.Tensor)):
+        raise InterpretFault(f"torch has no operator {target!r}")
+    return found
 
 
 def operator_of(node: Node) -> Callable[..., Any]:

@@ -3,8 +3,8 @@
     entry ::= the encoded Program document, sealed with its key (`stagewire.private_files`)
 
 The key is a digest over the captured graph, the stages with versions and options, the versions of torch and Python and
-the machine. Writes are atomic. A truncated, corrupt or foreign entry, or one under another key than it was written under, is
-ignored with a warning, never executed.
+the machine. Writes are atomic. A truncated, corrupt or foreign entry, or one under another key than it was written
+under, is ignored with a warning, never executed.
 """
 
 from __future__ import annotations

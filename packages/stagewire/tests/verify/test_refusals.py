@@ -58,6 +58,10 @@ REFUSALS = (
     Refusal("G4", "capture", "torch.add(", '""(', "the target is empty"),
     Refusal("G5", "prim", "prims.sub(", "sub(", "'sub' is none of this document"),
     Refusal("G5", "grad", "aten.gt.Scalar(", '"aten.gt Scalar"(', "is none of this document"),
+    Refusal("G7", "capture", "alpha=2", '"alpha) if print() else f(x"=2', "is no name of an argument"),
+    Refusal("G7", "capture", "alpha=2", '"lambda"=2', "'lambda' is no name of an argument"),
+    Refusal("G7", "capture", "torch.add(", "torch.from_file(", "torch.from_file opens files"),
+    Refusal("G7", "grad", "aten.gt.Scalar(", "aten.save.default(", "aten.save.default opens files"),
     # C: captures
     Refusal("C1", "capture", "  %x: f32[s0, 16] = tensor x\n", "", "2 inputs, but the graph takes 3"),
     Refusal("C1", "capture", "%w: f32[8, 16] grad = parameter", "%w: f32[8, 16] = parameter", "is another value"),
@@ -216,6 +220,8 @@ REFUSALS = (
     Refusal("L8", "loop", "outputs = (%r, %q)", "outputs = (%r, %s)", "%s is an input, a view, an output, or taken"),
     Refusal("L8", "loop", "store %r[16*i0 + i1]", "store %r[8*i1 + i0]", "%s is read in place of %r at another index"),
     Refusal("L8", "loop", "load %x[16*%p + i1]", "load %s[16*%p + i1]", "%s is used after %r took its memory"),
+    Refusal("L10", "loop", "%s, %t)", '%s, %t, "out or print"=1)', "'out or print' is no name of an argument"),
+    Refusal("L10", "loop", "aten.mm.default(", "aten.from_file.default(", "aten.from_file.default opens files"),
     Refusal("L9", "loop", "aten.mm.default(", "mm(", "'mm' is no qualified name"),
     # K: kernels
     Refusal("K1", "loop", "inplace for i0 in 8, i1 in 16", "inplace for i0 in 8, i0 in 16", "the axis 'i0'"),
@@ -269,6 +275,8 @@ REFUSALS = (
     Refusal("R6", "program", 'inputs = ("x",)', 'inputs = ("x", "x")', "the input 'x' stands twice"),
     Refusal("R8", "program", "(f32[8, 8], None)", "(f32[8, 8],)", "1 types for 2 results"),
     Refusal("R7", "program", "aten.mm.default(", "mm(", "'mm' is no qualified name"),
+    Refusal("R10", "program", "%y, %v)", '%y, %v, "def"=1)', "'def' is no name of an argument"),
+    Refusal("R10", "program", "aten.mm.default(", "debugprims.load_tensor.default(", "opens files"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(0, 12), "a choice from 0 to 12, behind 0"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(7, 7), "a choice from 7 to 7, behind 0"),
     Refusal("R9", "program", "    outputs =", CHOICE.format(6, 8), "the output %c does not exist"),

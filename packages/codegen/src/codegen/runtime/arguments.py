@@ -11,6 +11,7 @@ from codegen.errors import UnknownExtern
 from codegen.runtime.packed import PackedConvolution
 from codegen.runtime.philox import philox_state
 from codegen.torch_capabilities import TORCH
+from stagewire.calls import opens_files
 from stagewire.expr import Expr, evaluate
 from stagewire.graph import (
     Arg,
@@ -82,8 +83,12 @@ def operator(target: str) -> Callable[..., Any]:
     namespace, _, rest = target.partition(".")
     if namespace == NAMESPACE and rest in CALL_SITES:
         return CALL_SITES[rest]()
+    if opens_files(target):
+        raise UnknownExtern(f"{target} opens files, which a document may not")
     name, _, overload = rest.rpartition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    except AttributeError:
-        raise UnknownExtern(f"torch {torch.__version__} has no operator {target!r}") from None
+    found: Any = torch.ops
+    for part in (namespace, name, overload):
+        found = getattr(found, part, None)
+    if not isinstance(found, type(torch.ops.aten.add.Tensor)):
+        raise UnknownExtern(f"torch {torch.__version__} has no operator {target!r}")
+    return found

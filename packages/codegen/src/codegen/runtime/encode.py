@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -334,10 +335,14 @@ class _Encoder:
 
 def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..., Any], list[str], tuple[Dim, ...]]:
     """The operator of a call as a function of its tensors and symbolic sizes alone, the tensors' buffers, and these
-    sizes."""
+    sizes. No name of the document becomes part of Python text."""
     names = list(dict.fromkeys(name for arg in (*call.args, *call.kwargs.values()) for name in references(arg)))
     constants: dict[str, Any] = {"operator": operator}
     sizes: dict[Expr, str] = {}
+
+    def constant(value: Any) -> str:
+        constants[f"c{len(constants)}"] = value
+        return f"c{len(constants) - 1}"
 
     def text(arg: Arg) -> str:
         if isinstance(arg, Ref):
@@ -347,10 +352,15 @@ def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..
         if isinstance(arg, List | Tuple) and not _is_constant(arg):
             items = ", ".join(text(item) for item in arg.items)
             return f"[{items}]"
-        constants[f"c{len(constants)}"] = resolve(arg, {}, {})
-        return f"c{len(constants) - 1}"
+        return constant(resolve(arg, {}, {}))
 
-    given = [text(arg) for arg in call.args] + [f"{key}={text(arg)}" for key, arg in call.kwargs.items()]
+    fixed = {key: resolve(arg, {}, {}) for key, arg in call.kwargs.items() if _is_constant(arg)}
+    if fixed:
+        constants["operator"] = partial(operator, **fixed)
+    given = [text(arg) for arg in call.args]
+    for key, arg in call.kwargs.items():
+        if key not in fixed:
+            given.append(f"**{{{constant(key)}: {text(arg)}}}")
     parameters = ", ".join([*(f"t{number}" for number in range(len(names))), *sizes.values()])
     return eval(f"lambda {parameters}: operator({', '.join(given)})", constants), names, tuple(sizes)
 

@@ -96,14 +96,11 @@ def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound,
     return tuple(found[number] for number in range(len(units)))
 
 
-def _load(
-    units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None
-) -> Iterator[Bound]:
+def _load(units: Sequence[Unit], libraries: Mapping[str, Library], place: Place | None) -> Iterator[Bound]:
     """One callable for each of some units of one device; without a place they are run step by step."""
     plain = [chosen(unit, {}) for unit in units]
     loads = [
-        Load(one, TritonWrapper(one, libraries.get(one.host_source)), libraries.get(one.host_source))
-        for one in plain
+        Load(one, TritonWrapper(one, libraries.get(one.host_source)), libraries.get(one.host_source)) for one in plain
     ]
     if place is not None and any(unit.choices for unit in units) and place.machine() is None:
         place = None  # what is timed is what would run

@@ -145,9 +145,7 @@ def _compiled(
     request = [(source, kernel.job(bench.capability)) for _, source, kernel in jobs]
     limit = torch.cuda.get_device_properties(bench.index).shared_memory_per_block_optin
     found: dict[Path, dict[str, Cubin | str]] = {path: {} for path in missing}
-    for (path, _, kernel), result in zip(
-        jobs, compile_all(request, module_of), strict=True
-    ):
+    for (path, _, kernel), result in zip(jobs, compile_all(request, module_of), strict=True):
         try:
             cubin = cubin_of(kernel, result)
         except StageError as error:

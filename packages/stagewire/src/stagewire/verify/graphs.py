@@ -1,14 +1,17 @@
-"""G1 to G6: graphs of Capture, Grad and Prim.
+"""G1 to G7: graphs of Capture, Grad and Prim.
 
 G1 names are unique and not empty      G2 references are to values defined before      G3 outputs are defined
 G4 targets are not empty               G5 a target has the form that its document asks for
 G6 types and literals hold T1 to T4 (reported under those labels)
+G7 a call names its arguments as Python can, and is of no operator that opens files
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
+from stagewire.calls import is_keyword_name, opens_files
 from stagewire.graph import Graph, node_references, references
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.types import Symbols, check_arg, check_type
@@ -28,6 +31,8 @@ def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[s
             yield Fault("G4", "the target is empty", where)
         elif target is not None and not target.fullmatch(node.target):
             yield Fault("G5", f"the target {node.target!r} is none of this document ({target.pattern})", where)
+        for message in call_faults(node.target, node.kwargs):
+            yield Fault("G7", message, where)
         for arg in (*node.args, *node.kwargs.values()):
             yield from check_arg(arg, symbols, where)
         for value in node.results:
@@ -39,6 +44,15 @@ def check_graph(graph: Graph, symbols: Symbols, path: Path, target: re.Pattern[s
             if name not in known:
                 yield Fault("G3", f"the output %{name} is not defined", where)
         yield from check_arg(output, symbols, where)
+
+
+def call_faults(target: str, keywords: Iterable[str]) -> Iterator[str]:
+    """What is wrong with a call, in every kind of document."""
+    if opens_files(target):
+        yield f"{target} opens files"
+    for name in keywords:
+        if not is_keyword_name(name):
+            yield f"{name!r} is no name of an argument"
 
 
 def _check_names(graph: Graph, path: Path) -> Faults:

@@ -1,4 +1,4 @@
-"""L1 to L9: buffers and the order of steps in a Loop (K1 to K8 are inside a kernel).
+"""L1 to L10: buffers and the order of steps in a Loop (K1 to K8 are inside a kernel).
 
 L1 buffer names are unique; a view, and only a view, names a base, which has its own memory; only a kernel's buffer
    names another to reuse
@@ -13,6 +13,7 @@ L8 a reused buffer has the same size in bytes, is neither input (but for an upda
    reused twice, and is dead: not used after the first step that writes the new one, and in that step only where the
    new one is stored at the same index
 L9 targets of externs are qualified names
+L10 an extern names its arguments as Python can, and opens no files
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from stagewire.loop import (
 from stagewire.types import ScalarType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.graphs import call_faults
 from stagewire.verify.kernels import check_kernel
 from stagewire.verify.reuse import check_reuse
 from stagewire.verify.traffic import Traffic, accesses, owner_of, reads_and_writes
@@ -61,6 +63,8 @@ def check_loop_graph(graph: LoopGraph, symbols: Symbols, path: Path) -> Faults:
             case Extern():
                 if not QUALIFIED.fullmatch(step.target):
                     yield Fault("L9", f"{step.target!r} is no qualified name", where)
+                for message in call_faults(step.target, step.kwargs):
+                    yield Fault("L10", message, where)
                 for arg in (*step.args, *step.kwargs.values()):
                     yield from check_arg(arg, symbols, where)
             case Free():

@@ -1,4 +1,4 @@
-"""R1 to R9: a Program.
+"""R1 to R10: a Program.
 
 R1 kernel names are unique; a launch names a kernel and gives as many buffers as it has parameters
 R2 a buffer exists before its use, and is made once
@@ -9,6 +9,7 @@ R6 there is one type an input; input names are unique
 R7 targets of calls are qualified names
 R8 a call states the types of all its results or of none
 R9 choices are of instructions of the unit, in order and without overlap; with each alternative the unit is as good
+R10 a call names its arguments as Python can, and opens no files
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stagewire.program import Allocate, CallExtern, Instruction, Launch, MakeVie
 from stagewire.types import TensorType
 from stagewire.verify.bindings import QUALIFIED, Direction, check_directions
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
+from stagewire.verify.graphs import call_faults
 from stagewire.verify.types import Symbols, byte_size, check_arg, check_dim, check_type
 
 
@@ -111,6 +113,8 @@ def _check_instruction(instruction: Instruction, state: _State, symbols: Symbols
         case CallExtern():
             if not QUALIFIED.fullmatch(instruction.target):
                 yield Fault("R7", f"{instruction.target!r} is no qualified name", path)
+            for message in call_faults(instruction.target, instruction.kwargs):
+                yield Fault("R10", message, path)
             for arg in (*instruction.args, *instruction.kwargs.values()):
                 yield from check_arg(arg, symbols, path)
             yield from _check_results(instruction, state, symbols, path)
