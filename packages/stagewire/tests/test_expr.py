@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stagewire.errors import ExprError
-from stagewire.expr import Dim, Expr, evaluate, parse_expr, symbol, symbols_of
+from stagewire.expr import Dim, Expr, evaluate, evaluator, parse_expr, polynomial_of, symbol, symbols_of
 from stagewire.testing.basics import exprs
 
 VALUES = st.fixed_dictionaries({"a": st.integers(-9, 9), "b": st.integers(-9, 9)})
@@ -92,3 +92,39 @@ def test_reflected_operators() -> None:
     n = symbol("n")
     for found, expected in ((1 + n, 6), (7 - n, 2), (3 * n, 15), (11 // n, 2), (11 % n, 1), (-n, -5)):
         assert evaluate(found, {"n": 5}) == expected
+
+
+HUGE = {
+    "power": "2**99999999999999",
+    "power of a symbol": "s0**99999999999",
+    "power of a power": "((((2**64)**64)**64)**64)**64",
+    "terms of a product": "*".join(f"(s{number}+1)" for number in range(24)),
+    "terms of a power": "(s0+s1+s2)**40",
+    "terms of a quotient": "(s0**64*s1**64*s2**64)//(s0 - s1 - s2)",
+    "digits": "9" * 4000,
+    "length": "+".join(["s0"] * 20000),
+    "sides": "Max(" + ",".join(f"s{number}*s{number + 1}" for number in range(500)) + ")",
+    "depth": "-" * 5000 + "s0",
+}
+
+
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
+def test_sizes_have_bounds(text: str) -> None:
+    """They are refused at once, where reading them would take hours or all memory."""
+    for read in (parse_expr, lambda text: polynomial_of(Expr(text))):
+        with pytest.raises(ExprError):
+            read(text)
+
+
+@pytest.mark.parametrize("text", ["2**99999999999999", "((((s0**64)**64)**64)**64)**64", "2**1000000000"])
+def test_values_have_bounds(text: str) -> None:
+    for value in (evaluate, lambda size, values: evaluator(size)(values)):
+        with pytest.raises(ExprError, match="no size"):
+            value(Expr(text), {"s0": 7})
+
+
+def test_sizes_within_the_bounds_are_computed() -> None:
+    assert parse_expr("2**60") == 2**60
+    assert parse_expr("s0**64").text == "s0**64"
+    long = parse_expr("+".join(f"s{number}" for number in range(100)))
+    assert evaluate(long, {f"s{number}": number for number in range(100)}) == 4950

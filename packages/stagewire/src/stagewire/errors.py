@@ -76,10 +76,10 @@ class VerifyError(StageError):
 
 
 class ExprError(StageError):
-    """Text outside the grammar of size expressions."""
+    """Text outside the grammar of size expressions, or out of the bounds of sizes."""
 
     code = "SW004"
-    fix = "Size expressions are integers, symbols, + - * // % and Min/Max."
+    fix = "Size expressions are integers, symbols, + - * // % ** and Min/Max: of 256 terms at most, powers up to 64."
 
 
 class ParseError(StageError):

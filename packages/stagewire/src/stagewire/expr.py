@@ -166,7 +166,10 @@ def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
                 raise ExprError(f"{text!r} divides by zero for {dict(values)}")
             return _INTEGER_MEANING[type(op)](a, b)
         case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
-            power: int = _evaluate(left, values, text) ** exponent
+            base = _evaluate(left, values, text)
+            if not 0 <= exponent <= polynomial.MOST_POWER or base.bit_length() * exponent > polynomial.MOST_BITS:
+                raise ExprError(f"{text[:200]!r} has a power that is no size")
+            power: int = base**exponent
             return power
         case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=args, keywords=[]) if args:
             return (min if name == "Min" else max)(_evaluate(a, values, text) for a in args)

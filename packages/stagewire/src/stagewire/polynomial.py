@@ -13,10 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from stagewire.errors import ExprError
+
 Monomial = tuple[tuple[str, int], ...]
 Polynomial = Mapping[Monomial, int]
 
 ONE: Monomial = ()
+
+MOST_TERMS = 256
+MOST_POWER = 64
+MOST_BITS = 1024
+"""Bounds of terms, of the power of a symbol in one, and of coefficients. No size comes near them; what a document says
+would else take hours or all memory to compute."""
 
 
 @lru_cache(maxsize=16384)
@@ -28,7 +36,7 @@ def parse(text: str) -> Polynomial | None:
     for sign, term in _signed_terms(text):
         coefficient, monomial = _parse_term(term)
         found[monomial] = found.get(monomial, 0) + sign * coefficient
-    return {monomial: c for monomial, c in found.items() if c}
+    return within_bounds({monomial: c for monomial, c in found.items() if c})
 
 
 def _signed_terms(text: str) -> list[tuple[int, str]]:
@@ -41,11 +49,30 @@ def _parse_term(term: str) -> tuple[int, Monomial]:
     powers: dict[str, int] = {}
     for factor in term.replace("**", "^").split("*"):
         name, _, power = factor.partition("^")
-        if name.isdigit():
-            coefficient *= int(name)
+        if max(len(name), len(power)) > MOST_BITS:
+            raise ExprError(f"a number or a name of {max(len(name), len(power))} characters in a size")
+        if name.isdecimal():
+            coefficient *= int(name) ** power_of(power)
         else:
-            powers[name] = powers.get(name, 0) + int(power or 1)
+            powers[name] = powers.get(name, 0) + power_of(power)
     return coefficient, tuple(sorted(powers.items()))
+
+
+def power_of(text: str) -> int:
+    """The power that is written so ("" is 1). Raises `ExprError` for one that is out of bounds."""
+    power = int(text or 1)
+    if not 0 <= power <= MOST_POWER:
+        raise ExprError(f"the power {text[:20]} in a size; {MOST_POWER} is the largest")
+    return power
+
+
+def within_bounds(value: dict[Monomial, int]) -> Polynomial:
+    """The polynomial. Raises `ExprError` where it has more terms, or larger coefficients, than sizes have."""
+    if len(value) > MOST_TERMS:
+        raise ExprError(f"a size of {len(value)} terms; {MOST_TERMS} is the most")
+    if any(coefficient.bit_length() > MOST_BITS for coefficient in value.values()):
+        raise ExprError(f"a size with a number of more than {MOST_BITS} bits")
+    return value
 
 
 def of_integer(number: int) -> Polynomial:
@@ -62,17 +89,19 @@ def add(a: Polynomial, b: Polynomial, factor: int = 1) -> Polynomial:
             found[monomial] = total
         else:
             found.pop(monomial, None)
-    return found
+    return found if len(found) <= MOST_TERMS else within_bounds(found)
 
 
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     """a * b."""
+    if len(a) * len(b) > MOST_TERMS**2 // 4:
+        raise ExprError(f"a product of sizes of {len(a)} and {len(b)} terms")
     found: dict[Monomial, int] = {}
     for left, c in a.items():
         for right, d in b.items():
             key = product(left, right)
             found[key] = found.get(key, 0) + c * d
-    return {monomial: c for monomial, c in found.items() if c}
+    return within_bounds({monomial: c for monomial, c in found.items() if c})
 
 
 def product(a: Monomial, b: Monomial) -> Monomial:
@@ -81,7 +110,9 @@ def product(a: Monomial, b: Monomial) -> Monomial:
         return a or b
     powers = dict(a)
     for name, power in b:
-        powers[name] = powers.get(name, 0) + power
+        powers[name] = total = powers.get(name, 0) + power
+        if total > MOST_POWER:
+            raise ExprError(f"the power {total} of {name[:20]} in a size; {MOST_POWER} is the largest")
     return tuple(sorted(powers.items()))
 
 

@@ -17,23 +17,38 @@ from math import gcd
 
 from stagewire import polynomial
 from stagewire.errors import ExprError
-from stagewire.polynomial import ONE, Monomial, Polynomial, add, multiply, of_integer
+from stagewire.polynomial import MOST_POWER, ONE, Monomial, Polynomial, add, multiply, of_integer, within_bounds
 
 _MOST_TERMS_OF_A_POWER = 64
+_MOST_SIDES = 64
+_MOST_DEPTH = 300
+_MOST_CHARACTERS = 16384
 
 
 @lru_cache(maxsize=4096)
 def tree(text: str) -> ast.expr:
-    """The syntax of an expression; raises `ExprError` where it has none."""
+    """The syntax of an expression; raises `ExprError` where it has none, or is deeper or longer than sizes are."""
+    if len(text) > _MOST_CHARACTERS:
+        raise ExprError(f"a size of {len(text)} characters; {_MOST_CHARACTERS} is the most")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        found = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ExprError(f"{text!r} does not parse: {error}") from None
+        raise ExprError(f"{_shown(text)} does not parse: {error}") from None
+    level: list[ast.AST] = [found]
+    for _ in range(_MOST_DEPTH):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
+        if not level:
+            return found
+    raise ExprError(f"{_shown(text)} is nested more than {_MOST_DEPTH} deep")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}...")
 
 
 def outside(node: ast.expr, text: str) -> ExprError:
     """The error for syntax that is none of a size's."""
-    return ExprError(f"{ast.unparse(node)!r} in {text!r} is outside the grammar")
+    return ExprError(f"{_shown(ast.unparse(node))} in {_shown(text)} is outside the grammar")
 
 
 @lru_cache(maxsize=16384)
@@ -47,7 +62,7 @@ def read_tree(node: ast.expr, text: str) -> Polynomial:
     """The polynomial of any text in the grammar of sizes."""
     match node:
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            return of_integer(number)
+            return within_bounds({ONE: number} if number else {})
         case ast.Name(id=name):
             return {((name, 1),): 1}
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -62,11 +77,10 @@ def read_tree(node: ast.expr, text: str) -> Polynomial:
 
 
 def _power(base: Polynomial, exponent: int, text: str) -> Polynomial:
-    if len(base) == 1:
-        ((monomial, coefficient),) = base.items()
-        return {tuple((name, power * exponent) for name, power in monomial if exponent): coefficient**exponent}
-    if len(base) * exponent > _MOST_TERMS_OF_A_POWER:
-        raise ExprError(f"{text!r} has a power with too many terms")
+    if exponent > MOST_POWER:
+        raise ExprError(f"{_shown(text)} has the power {exponent}; {MOST_POWER} is the largest")
+    if len(base) > 1 and len(base) * exponent > _MOST_TERMS_OF_A_POWER:
+        raise ExprError(f"{_shown(text)} has a power with too many terms")
     made = of_integer(1)
     for _ in range(exponent):
         made = multiply(made, base)
@@ -147,6 +161,8 @@ def choice(name: str, sides: Iterable[Polynomial]) -> Polynomial:
     """Min or Max of polynomials; of two that differ by a number one goes."""
     kept: list[Polynomial] = []
     for side in (inner for given in sides for inner in _sides_of(name, given)):
+        if len(kept) > _MOST_SIDES:
+            raise ExprError(f"{name} of more than {_MOST_SIDES} sizes")
         gaps = [number_of(add(side, other, -1)) for other in kept]
         if any(gap is not None and (gap >= 0) is (name == "Min" or gap == 0) for gap in gaps):
             continue  # what is there is as good
@@ -168,6 +184,8 @@ def _sides_of(name: str, value: Polynomial) -> Iterable[Polynomial]:
 
 
 def _atom(text: str) -> Polynomial:
+    if len(text) > _MOST_CHARACTERS:
+        raise ExprError(f"a size of {len(text)} characters; {_MOST_CHARACTERS} is the most")
     return {((text, 1),): 1}
 
 

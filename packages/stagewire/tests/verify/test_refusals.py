@@ -41,6 +41,7 @@ REFUSALS = (
     Refusal("T3", "prim", "[2, 4], [0])", "[s0, 4], [0])", "undeclared symbols s0"),
     Refusal("T3", "loop", "for i0 in 8 {", "for i0 in s0 {", "undeclared symbols s0"),
     Refusal("T3", "grad", "%mask: b8[s0, 4] =", '%mask: b8[Expr(text="s0 +"), 4]{4, 1} =', "outside the grammar"),
+    Refusal("T3", "prim", "%b: f32[2, 4] =", "%b: f32[2**1000000000, 4]{4, 1} =", "outside the grammar"),
     Refusal("T4", "prim", "[1])", "[99999999999999999999])", "does not fit into 64 bits"),
     Refusal("T4", "capture", "1.5, alpha", 'float("inf"), alpha', "inf is written as NonFinite"),
     Refusal("T4", "capture", "1.5, alpha", 'complex(float("nan"), 0.0), alpha', "nan is written as NonFinite"),

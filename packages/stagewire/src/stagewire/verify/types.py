@@ -10,7 +10,7 @@ import math
 from functools import lru_cache
 
 from stagewire.errors import ExprError, ParseError
-from stagewire.expr import Dim, Expr, symbols_of
+from stagewire.expr import Dim, Expr, polynomial_of, symbols_of
 from stagewire.graph import Arg, Complex, Dict, DTypeArg, List, Slice, Tuple
 from stagewire.scanner import Scanner
 from stagewire.types import DTYPES, ITEM_SIZE, TensorType, ValueType, numel
@@ -56,7 +56,7 @@ def _reads(text: str) -> bool:
     scanner = Scanner(text)
     try:
         scanner.take_expression()
-        symbols_of(Expr(text))
+        polynomial_of(Expr(text))  # within the bounds of sizes
     except (ParseError, ExprError):
         return False
     return scanner.at_end()
