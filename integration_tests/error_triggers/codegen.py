@@ -173,6 +173,15 @@ def CG014() -> None:
     Codegen().run(loop(COPY, "f32", "@meta"))
 
 
+def CG015(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("codegen.cpp.target.processor", lambda: "flags : sse4_1 sse4_2 ssse3 popcnt cx16")
+    load(Codegen().run(loop(COPY), Options(isa="x86-64-v2")).forward, folder)
+
+
+def CG016(folder: Path) -> None:
+    load(Codegen().run(loop(COPY), Options(sanitize=("address",))).forward, folder)
+
+
 def CG020() -> None:
     document = loop("""
                   %a: f32 = load %x[i]

@@ -103,7 +103,7 @@ def test_integers_past_64_bits_have_a_digest() -> None:
 
 NAMES = {
     capture.Capture: {"code"},
-    grad.Grad: {"partition"},
+    grad.Grad: {"partition", "rewrites"},
     grad.BoundInput: {"name"},
     grad.BoundConstant: {"name"},
     graph.Value: {"name"},
@@ -153,8 +153,7 @@ def _variants(value: Any) -> typing.Iterator[tuple[Any, str]]:
             for item, what in _variants(getattr(value, field)):
                 yield msgspec.structs.replace(value, **{field: item}), f"{type(value).__name__}.{field} {what}"
     elif isinstance(value, tuple):
-        if value:
-            yield value[:-1], "shorter"
+        yield (value[:-1], "shorter") if value else (("xy",), "longer")
         for position, part in enumerate(value):
             for item, what in _variants(part):
                 yield (*value[:position], item, *value[position + 1 :]), what

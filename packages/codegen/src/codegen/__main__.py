@@ -1,4 +1,4 @@
-"""python -m codegen LOOP [-o PROGRAM] [--sources DIRECTORY] [--show] [--target cpp|triton]: from Loop to Program."""
+"""python -m codegen LOOP [-o PROGRAM] [--sources DIRECTORY] [--show] [--target cpp|triton] [--isa LEVEL]"""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
+from codegen.cpp.target import Isa
 from codegen.stage import Codegen, Options
 from stagewire.command import carry, guarded
 from stagewire.program import CallExtern, Launch, Program, Unit
@@ -20,12 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sources", metavar="DIRECTORY", type=Path, help="where to write the kernels as source files")
     parser.add_argument("--show", action="store_true", help="print the document, also with -o or --sources")
     parser.add_argument("--target", choices=("cpp", "triton"), help="without it, the target follows the devices")
+    parser.add_argument("--isa", choices=get_args(Isa), default="native", help="what the C++ is compiled for")
     given = parser.parse_args(arguments)
     return guarded(lambda: _run(given))
 
 
 def _run(given: argparse.Namespace) -> int:
-    options = Options(target=given.target) if given.target else None
+    options = Options(target=given.target or "auto", isa=given.isa)
     show = given.show or not (given.output or given.sources)
     program = carry(given.loop, "loop", lambda loop: Codegen().run(loop, options), output=given.output, show=show)
     if given.sources:

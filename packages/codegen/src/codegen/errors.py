@@ -117,6 +117,21 @@ class UnsupportedDevice(StageError):
     fix = "Keep this device's tensors outside of compiled code, or move them to a CPU or a CUDA device."
 
 
+class UnsupportedInstructionSet(StageError):
+    """A program, or the environment variable CODEGEN_ISA, names an instruction set that this machine lacks or that
+    nobody knows."""
+
+    code = "CG015"
+    fix = 'Compile again with options={"codegen.isa": "native"}, or for a level that this processor has.'
+
+
+class NoSanitizer(StageError):
+    """A program whose C++ is to be checked by a sanitizer that is unknown, or not in this process."""
+
+    code = "CG016"
+    fix = "Start Python with LD_PRELOAD=$(g++ -print-file-name=libasan.so); the C++ compiler has to be gcc's."
+
+
 class CorruptCode(CacheWarning):
     """A machine-code cache entry whose bytes do not match their digest; it was ignored and made again."""
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from codegen.cpp.emit import emit_unit
+from codegen.cpp.target import Isa, Sanitizer, Target, check_target
 from codegen.errors import UnknownTarget, UnsupportedDevice
 from codegen.in_place import without_copies_in_place
 from codegen.triton.cubin import ALIGNMENT
@@ -31,12 +32,21 @@ class Options:
     first template, wherever it runs.
 
     `depthwise`: depthwise convolutions on a GPU are kernels of ours, where these are quicker than ATen's.
+
+    `isa`: the instruction set that C++ is compiled for. "native": all that the machine has which loads the program
+    (at most what its environment variable CODEGEN_ISA says); else a level of x86-64, and the program is refused by
+    machines that lack it.
+
+    `sanitize`: checks that the compiler builds into C++ kernels, for tests: the first fault ends the process with a
+    report. "address" needs its runtime loaded first (`tools/sanitize_kernels.py`).
     """
 
     target: Literal["auto", "cpp", "triton"] = "auto"
     parallel_threshold: int = 65536
     autotune: Literal["off", "time", "force"] = "off"
     depthwise: bool = True
+    isa: Isa = "native"
+    sanitize: tuple[Sanitizer, ...] = ()
 
 
 class Codegen:
@@ -70,6 +80,7 @@ def emit(
     for buffer in graph.buffers:
         if not buffer.type.device.startswith(_DEVICES):
             raise UnsupportedDevice(f"{buffer.name} is a tensor on the device {buffer.type.device}")
+    check_target(Target(options.isa, options.sanitize))
     graph = without_copies_in_place(graph)
     target = _target_for(graph) if options.target == "auto" else options.target
     if target == "triton":
@@ -78,7 +89,8 @@ def emit(
         unit = emit_triton_unit(graph, options, hints)
         taken = [size for one in unit.instructions if isinstance(one, Launch) for size in one.sizes]
         named = {name for size in taken for name in symbols_of(size)}
-        return replace(unit, multiples=tuple(one for one in multiples if one[0] in named))
+        divisible = tuple(one for one in multiples if one[0] in named)
+        return replace(unit, multiples=divisible, isa=options.isa, sanitize=options.sanitize)
     if target != "cpp":
         raise UnknownTarget(f"no emitter for the target {target!r}")
     source, kernels, launches = emit_unit(graph, threshold=options.parallel_threshold)
@@ -91,6 +103,8 @@ def emit(
         outputs=graph.outputs,
         instructions=write_instructions(graph, launches),
         written=written_inputs(graph),
+        isa=options.isa,
+        sanitize=options.sanitize,
     )
 
 

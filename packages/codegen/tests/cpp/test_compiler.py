@@ -125,26 +125,3 @@ def test_two_processes_compile_the_same_source_at_once(tmp_path):
     assert [process.returncode for process in running] == [0, 0, 0]
     assert names == {f"{code_key(SOURCE)}.so"}
     assert len(list(tmp_path.glob("*.so"))) == 1
-
-
-def test_flags_of_a_processor_are_given_to_compilers_that_know_them(monkeypatch, tmp_path):
-    """A feature of the processor brings its flag, unless the compiler refuses it; other processors do without."""
-    path = find_compiler().path
-    half, wide = compiler.PROCESSOR_FLAGS.values()
-    known = [
-        flag
-        for flag in (half, wide)
-        if not subprocess.run([path, flag, "-fsyntax-only", "-x", "c++", os.devnull], capture_output=True).returncode
-    ]
-    keys = set()
-    for flags, wanted in (("avx2 avx512_fp16", {half}), ("avx2", ()), ("avx512_bf16 avx512_fp16", {half, wide})):
-        compiler._own_flags.cache_clear()
-        monkeypatch.setattr(compiler, "processor", lambda flags=flags: f"x86_64\nflags: {flags}")
-        assert compiler._own_flags(path) == tuple(flag for flag in known if flag in wanted)
-        assert answer(compile_sources([SOURCE], tmp_path / str(len(flags)))[0]) == 42
-        keys.add(code_key(SOURCE))
-    assert len(keys) == 3
-    monkeypatch.setattr(compiler, "PROCESSOR_FLAGS", {"avx512_fp16": "--no-such-flag", "avx512_bf16": wide})
-    compiler._own_flags.cache_clear()
-    assert compiler._own_flags(path) == tuple(flag for flag in known if flag == wide)
-    compiler._own_flags.cache_clear()

@@ -25,7 +25,8 @@ class Finding:
 
 
 def findings() -> tuple[Finding, ...]:
-    """Python, torch, the packages, the frame hook, the C++ compiler, Triton, names of torch that are missing."""
+    """Python, torch, the packages, the frame hook, the C++ compiler, the instruction set, Triton, names of torch that are
+    missing."""
     return (
         Finding("python", True, platform.python_version()),
         _version("torch"),
@@ -33,6 +34,7 @@ def findings() -> tuple[Finding, ...]:
         _owner_of_codegen(),
         _importable("bytecap._evalframe"),
         _compiler(),
+        _instruction_set(),
         _version("triton", optional=True),
         *missing_names(),
     )
@@ -88,3 +90,12 @@ def _compiler() -> Finding:
         return Finding("C++ compiler", True, str(find_compiler()))
     except StageError as error:
         return Finding("C++ compiler", False, f"{error.message}; {error.fix}")
+
+
+def _instruction_set() -> Finding:
+    from codegen.cpp.target import host_isa
+
+    try:
+        return Finding("instruction set", True, host_isa())
+    except StageError as error:
+        return Finding("instruction set", False, f"{error.message}; {error.fix}")

@@ -181,6 +181,9 @@ _ORDER: dict[type[msgspec.Struct], tuple[str, ...]] = {
         "host_kernels",
         "written",
         "choices",
+        "multiples",
+        "isa",
+        "sanitize",
     ),
 }
 """Fields in the order of definition, where that is not the order of declaration."""

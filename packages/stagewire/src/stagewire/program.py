@@ -1,7 +1,7 @@
 """`Program`: sources of kernels and the wrapper that runs them.
 
 program ::= binding forward:unit backward:unit?
-unit    ::= target source kernel* input* output* instruction* choice* (host_source host_kernel*)?
+unit    ::= target source isa sanitizer* kernel* input* output* instruction* choice* (host_source host_kernel*)?
 instruction ::= allocate | view | launch | call | free
 choice  ::= start stop (instruction*)*                what may stand for the instructions from start to stop
 """
@@ -119,6 +119,9 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     `multiples`: symbols, and a power of two of which each was a multiple when the unit was made. Whoever makes machine
     code may have one version for sizes of which that is true, beside one for all.
+
+    `isa`: the instruction set that the C++ is compiled for. "native": that of the machine that loads the unit; a level
+    of x86-64: a machine that lacks it refuses the unit. `sanitize`: checks of the compiler that go into the C++.
     """
 
     target: Literal["cpp", "triton"]
@@ -133,6 +136,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
+    isa: Literal["native", "x86-64-v2", "x86-64-v3", "x86-64-v4"] = "native"
+    sanitize: tuple[Literal["address", "undefined"], ...] = ()
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, tag="program", tag_field="document"):

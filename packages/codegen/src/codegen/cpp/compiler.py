@@ -1,6 +1,6 @@
 """From source text to a shared library: find a compiler, compile units side by side, keep machine code by content.
 
-    entry ::= <key>.so  <key>.json {"size", "sha256"}        key = sha256(source, flags, compiler, processor)
+    entry ::= <key>.so  <key>.json {"size", "sha256"}        key = sha256(source, flags, compiler, processors)
 
 A hit starts no compiler. An entry whose bytes do not match its side file is ignored with a warning and made again.
 """
@@ -26,11 +26,11 @@ from typing import NamedTuple
 import msgspec
 from filelock import FileLock
 
+from codegen.cpp.target import NATIVE, Target
 from codegen.errors import CompileFailed, CorruptCode, NoCompiler
 
 FLAGS = (
     "-O3",
-    "-march=native",
     "-fopenmp",
     "-fPIC",
     "-shared",
@@ -43,15 +43,7 @@ FLAGS = (
     "-fno-stack-protector",
     "-w",
 )
-PROCESSOR_FLAGS = {
-    # Half precision is computed in float32, so that AVX512-FP16 is not needed; assemblers of binutils before 2.42
-    # refuse what compilers emit for it (masked `vmovsh`).
-    "avx512_fp16": "-mno-avx512fp16",
-    # gcc prefers 256 bits on Intel's processors. On Sapphire Rapids 512 are quicker: in the geometric mean of twelve
-    # patterns by 1.21 on one thread, by 1.34 on four (softmax by 1.8); older processors slow their clocks down.
-    "avx512_bf16": "-mprefer-vector-width=512",
-}
-"""What the units take besides on a processor with a feature, from compilers that know the flag."""
+"""Those of every unit; `codegen.cpp.target` has those of its target."""
 
 CANDIDATES = ("g++", "clang++", "c++")
 ZIG = ("-m", "ziglang", "c++")
@@ -71,12 +63,12 @@ class Compiler(NamedTuple):
     def __str__(self) -> str:
         return f"{' '.join((self.path, *self.arguments))} ({self.version})"
 
-    @property
-    def flags(self) -> tuple[str, ...]:
+    def flags(self, target: Target = NATIVE) -> tuple[str, ...]:
         """The flags for a unit, as this compiler takes them."""
+        flags = (*FLAGS, *target.flags)
         if self.arguments != ZIG:
-            return (*FLAGS, *_own_flags(self.path), *vector_math())
-        return tuple(given for flag in FLAGS for given in ZIG_FLAGS.get(flag, (flag,)))
+            return (*flags, *_known(self.path, target.processor_flags), *vector_math())
+        return tuple(taken for flag in flags for taken in ZIG_FLAGS.get(flag, (flag.replace("x86-64-", "x86_64_"),)))
 
 
 class _Record(msgspec.Struct):
@@ -116,40 +108,31 @@ def vector_math() -> tuple[str, ...]:
     return ("-DSF_VECTOR_LIBM",) if hasattr(library, "_ZGVbN2v_tanh") else ()
 
 
-@lru_cache(maxsize=1)
-def processor() -> str:
-    """What -march=native depends on: the architecture and the processor's feature flags."""
-    text = platform.machine()
-    try:
-        with open("/proc/cpuinfo") as info:
-            lines = info.read().partition("\n\n")[0].splitlines()
-    except OSError:
-        return f"{text} {platform.processor()} {platform.system()}"
-    wanted = ("flags", "Features", "model name", "cpu family", "model\t", "vendor_id")
-    return "\n".join([text, *sorted(line for line in lines if line.startswith(wanted))])
-
-
-def code_key(source: str) -> str:
+def code_key(source: str, target: Target = NATIVE) -> str:
     """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none."""
-    flags = " ".join((*FLAGS, *_processor_flags(), *vector_math()))
-    text = "\0".join((source, flags, processor(), platform.system()))
+    flags = " ".join((*FLAGS, *target.flags, *target.processor_flags, *vector_math()))
+    text = "\0".join((source, flags, target.processors, platform.system()))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def compile_sources(sources: Sequence[str], directory: str | Path) -> list[Path]:
-    """Paths of shared libraries for `sources`, in order; misses compile at the same time."""
+def compile_sources(sources: Sequence[str], directory: str | Path, target: Target = NATIVE) -> list[Path]:
+    """Paths of shared libraries for `sources`, in order; misses compile at the same time.
+
+    A coded error where this process cannot run code for `target`.
+    """
+    target.require()
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    keys = [code_key(source) for source in sources]
+    keys = [code_key(source, target) for source in sources]
     missing = {key: source for key, source in zip(keys, sources, strict=True) if not _is_good(directory, key)}
     if missing:
         compiler = find_compiler()
         if len(missing) == 1:
             for key, source in missing.items():
-                _make(key, source, directory, compiler)
+                _make(key, source, directory, compiler, target)
         else:
             with ThreadPoolExecutor(len(missing)) as pool:
-                done = [pool.submit(_make, key, source, directory, compiler) for key, source in missing.items()]
+                done = [pool.submit(_make, key, source, directory, compiler, target) for key, source in missing.items()]
                 for one in done:
                     one.result()
     return [directory / f"{key}.so" for key in keys]
@@ -172,12 +155,12 @@ def _is_good(directory: Path, key: str) -> bool:
     return False
 
 
-def _make(key: str, source: str, directory: Path, compiler: Compiler) -> None:
+def _make(key: str, source: str, directory: Path, compiler: Compiler, target: Target) -> None:
     with FileLock(str(directory / f"{key}.lock")):
         if _is_good(directory, key):  # another process was faster
             return
         with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch:
-            library = run_compiler(compiler, source, Path(scratch))
+            library = run_compiler(compiler, source, Path(scratch), target)
             data = library.read_bytes()
             record = Path(scratch) / "record.json"
             record.write_bytes(msgspec.json.encode(_Record(len(data), hashlib.sha256(data).hexdigest())))
@@ -186,10 +169,9 @@ def _make(key: str, source: str, directory: Path, compiler: Compiler) -> None:
 
 
 @lru_cache(maxsize=8)
-def _own_flags(path: str) -> tuple[str, ...]:
-    """Those of the processor's flags that this compiler knows; it does without what the others leave out or ask for."""
-    wanted = _processor_flags()
-    return wanted if _takes(path, *wanted) else tuple(flag for flag in wanted if _takes(path, flag))
+def _known(path: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of some flags that a compiler knows; it does without what the others leave out or ask for."""
+    return flags if _takes(path, *flags) else tuple(flag for flag in flags if _takes(path, flag))
 
 
 def _takes(path: str, *flags: str) -> bool:
@@ -197,15 +179,11 @@ def _takes(path: str, *flags: str) -> bool:
     return not flags or subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _processor_flags() -> tuple[str, ...]:
-    return tuple(flag for feature, flag in PROCESSOR_FLAGS.items() if feature in processor())
-
-
-def run_compiler(compiler: Compiler, source: str, scratch: Path) -> Path:
+def run_compiler(compiler: Compiler, source: str, scratch: Path, target: Target = NATIVE) -> Path:
     """Compile one source in `scratch`; the compiler's first messages are in the error if it refuses."""
     text, library = scratch / "unit.cpp", scratch / "unit.so"
     text.write_text(source)
-    command = [compiler.path, *compiler.arguments, *compiler.flags, str(text), "-o", str(library)]
+    command = [compiler.path, *compiler.arguments, *compiler.flags(target), str(text), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = "\n".join(done.stderr.splitlines()[:20])

@@ -13,9 +13,9 @@ typedef double f64;
 #define SF_HAS_FMA 1
 #define SF_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #define SF_FMAD(a, b, c) __builtin_fma(a, b, c)
-#else
+#else  // of float32 in float64, where products are exact: reductions of arguments rely on that
 #define SF_HAS_FMA 0
-#define SF_FMA(a, b, c) ((a) * (b) + (c))
+#define SF_FMA(a, b, c) ((f32)((f64)(a) * (f64)(b) + (f64)(c)))
 #define SF_FMAD(a, b, c) ((a) * (b) + (c))
 #endif
 #define SF_INLINE static inline __attribute__((always_inline))
@@ -261,12 +261,20 @@ static const u64 sf_turns_low[85] = {  // and the 40 bits after them
   0x3c439041feull, 0x78872083fcull, 0xf10e4107f9ull, 0xe21c820ff2ull, 0xc439041fe5ull, 0x8872083fcaull,
   0x10e4107f94ull};
 
+SF_INLINE f64 sf_exact_product_sum_f64(f64 a, f64 b, f64 c) {
+  // a * b + c, as good as if fused; without FMA by Dekker's product: what a * b loses is added to the sum
+  if (SF_HAS_FMA) return SF_FMAD(a, b, c);
+  f64 p = a * b, s = 134217729.0 * a, t = 134217729.0 * b;
+  f64 ah = s - (s - a), al = a - ah, bh = t - (t - b), bl = b - bh;
+  return (p + c) + ((((ah * bh - p) + ah * bl) + al * bh) + al * bl);
+}
+
 SF_INLINE f64 sf_quarter_turns_f32(f32 x, i32 *quadrant) {
   // x - n*pi/2 in float64 with a two-part pi/2 up to 2**43; above, the turns of 24 bits at a known exponent
   f64 a = x;
   f64 z = SF_FMAD(a, 0.63661977236758134308, 6755399441055744.0);
   f64 n = z - 6755399441055744.0;
-  f64 near = SF_FMAD(n, -6.123233995736766e-17, SF_FMAD(n, -1.5707963267948966, a));
+  f64 near = SF_FMAD(n, -6.123233995736766e-17, sf_exact_product_sum_f64(n, -1.5707963267948966, a));
   i32 bits = SF_BITS(i32, x);
   i32 row = ((bits >> 23) & 255) - 170;
   row = row < 0 ? 0 : row > 84 ? 84 : row;
@@ -342,7 +350,6 @@ SF_INLINE f32 sf_near_sine_of_turns_f32(f32 r, f32 rest, i32 q) {
 }
 
 SF_INLINE f32 sf_near_sin_f32(f32 x) {
-  if (!SF_HAS_FMA) return sf_sin_f32(x);  // the differences are exact with fused products alone
   i32 q;
   f32 rest, r = sf_near_quarter_turns_f32(x, &rest, &q);
   f32 y = sf_near_sine_of_turns_f32(r, rest, q);
@@ -350,7 +357,6 @@ SF_INLINE f32 sf_near_sin_f32(f32 x) {
 }
 
 SF_INLINE f32 sf_near_cos_f32(f32 x) {
-  if (!SF_HAS_FMA) return sf_cos_f32(x);  // the differences are exact with fused products alone
   i32 q;
   f32 rest, r = sf_near_quarter_turns_f32(x, &rest, &q);
   return sf_near_sine_of_turns_f32(r, rest, q + 1);

@@ -12,6 +12,7 @@ from typing import Any
 
 from codegen.bound import Bound
 from codegen.cpp.compiler import compile_sources
+from codegen.cpp.target import Target
 from codegen.errors import NoCompiler, SlowExecutor
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.library import Library
@@ -21,11 +22,29 @@ from stagewire.program import Unit
 
 
 def load_cpp(units: Sequence[Unit], directory: Path, executor: str) -> tuple[Bound, ...]:
-    """One callable for each unit; their sources compile at the same time."""
+    """One callable for each unit; their sources compile at the same time, those of each target."""
+    groups = by_target(units)
+    loaded = {
+        number: bound
+        for target, numbers in groups.items()
+        for number, bound in zip(numbers, _load([units[n] for n in numbers], directory, executor, target), strict=True)
+    }
+    return tuple(loaded[number] for number in range(len(units)))
+
+
+def by_target(units: Sequence[Unit]) -> dict[Target, list[int]]:
+    """The numbers of the units that are compiled for each target."""
+    groups: dict[Target, list[int]] = {}
+    for number, unit in enumerate(units):
+        groups.setdefault(Target(unit.isa, unit.sanitize), []).append(number)
+    return groups
+
+
+def _load(units: Sequence[Unit], directory: Path, executor: str, target: Target) -> tuple[Bound, ...]:
     sources = list(dict.fromkeys(unit.source for unit in units if unit.source))
     if executor == "fast":
         sources.append(executor_source())
-    paths = dict(zip(sources, compile_sources(sources, directory), strict=True))
+    paths = dict(zip(sources, compile_sources(sources, directory, target), strict=True))
     machine = load_machine(paths.pop(executor_source())) if executor == "fast" else None
     libraries = {source: Library(path) for source, path in paths.items()}
     return tuple(Bound(_run(unit, libraries.get(unit.source), machine), lambda unit=unit: unit) for unit in units)  # type: ignore[misc]

@@ -24,7 +24,7 @@ from codegen.runtime.arguments import Symbols
 from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.encode import encode
 from codegen.runtime.library import Library
-from codegen.runtime.loader import machine_for
+from codegen.runtime.loader import by_target, machine_for
 from codegen.runtime.memory_kinds import stated
 from codegen.runtime.native import Machine, make_native, single_device
 from codegen.runtime.python_wrapper import PythonWrapper
@@ -84,8 +84,10 @@ def _in_turns(unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[...
 
 
 def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
-    sources = list(dict.fromkeys(unit.host_source for unit in units if unit.host_source))
-    libraries = {source: Library(path) for source, path in zip(sources, compile_sources(sources, root), strict=True)}
+    libraries: dict[str, Library] = {}
+    for target, numbers in by_target(units).items():
+        sources = list(dict.fromkeys(units[n].host_source for n in numbers if units[n].host_source))
+        libraries |= zip(sources, map(Library, compile_sources(sources, root, target)), strict=True)
     found: dict[int, Bound] = {}
     devices = [single_device(chosen(unit, {})) for unit in units]
     for device in dict.fromkeys(devices):
