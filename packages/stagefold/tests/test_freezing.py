@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,6 +120,36 @@ def test_inference_mode_and_autocast() -> None:
     check(module, compiled, x)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(compiled(x), module(x), rtol=5e-2, atol=5e-2)
+
+
+WITHOUT_HALF_PRECISION = """
+import sys, torch
+from torch import nn
+import stagefold
+from stagefold.freezing import layout
+
+assert not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+layout.LEAST_ELEMENTS = 1
+torch.manual_seed(0)
+module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+compiled = stagefold.compile(module, options={"freeze": True, "cache_dir": sys.argv[1]})
+for dtype in (torch.float32, torch.bfloat16):
+    for size in (8, 9):
+        x = torch.randn(2, 3, size, size)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+            found, expected = compiled(x), module(x)
+        assert found.dtype is expected.dtype is dtype
+        torch.testing.assert_close(found, expected, rtol=5e-2, atol=5e-2)
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is limited by the name of an instruction set")
+def test_a_processor_without_half_precision(tmp_path: Path) -> None:
+    """There oneDNN packs no weights of bfloat16."""
+    limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    command = [sys.executable, "-c", WITHOUT_HALF_PRECISION, str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | limits, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_results_are_the_callers_own() -> None:

@@ -74,6 +74,13 @@ TORCH = Capabilities(
     ),
     masked_functions=Capability("torch.masked._ops", *_named("masked"), accepts=is_anything),
     **{
+        f"onednn_has_{name}": Capability(
+            f"torch.ops.mkldnn._is_mkldnn_{short}_supported", f"knowing whether oneDNN computes in {name}",
+            f"long LSTMs of {name} run plain, weights of convolutions are not packed",
+        )
+        for name, short in (("bfloat16", "bf16"), ("float16", "fp16"))
+    },
+    **{
         name: Capability(f"torch._C._{name}", *_named(name), accepts=is_anything)
         for name in ("nn", "special", "linalg", "fft", "sparse", "nested")
     },

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor
+from absint.cpu_kernels import onednn_takes_lstm
 from bytecap.errors import UnsupportedCall
-from bytecap.torch_capabilities import TORCH
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -31,19 +31,8 @@ def refuse_long_recurrence(tracer: Tracer, function: Any, args: tuple[Any, ...])
     if not isinstance(input, AbstractTensor) or input.dim() != 3:
         return
     length = input.shape[1 if batch_first else 0]
-    if not isinstance(length, int) or (function is torch.lstm and _is_onednn(input.dtype)):
+    if not isinstance(length, int) or (function is torch.lstm and onednn_takes_lstm(input.dtype)):
         return
     steps = length * layers * (1 + bidirectional)
     if steps > LONGEST:
         raise UnsupportedCall(f"torch.{function.__name__} of {steps} steps, which would all be in the graph", fix=_FIX)
-
-
-def _is_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes LSTMs of this dtype here (at::native::use_mkldnn)."""
-    if not torch.backends.mkldnn.enabled:
-        return False
-    if dtype is torch.bfloat16:
-        return TORCH.onednn_has_bfloat16()
-    if dtype is torch.float16:
-        return TORCH.onednn_has_float16()
-    return dtype is torch.float32

@@ -173,10 +173,4 @@ TORCH = Capabilities(
         "torch._higher_order_ops.associative_scan", "associative_scan",
         "programs that call it run plain",
     ),
-    **{
-        f"onednn_has_{name}": Capability(
-            f"torch.ops.mkldnn._is_mkldnn_{short}_supported", f"LSTMs of {name} on the CPU", "long ones run plain"
-        )
-        for name, short in (("bfloat16", "bf16"), ("float16", "fp16"))
-    },
 )  # fmt: skip

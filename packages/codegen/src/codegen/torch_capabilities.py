@@ -28,6 +28,13 @@ TORCH = Capabilities(
         "torch.ops.mkldnn._convolution_pointwise", "convolutions with packed weights",
         "weights of frozen convolutions are not packed",
     ),
+    **{
+        f"onednn_has_{name}": Capability(
+            f"torch.ops.mkldnn._is_mkldnn_{short}_supported", f"packing weights of {name}",
+            f"weights of frozen convolutions in {name} are not packed",
+        )
+        for name, short in (("bfloat16", "bf16"), ("float16", "fp16"))
+    },
     storage_users=Capability("torch._C._storage_Use_Count", "reusing memory of results", _RECORDINGS),
     copy_all=Capability("torch._foreach_copy_", "moving inputs into a recording", _RECORDINGS),
     current_stream=Capability(

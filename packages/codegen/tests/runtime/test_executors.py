@@ -325,6 +325,18 @@ def test_a_call_site_packs_its_weight_once(directory, monkeypatch, executor):
         assert len(packs) == number
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_weights_that_this_processor_cannot_pack_are_used_as_they_are(directory, monkeypatch, executor):
+    """The program may come from another machine."""
+    monkeypatch.setattr(packed, "can_pack", lambda dtype: dtype is not torch.bfloat16)
+    monkeypatch.setattr(packed, "_pack", lambda *args: pytest.fail("asked to pack"))
+    x, weight = torch.randn(2, 3, 8, 8).bfloat16(), torch.randn(4, 3, 3, 3).bfloat16()
+    args = (Ref("x"), Ref("w"), None, List((1, 1)), List((1, 1)), List((1, 1)), 1, "relu", None)
+    graph = call_graph("stagefold.convolution.default", args, {"x": x, "w": weight}, x.new_empty(2, 4, 8, 8))
+    (found,) = load(emit(graph, Options()), directory, executor=executor)(x, weight)
+    torch.testing.assert_close(found, torch.relu(torch.conv2d(x, weight, padding=1)))
+
+
 def test_tensors_are_not_leaked(directory):
     x = torch.randn(8, 8)
     graph = call_graph("aten.tanh.default", (Ref("x"),), {"x": x}, x)

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import torch
 
+from absint.cpu_kernels import cpu_kernels
 from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
@@ -31,13 +32,13 @@ from stagewire.types import TensorType
 
 @functools.lru_cache(maxsize=1)
 def machine() -> str:
-    """What generated code depends on: processor features, operating system, Python and torch."""
+    """What programs depend on: processor features, operating system, Python, torch, and what its kernels can do."""
     features = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         lines = cpuinfo.read_text(errors="replace").splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), features)
-    return "|".join((platform.machine(), sys.platform, features, sys.version, torch.__version__))
+    return "|".join((platform.machine(), sys.platform, features, sys.version, torch.__version__, cpu_kernels()))
 
 
 def program_key(capture: Capture, pipeline: str, *, at_its_sizes: bool = True) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
+from absint.cpu_kernels import onednn_takes_lstm
 from absint.errors import DataDependentError, NoTypeRule
 from absint.symbolic import is_symbolic
 
@@ -84,7 +85,7 @@ def _layer_form(name: str) -> Callable[..., Any]:
             if wants_gradients or len(params) != count:
                 _refuse_sizes(name, [size for one in (input, *hx) for size in one.shape])
                 return plain(input, hx, params, *rest)
-            is_whole = torch.backends.mkldnn.enabled and input.dtype is torch.float32
+            is_whole = onednn_takes_lstm(input.dtype)
         x = input.transpose(0, 1) if batch_first else input
         if not is_whole:
             _refuse_sizes(name, x.shape[:1])

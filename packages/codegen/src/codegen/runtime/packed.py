@@ -3,18 +3,18 @@
     call ::= (input, weight, bias?, stride, padding, dilation, groups, post, other?) -> convolution (+ other), then post
 
 Each call site keeps its packed weight for as long as it is given the same one: the same memory, at the same version.
+Where oneDNN has no kernels for a dtype on this processor, or is switched off, ATen's operators run one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
 from codegen.torch_capabilities import TORCH
-
-_CAN_PACK = TORCH.has("pack_convolution") and TORCH.has("convolve_packed")
 
 
 class PackedConvolution:
@@ -27,12 +27,7 @@ class PackedConvolution:
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: list[int], padding: list[int],
         dilation: list[int], groups: int, post: str = "none", other: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        if (
-            x.numel() == 0
-            or not _CAN_PACK
-            or not torch.backends.mkldnn.enabled
-            or not torch.backends.mkldnn.is_available()
-        ):
+        if x.numel() == 0 or not torch.backends.mkldnn.enabled or not can_pack(weight.dtype):
             return plain_convolution(x, weight, bias, stride, padding, dilation, groups, post, other)
         packed = self._packed(x, weight, stride, padding, dilation, groups)
         x = x.contiguous(memory_format=torch.channels_last)
@@ -53,6 +48,18 @@ class PackedConvolution:
         if kept is None or kept[1] != state:  # while the weight is held here, no other can lie in its memory
             kept = self._kept = (weight.detach(), state, _pack(x, weight, *geometry))
         return kept[2]
+
+
+_HALVES = {torch.bfloat16: "onednn_has_bfloat16", torch.float16: "onednn_has_float16"}
+
+
+@cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Whether oneDNN takes weights of a dtype on this processor, as ATen says."""
+    here = torch.backends.mkldnn.is_available() and TORCH.has("pack_convolution") and TORCH.has("convolve_packed")
+    if dtype in _HALVES:
+        return here and TORCH.has(_HALVES[dtype]) and getattr(TORCH, _HALVES[dtype])()
+    return here and dtype is torch.float32
 
 
 def _pack(

@@ -10,7 +10,9 @@ convolution, plus `other`, then `post` ("none", "relu", "swish" or "hardswish"),
 from __future__ import annotations
 
 import msgspec
+import torch
 
+from absint.cpu_kernels import onednn_computes
 from primops.channels_last import CONVOLUTION
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
 from stagewire.grad import Grad
@@ -21,6 +23,11 @@ PACKED = "stagefold.convolution.default"
 NORMALISATIONS = frozenset(("aten.native_batch_norm.default", "aten._native_batch_norm_legit_no_training.default"))
 POSTS = {"aten.relu.default": "relu", "aten.silu.default": "swish", "aten.hardswish.default": "hardswish"}
 """Pointwise calls that oneDNN computes along with a convolution."""
+
+
+def _packed_dtypes() -> tuple[str, ...]:
+    """Of weights that are worth packing, those that oneDNN computes in on this processor."""
+    return tuple(name for name in ("float32", "bfloat16") if onednn_computes(getattr(torch, name)))
 
 
 def fold_normalisations(grad: Grad) -> Grad:
@@ -119,7 +126,7 @@ class _Rewrite:
         if not self._is_plain(node) or not isinstance(weight, Ref) or weight.name not in self.constant:
             return
         type = self.types[weight.name]
-        fine = isinstance(type, TensorType) and len(type.shape) == 4 and type.dtype in ("float32", "bfloat16")
+        fine = isinstance(type, TensorType) and len(type.shape) == 4 and type.dtype in _packed_dtypes()
         if not fine or type.device != "cpu" or not (bias is None or bias.name in self.constant):  # type: ignore[union-attr]
             return
         chain, post, other = self._followers(node)
