@@ -25,8 +25,8 @@ class Finding:
 
 
 def findings() -> tuple[Finding, ...]:
-    """Python, torch, the packages, the frame hook, the C++ compiler, the instruction set, Triton, and names of torch that
-    are missing."""
+    """Python, torch, the packages, the frame hook, the C++ compiler, the instruction set, Triton, and names of torch
+    that are missing."""
     return (
         Finding("python", True, platform.python_version()),
         _version("torch"),
