@@ -166,7 +166,6 @@ def torches(session: nox.Session) -> None:
 
     `-- 2.14 3.13` chooses versions. constraints.txt is for `tests`: here every other wheel is taken as it comes.
     """
-    local()
     session.run(sys.executable, "tools/torches.py", *session.posargs, external=True)
 
 

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +119,10 @@ def install(place: Path, python: str, torch: str) -> str:
     inside = str(place / "bin" / "python")
     if not place.exists():
         subprocess.run([python, "-m", "venv", str(place)], check=True)
-    local = [str(ROOT / "packages" / name) for name in PACKAGES]
+    sources = place / "packages"  # a copy: setuptools leaves its files beside them
+    shutil.rmtree(sources, ignore_errors=True)
+    shutil.copytree(ROOT / "packages", sources, ignore=shutil.ignore_patterns("build", "*.egg-info", "*.so", "tests"))
+    local = [str(sources / name) for name in PACKAGES]
     for wanted in ([f"torch=={torch}"], [*local, *TOOLS]):
         done = subprocess.run([inside, "-m", "pip", "install", "-q", *wanted], capture_output=True, text=True, cwd=ROOT)
         if done.returncode:
@@ -128,7 +132,7 @@ def install(place: Path, python: str, torch: str) -> str:
 
 def _reason(said: str) -> str:
     """Why pip installs nothing, in one line."""
-    for pattern in (r"requires a different Python: .*", r"\(constraint\) torch.*", r"ERROR: .*"):
+    for pattern in (r"\(constraint\) torch.*", r"ERROR: .*"):
         if found := re.search(pattern, said):
             return found[0].removeprefix("ERROR: ").replace("|", "/")
     return "pip failed"
@@ -170,12 +174,15 @@ def run(place: Path, python: str, torch: str, version: str) -> Row:
 
 
 def refused(python: str, version: str) -> Row | None:
-    """A row for a Python that the packages are not for; None where pip takes them."""
-    command = [python, "-m", "pip", "install", "--dry-run", "--no-deps", str(ROOT / "packages" / "bytecap")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if "requires a different Python" not in done.stderr:
+    """A row for a Python that the packages are not for; None for the others."""
+    project = tomllib.loads((ROOT / "packages" / "stagefold" / "pyproject.toml").read_text())["project"]
+    asked = project["requires-python"]
+    code = (
+        "import sys; from pip._vendor.packaging.specifiers import SpecifierSet as S; print(S(sys.argv[1]).contains(%r))"
+    )
+    if _output([python, "-c", code % f"{version}.0", asked]) == "True":
         return None
-    return Row("any", version, f"not installed: {_reason(done.stderr)}", "", "", str(datetime.date.today()))
+    return Row("any", version, f"not for this Python: requires-python is {asked}", "", "", str(datetime.date.today()))
 
 
 # ---- the page
