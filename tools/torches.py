@@ -93,7 +93,15 @@ def interpreter(version: str) -> str | None:
 
 def offered(python: str) -> dict[str, str]:
     """The newest release of each minor version of torch that the index has for this Python."""
-    text = _output([python, "-m", "pip", "index", "versions", "torch"])
+    return newest_of_each(_output([python, "-m", "pip", "index", "versions", "torch"]))
+
+
+def newest_of_each(text: str) -> dict[str, str]:
+    """What `pip index versions` prints, from `OLDEST` on.
+
+    >>> newest_of_each("torch (2.14.1)\\nAvailable versions: 2.14.1, 2.14.0, 2.11.0+cpu, 2.11.0, 2.10.0")
+    {'2.11': '2.11.0', '2.14': '2.14.1'}
+    """
     found = re.search(r"^Available versions: (.*)$", text, re.MULTILINE)
     releases = [one.strip() for one in found[1].split(",")] if found else []
     newest: dict[str, str] = {}
@@ -124,23 +132,23 @@ def install(place: Path, python: str, torch: str) -> str:
     shutil.copytree(ROOT / "packages", sources, ignore=shutil.ignore_patterns("build", "*.egg-info", "*.so", "tests"))
     local = [str(sources / name) for name in PACKAGES]
     for wanted in ([f"torch=={torch}"], [*local, *TOOLS]):
-        done = subprocess.run([inside, "-m", "pip", "install", "-q", *wanted], capture_output=True, text=True, cwd=ROOT)
+        done = subprocess.run([inside, "-m", "pip", "install", *wanted], capture_output=True, text=True, cwd=ROOT)
         if done.returncode:
-            raise NotInstalled(_reason(done.stderr))
+            raise NotInstalled(_reason(done.stdout + done.stderr))
     return inside
 
 
 def _reason(said: str) -> str:
     """Why pip installs nothing, in one line."""
-    for pattern in (r"\(constraint\) torch.*", r"ERROR: .*"):
-        if found := re.search(pattern, said):
-            return found[0].removeprefix("ERROR: ").replace("|", "/")
-    return "pip failed"
+    if held := re.search(r"\(constraint\) (torch.*)", said):
+        return f"pip had the constraint {held[1]}"
+    errors = re.findall(r"ERROR: (.*)", said)
+    return errors[-1].replace("|", "/") if errors else "pip failed"
 
 
 def tested(python: str, paths: list[str], log: Path) -> tuple[str, bool]:
     """The last line of pytest, and whether all is well."""
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths]
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", *paths]
     with log.open("w") as out:
         done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
     summary = re.findall(r"^=* ?((?:\d+ \w+,? ?)+) in [\d.]+s", log.read_text(errors="replace"), re.MULTILINE)
@@ -163,8 +171,8 @@ def run(place: Path, python: str, torch: str, version: str) -> Row:
     try:
         inside = install(place, python, torch)
     except NotInstalled as reason:
-        is_held_back = "constraint" in str(reason)
-        return Row(torch, version, f"not installed: {reason}", "", "", now, good=is_held_back)
+        is_held_back = "constraint" in str(reason)  # by the settings of pip on this machine: nothing was tested
+        return Row(torch, version, f"not tested: {reason}", "", "", now, good=is_held_back)
     names = "import platform, torch; print(torch.__version__, platform.python_version())"
     release, version = _output([inside, "-W", "ignore", "-c", names]).split()
     suite, is_good = tested(inside, ["packages/bytecap/tests"], place / "bytecap.log")
@@ -194,13 +202,12 @@ def rows_of(text: str) -> list[Row]:
     return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines if "---" not in line]
 
 
-def write(new: Row, page: Path = PAGE) -> None:
-    """Put one row into the page, in the place of an older one of the same versions."""
-    old = rows_of(page.read_text()) if page.exists() else []
-    rows = {row.key: row for row in (*old, new)}
-    ordered = sorted(rows.values(), key=lambda row: (number(row.torch), number(row.python)))
+def page_of(rows: list[Row]) -> str:
+    """The page, of the last row of each pair of versions."""
+    last = {row.key: row for row in rows}
+    ordered = sorted(last.values(), key=lambda row: (number(row.torch), number(row.python)))
     table = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *(row.line() for row in ordered)]
-    page.write_text(HEAD.format(programs=", ".join(f"`{name}`" for name in PROGRAMS)) + "\n".join(table) + "\n")
+    return HEAD.format(programs=", ".join(f"`{name}`" for name in PROGRAMS)) + "\n".join(table) + "\n"
 
 
 def pairs(chosen: list[str]) -> Iterator[tuple[str, str, str | None]]:
@@ -229,7 +236,7 @@ def main(arguments: list[str]) -> int:
             place = (chosen.keep or Path(temporary)) / f"{version}-{minor(torch or 'none')}"
             row = refused(python, version) if torch is None else run(place.absolute(), python, torch, version)
         assert row is not None
-        write(row)
+        PAGE.write_text(page_of([*(rows_of(PAGE.read_text()) if PAGE.exists() else []), row]))
         print(row.line(), flush=True)
         bad += not row.good
     return 1 if bad else 0

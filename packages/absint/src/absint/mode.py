@@ -162,8 +162,9 @@ class AbstractMode(TORCH.dispatch_mode):
 
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
+        TORCH.require("runs_as", "composite")
         with self:
-            return TORCH.run_as(func, TORCH.composite, *args, **kwargs)
+            return func._op_dk(TORCH.composite, *args, **kwargs)
 
     def scalar_of(self, tensor: AbstractTensor) -> Any:
         """The Python number of a tensor of one element whose value is known; raises `DataDependentError`."""

@@ -34,8 +34,8 @@ TORCH = Capabilities(
     has_kernel=Capability(
         "torch._C._dispatch_has_kernel_for_dispatch_key", "telling composite operators from those with kernels", _ALL
     ),
-    run_as=Capability(
-        "torch._ops.OpOverload._op_dk", "running composite operators as what they consist of",
+    runs_as=Capability(
+        "torch.ops.aten.add.Tensor._op_dk", "running composite operators as what they consist of",
         "programs in inference mode that call composite operators are refused",
     ),
     composite=Capability(
