@@ -25,7 +25,8 @@ def observe(program: Program, arguments: list[Any]) -> dict[str, Any]:
         result, raised = None, (type(error), str(error), error.__traceback__ and _last_line(error))
     tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
     return {
-        "result": result, "raised": raised, "values": [tensor.tolist() for tensor in tensors],
+        "result": result.tolist() if isinstance(result, torch.Tensor) else result, "raised": raised,
+        "values": [tensor.tolist() for tensor in tensors],
         "versions": [tensor._version for tensor in tensors], "random": torch.rand(1).item(),
     }  # fmt: skip
 
@@ -233,3 +234,61 @@ def test_an_error_in_a_compiled_backward_is_the_programs() -> None:
         classes.append(caught.type)
         assert x.grad is None
     assert issubclass(classes[1], classes[0])
+
+
+UNUSED: dict[str, Program] = {
+    "rows": lambda x, i: x[i],
+    "written rows": lambda x, i: x.clone().index_put((i,), x[0]),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "gather": lambda x, i: x.gather(0, i),
+    "scatter": lambda x, i: x.scatter(0, i, 1.0),
+    "index_add": lambda x, i: x.index_add(0, i, x[:1]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:1]),
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "take": lambda x, i: x.take(i),
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x[:, None]),
+    "division": lambda x, i: 7 // (i - 9),
+    "remainder": lambda x, i: i % (i - 9),
+    "its size": lambda x, i: x[i].shape[0],
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_result_that_nobody_uses(name: str, training: bool) -> None:
+    """What may raise is not dropped: its operand is checked."""
+
+    def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        UNUSED[name](x, i)
+        return x * 2
+
+    call = stagefold.compile(program, fullgraph=True)
+    good, bad = torch.tensor([1]), torch.tensor([9])
+    found = call(torch.ones(3, requires_grad=training), good)
+    assert found.tolist() == [2.0] * 3
+    expected = observe(program, [torch.ones(3, requires_grad=training), bad])
+    assert expected["raised"] is not None
+    assert observe(call, [torch.ones(3, requires_grad=training), bad]) == expected
+
+
+def fill_and_read(x: torch.Tensor, i: torch.Tensor) -> Any:
+    try:
+        x.zero_()
+        return x[i]
+    except IndexError:
+        return None
+
+
+def rows_that_are_alike(x: torch.Tensor, i: torch.Tensor) -> Any:
+    return x[:1].expand(3)[i]
+
+
+def numbers(x: torch.Tensor, i: torch.Tensor) -> Any:
+    return torch.full((3,), 2.0)[i] + x
+
+
+@pytest.mark.parametrize("program", [fill_and_read, rows_that_are_alike, numbers], ids=lambda program: program.__name__)
+def test_a_result_that_folds(program: Program) -> None:
+    call = stagefold.compile(program, fullgraph=True)
+    assert observe(call, [torch.ones(3), torch.tensor([2])]) == observe(program, [torch.ones(3), torch.tensor([2])])
+    assert observe(call, [torch.ones(3), torch.tensor([9])]) == observe(program, [torch.ones(3), torch.tensor([9])])

@@ -242,3 +242,76 @@ def test_any_passes_keep_the_meaning(passes, drawn: tuple[Capture, list[torch.Te
     except (NoInverse, UnsupportedOutput):
         assume(False)
     check_against_eager(capture, inputs, Options(passes=passes))
+
+
+@pytest.mark.parametrize(
+    ("call", "low", "high"),
+    [
+        ("aten.index.Tensor(%x, [None, %i])", -4, 4),
+        ("aten.index_select.default(%x, -1, %i)", 0, 4),
+        ("aten.index_fill.int_Scalar(%x, 0, %i, 1.0)", -5, 5),
+        ("aten.take.default(%x, %i)", -20, 20),
+        ("aten.embedding.default(%x, %i)", 0, 5),
+    ],
+)
+def test_what_may_raise_of_an_unused_call_stays_as_a_check(call: str, low: int, high: int) -> None:
+    text = f"""
+input %x: f32[5, 4]
+input %i: i64[3]
+%y: f32[5, 4] = {call}
+%z: f32[5, 4] = aten.neg.default(%x)
+return %z
+"""
+    assert_becomes(
+        RemoveDeadCode(),
+        text,
+        f"""
+input %x: f32[5, 4]
+input %i: i64[3]
+%check_0: i64[] = aten.amin.default(%i)
+%check_1: i64[] = aten.amax.default(%i)
+%check_2: b8[] = aten.ge.Scalar(%check_0, {low})
+%check_3: b8[] = aten.lt.Scalar(%check_1, {high})
+%check_4: b8[] = aten.logical_and.default(%check_2, %check_3)
+aten._assert_async.default(%check_4)
+%z: f32[5, 4] = aten.neg.default(%x)
+return %z
+""",
+    )
+
+
+def test_an_unused_division_of_integers_stays_as_a_check() -> None:
+    text = """
+input %x: i64[5]
+%y: i64[5] = aten.floor_divide.default(7, %x)
+%w: f32[5] = aten.div.Tensor(7, %x)
+%z: i64[5] = aten.remainder.Scalar(%x, 3)
+return %x
+"""
+    assert targets(RemoveDeadCode()(joint(text)).graph) == ["count_nonzero", "eq", "_assert_async"]
+
+
+@pytest.mark.parametrize("device", ["", "@cuda:0"])
+def test_a_condition_is_checked_once_and_on_the_cpu_alone(device: str) -> None:
+    """Two unused calls, one that is used, with the same condition; masks have none."""
+    text = f"""
+input %x: f32[5, 4]{device}
+input %i: i64[3]{device}
+input %m: b8[5]{device}
+%a: f32[3, 4]{device} = aten.index.Tensor(%x, [%i])
+%b: f32[5, 4]{device} = aten.index_put.default(%x, [%i], %x)
+%c: f32[5, 4]{device} = aten.index_put.default(%x, [%m], %x)
+%d: f32[3, 4]{device} = aten.exp.default(%a)
+return OUTPUT
+"""
+    used = RemoveDeadCode()(joint(text.replace("OUTPUT", "%d"))).graph
+    assert targets(used) == ["index", "exp"]
+    unused = RemoveDeadCode()(joint(text.replace("OUTPUT", "%x"))).graph
+    assert targets(unused).count("_assert_async") == (0 if device else 1)
+
+
+def test_what_the_backward_does_not_need_is_not_checked_again() -> None:
+    found = joint("input %x: f32[5]\ninput %i: i64[3]\n%y: f32[3] = aten.index.Tensor(%x, [%i])\nreturn %x\n")
+    (node,) = found.graph.nodes
+    found = found.with_graph(replace(found.graph, nodes=(replace(node, phase="backward"),)))
+    assert RemoveDeadCode()(found).graph.nodes == ()

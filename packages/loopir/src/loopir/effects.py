@@ -1,4 +1,5 @@
-"""What is known of externs: which must run in program order (random numbers, calls of the user), which give views."""
+"""What is known of externs: which must run in program order (random numbers, calls of the user, assertions), which give
+views."""
 
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ RANDOM: frozenset[str] = _words(
 )
 
 
+ASSERTIONS: frozenset[str] = _words("_assert_async _assert_scalar _assert_tensor_metadata")
+
+
 def is_ordered(target: str) -> bool:
     """Whether calls of `target` keep their order and are never dropped.
 
@@ -31,7 +35,7 @@ def is_ordered(target: str) -> bool:
         return True
     name = rest.partition(".")[0]
     attention = name.startswith("_scaled_dot_product") and not name.endswith("backward")
-    return name in RANDOM or name.startswith("rand") or attention
+    return name in RANDOM or name in ASSERTIONS or name.startswith("rand") or attention
 
 
 def is_call(target: str) -> bool:

@@ -47,3 +47,33 @@ return %i
     graph = lowered(text)
     assert [extern.results for extern in externs(graph)] == [("", "i")]
     assert {buffer.name for buffer in graph.buffers} == {"x", "i"}
+
+
+def test_an_index_that_does_not_matter_is_checked() -> None:
+    """Rows of a tensor of zeros; what reads them has no use for where they are."""
+    text = """\
+input %i: i64[6]
+%z: f32[5] = prims.full([5], 0.0, float32)
+%y: f32[6] = prims.index(%z, [%i])
+return %y
+"""
+    (kernel,) = kernels(lowered(text))
+    assert [s.op for section in kernel.sections for s in section.statements if type(s).__name__ == "Compute"] == [
+        "wrap_index"
+    ]
+
+
+def test_an_index_of_what_nobody_reads_is_not() -> None:
+    text = """\
+input %x: f32[5]
+input %i: i64[6]
+%y: f32[6] = prims.index(%x, [%i])
+%z: f32[6] = prims.exp(%y)
+return %x
+"""
+    assert kernels(lowered(text)) == []
+
+
+def test_assertions_stay() -> None:
+    graph = lowered("input %x: b8[]\naten._assert_async.default(%x)\nreturn %x\n")
+    assert [extern.target for extern in externs(graph)] == ["aten._assert_async.default"]

@@ -362,7 +362,9 @@ def closure(call: CallExtern, operator: Callable[..., Any]) -> tuple[Callable[..
         if key not in fixed:
             given.append(f"**{{{constant(key)}: {text(arg)}}}")
     parameters = ", ".join([*(f"t{number}" for number in range(len(names))), *sizes.values()])
-    return eval(f"lambda {parameters}: operator({', '.join(given)})", constants), names, tuple(sizes)
+    called = f"operator({', '.join(given)})"
+    value = called if call.results else f"({called}, ())[1]"  # an assertion gives None
+    return eval(f"lambda {parameters}: {value}", constants), names, tuple(sizes)
 
 
 def _is_constant(arg: Arg) -> bool:

@@ -20,13 +20,16 @@ from loopir.nest import (
     reads_of,
     writes_of,
 )
+from loopir.passes.check_first import may_raise
 from stagewire.loop import Extern, Reduce
 
 
 @dataclass(frozen=True)
 class RemoveDead:
-    """Before: any schedule. After: every write reaches an output or an ordered extern, every value reaches a write,
-    nests over no points are gone, and every buffer is touched."""
+    """Before: any schedule. After: every write reaches an output or an ordered extern, every value reaches a write or
+    may raise, nests over no points are gone, and every buffer is touched.
+
+    An index that no longer matters for what a nest writes (it reads a tensor of one number) is still checked."""
 
     name = "remove_dead"
 
@@ -62,8 +65,10 @@ def _make_live(name: str, live: set[str], schedule: Schedule) -> None:
 
 
 def trim(nest: Nest, live: set[str], schedule: Schedule) -> Nest | None:
-    """The nest without writes to dead buffers; None if nothing is left."""
+    """The nest without writes to dead buffers; None if nothing is left. What may raise stays beside writes that do."""
     if any(axis.size == 0 for axis in nest.axes):
+        return None
+    if not any(_is_live_write(s, live, schedule) for block in nest.blocks for s in block.statements):
         return None
     needed: set[str] = set()
     blocks: list[Block] = []
@@ -92,11 +97,17 @@ def trim(nest: Nest, live: set[str], schedule: Schedule) -> Nest | None:
     return Nest(nest.name, nest.axes, tuple(blocks[::-1]), nest.origins, nest.line) if changed else nest
 
 
+def _is_live_write(statement: Statement, live: set[str], schedule: Schedule) -> bool:
+    if statement.__class__ is not Write:
+        return False
+    buffer = statement.buffer  # type: ignore[union-attr]
+    return buffer in live and 0 not in schedule.buffers[buffer].type.shape
+
+
 def _is_needed(statement: Statement, needed: set[str], live: set[str], schedule: Schedule) -> bool:
     kind = statement.__class__
     if kind is Write:
-        buffer = statement.buffer  # type: ignore[union-attr]
-        return buffer in live and 0 not in schedule.buffers[buffer].type.shape
+        return _is_live_write(statement, live, schedule)
     if kind is Reduce:
         return not needed.isdisjoint(statement.results)  # type: ignore[union-attr]
-    return statement.result in needed  # type: ignore[union-attr]
+    return statement.result in needed or may_raise(statement)  # type: ignore[union-attr]
