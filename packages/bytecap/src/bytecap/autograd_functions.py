@@ -161,7 +161,7 @@ class _Application:
         if [state_of_effect(effect) for effect in tracer.effects] != before:
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} changes an object outside of it")
         gradients = found.values(tracer) if isinstance(found, TupleValue) else [found]
-        if len(gradients) < len(self.args) or any(not _is_none(extra) for extra in gradients[len(self.args) :]):
+        if len(gradients) < len(self.args) or any(not extra.is_none() for extra in gradients[len(self.args) :]):
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} returns {len(gradients)} gradients")
         return body, [self._gradient(a, g) for a, g in zip(self.args, gradients, strict=False) if a in self.operands]
 
@@ -177,7 +177,7 @@ class _Application:
         assert isinstance(operand, TensorValue)
         if isinstance(gradient, TensorValue):
             return Ref(gradient.name) if operand.abstract.requires_grad else None
-        if not _is_none(gradient):
+        if not gradient.is_none():
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} returns a {gradient.describe()}")
         return None
 
@@ -323,10 +323,6 @@ class _Results(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError("the evaluator differentiates nothing")
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is None
 
 
 def _numbers(results: list[TensorValue], marked: list[TensorValue]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.functions import FunctionValue
+from bytecap.values.opaque import refuse_unguarded
 from bytecap.values.tensors import TensorValue
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _call_now(tracer: Tracer, real: Any, args: list[Value], kwargs: dict[str, Va
 
 def call_entry(tracer: Tracer, handler: Any, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a table entry; a wrong argument list raises CPython's TypeError in the evaluated program."""
+    refuse_unguarded(*args, *kwargs.values())
     try:
         return handler(tracer, *args, **kwargs)
     except TypeError as error:

@@ -47,7 +47,7 @@ def autograd_grad(
     _refuse_outside_history(tracer, roots, wanted)
     _refuse_hooks(tracer)
     tangents = None
-    if not (isinstance(grad_outputs, Constant) and grad_outputs.value is None):
+    if not grad_outputs.is_none():
         tangents = to_host(tracer, TupleValue(_items(tracer, grad_outputs)))
     args = (tuple(root.abstract for root in roots), tuple(each.abstract for each in wanted), tangents)
     return record(tracer, TARGET, args, options, evaluate(tracer, gradients, args, options))

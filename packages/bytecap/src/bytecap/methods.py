@@ -119,7 +119,7 @@ def sort_values(tracer: Tracer, items: list[Value], key: Value | None, reverse: 
     """sorted(items, key=key, reverse=reverse), stable."""
     import functools
 
-    no_key = key is None or (isinstance(key, Constant) and key.value is None)
+    no_key = key is None or key.is_none()
     keys = items if no_key else [key.call(tracer, [item], {}) for item in items]  # type: ignore[union-attr]
 
     def order(a: int, b: int) -> int:

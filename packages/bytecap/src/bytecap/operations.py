@@ -25,7 +25,7 @@ from bytecap.values.functions import BuiltinMethod, MethodValue
 from bytecap.values.identity import IdentityToken, refuse_among_numbers
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
-from bytecap.values.opaque import OpaqueValue, UnknownValue
+from bytecap.values.opaque import OpaqueValue, UnguardedValue, UnknownValue, refuse_unguarded
 from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
@@ -121,6 +121,7 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     """`left symbol right`, or `left symbol= right`."""
     from bytecap.torch_calls import call_torch
 
+    refuse_unguarded(left, right)
     row = BINARY[symbol]
     if isinstance(left, Constant) and isinstance(right, Constant):
         by_sizes = (is_size(left) or is_size(right)) and {left.python_type(), right.python_type()} <= {int, float}
@@ -293,6 +294,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     """`symbol value`."""
     from bytecap.torch_calls import call_torch
 
+    refuse_unguarded(value)
     function, method = UNARY[symbol]
     if isinstance(value, TensorValue):
         return call_torch(tracer, function, [value], {})
@@ -317,6 +319,7 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right` for the six orderings."""
     from bytecap.torch_calls import call_torch
 
+    refuse_unguarded(left, right)
     function, method, reflected = COMPARE[symbol]
     for side, other in ((left, right), (right, left)):
         if isinstance(side, IdentityToken):
@@ -387,7 +390,8 @@ def _is_set_like(value: Value) -> bool:
 
 def plain_equal(tracer: Tracer, left: Value, right: Value) -> bool:
     """`==` of objects whose classes do not define it in Python."""
-    if same_object(left, right):
+    is_unknown = isinstance(left, UnknownValue) and left.python_type().__eq__ is not object.__eq__
+    if same_object(left, right) and not is_unknown:
         return not (isinstance(left, Constant) and left.value != left.value)
     for side in (left, right):
         if isinstance(side, UnknownValue) or (isinstance(side, OpaqueValue) and side.shows_changes()):
@@ -447,8 +451,11 @@ def same_object(left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
+    refuse_unguarded(left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return False
+    if isinstance(left, IdentityToken) and isinstance(right, IdentityToken):
+        return left.real is right.real
     if is_size(left) or is_size(right):
         return left.python_type() is right.python_type() and bool(left.host() == right.host())  # type: ignore[arg-type]
     if isinstance(left, Constant) and isinstance(right, Constant):
@@ -468,6 +475,9 @@ def same_object(left: Value, right: Value) -> bool:
 
 def is_same(tracer: Tracer, left: Value, right: Value) -> bool:
     """`left is right`, guarded."""
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, UnguardedValue) and side is not other:
+            return side.is_constant(tracer, other)
     same = same_object(left, right)
     tracer.guard_identity(left, right, same, tracer.line())
     return same
@@ -557,7 +567,7 @@ def as_index(tracer: Tracer, key: Value) -> Any:
 
 def is_none(value: Value) -> bool:
     """Whether the value is None."""
-    return isinstance(value, Constant) and value.python_type() is type(None)
+    return value.is_none()
 
 
 def as_int(tracer: Tracer, value: Value) -> int:

@@ -23,7 +23,7 @@ from bytecap.builtin_parts import stored_items
 from bytecap.changing import refuse_changing
 from bytecap.checks import Checks
 from bytecap.environment import torch_modes
-from bytecap.errors import ChangingNumber, LoopTooLong, UnsupportedCall, UnsupportedValue
+from bytecap.errors import LoopTooLong, UnsupportedCall, UnsupportedValue
 from bytecap.given_floats import GivenFloats
 from bytecap.graph_builder import GraphBuilder, tensor_type
 from bytecap.guarding import GuardSet, Names, is_exempt, is_watched
@@ -44,11 +44,13 @@ from bytecap.values.constant import LITERALS, TORCH_CONSTANTS, Constant
 from bytecap.values.data_numbers import HostFloat
 from bytecap.values.deques import DequeValue
 from bytecap.values.exceptions import ExceptionValue, TracebackValue
+from bytecap.values.functions import FunctionValue, MethodValue
+from bytecap.values.identity import IdentityToken
 from bytecap.values.iterators import GeneratorValue, HostIterator
 from bytecap.values.mappings import DICT_TYPES, DictValue, DictView
 from bytecap.values.nn_modules import NNModuleValue
 from bytecap.values.objects import ObjectValue
-from bytecap.values.opaque import OpaqueValue, UnguardedValue
+from bytecap.values.opaque import OpaqueValue, UnguardedValue, UnknownValue
 from bytecap.values.open_constants import OpenConstant
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
@@ -180,7 +182,7 @@ class Tracer:
     def wrap(self, real: Any, source: Source | None) -> Value:
         """The value of a real object; one value per object, so that identity is kept."""
         if source is not None and TypeOf(source) in self.changing:
-            return UnguardedValue(real, source, f"the class of {print_source(source)} differs", ChangingNumber)
+            return UnguardedValue(real, source, f"the class of {print_source(source)} differs")
         if isinstance(real, _NOT_SHARED):
             return wrap_object(self, real, source)
         known = self._by_object.get(id(real))
@@ -195,7 +197,7 @@ class Tracer:
 
     def _guard_again(self, known: Value, real: Any, source: Source) -> None:
         """A second path to a known object: it must lead to the same object again."""
-        if isinstance(real, (type, types.FunctionType, types.ModuleType)):
+        if isinstance(real, (type, types.ModuleType)) or (known.source is None and isinstance(known, FunctionValue)):
             self.guards.identity(source, real, self.line())
         elif known.source is not None and known.source != source:
             self.guards.same(known.source, source, True, self.line())
@@ -269,16 +271,25 @@ class Tracer:
             raise self.raises(TypeError, f"unhashable type: '{value.python_type().__name__}'")
         if isinstance(value, SliceValue):
             raise self.raises(TypeError, "unhashable type: 'slice'")
-        real = getattr(value, "real", None)
         if isinstance(value, OpaqueValue):
-            return run_hash(self, real)
-        return self._identity_key(value, real)
+            return run_hash(self, value.real)
+        if isinstance(value, IdentityToken):
+            return Identity(value.real)
+        if isinstance(value, MethodValue):
+            return types.MethodType, self._identity_key(value.receiver), self.hash_key(value.function)
+        if isinstance(value, UnknownValue) and value.python_type().__hash__ is not object.__hash__:
+            raise UnsupportedValue(f"the hash of a {value.describe()} from outside the frame")
+        return self._identity_key(value)
 
-    def _identity_key(self, value: Value, real: Any) -> Identity:
-        """The key of an object that is equal to itself only; outside ones are other keys: see `guard_hashed`."""
-        if isinstance(value, (ObjectValue, TensorValue)) and value.source is not None:
+    def _identity_key(self, value: Value) -> Identity:
+        return Identity(self.identified(value))
+
+    def identified(self, value: Value) -> Any:
+        """What stands for the identity of an object; objects from outside stay as many: see `guard_hashed`."""
+        if value.source is not None and not isinstance(value, Constant):
             self._hashed[value] = None
-        return Identity(value if real is None else real)
+        real = getattr(value, "real", None)
+        return value if real is None else real
 
     def _object_key(self, value: ObjectValue) -> Hashable:
         raw, owner = static_lookup(value.cls.__mro__, "__hash__")
@@ -289,7 +300,7 @@ class Tracer:
             return UserKey(self, value, _hash_number(self, method.call(self, [], {})))
         if isinstance(value.base, (Constant, TupleValue)) and not isinstance(value, ExceptionValue):
             return self.hash_key(value.base)
-        return self._identity_key(value, value.real)
+        return self._identity_key(value)
 
     # -- sources
 
@@ -624,12 +635,12 @@ class Tracer:
     def guard_hashed(self) -> None:
         """Outside objects that were hashed by their identity are as many as they were.
 
-        (Modules, and tensors that modules hold, are where the registries have them: they are not compared. Classes and
-        functions are guarded to be what they are.)
+        (Modules, and tensors that modules hold, are where the registries have them: they are not compared.)
         """
         alike: dict[type, dict[int, Source | None]] = {}
         for value in self._hashed:
-            alike.setdefault(value.python_type(), {})[id(value)] = value.source
+            if not isinstance(value, NNModuleValue) or not _is_held(value):
+                alike.setdefault(value.python_type(), {})[id(value)] = value.source
         free = {id(value) for value in self._hashed if not _is_held(value)}
         for sources in alike.values():
             self._guard_apart(sources, free)
@@ -775,5 +786,7 @@ def _line_of(frame: Frame) -> SourceLine:
 
 
 def _is_held(value: Value) -> bool:
-    """Whether it is a module, or a tensor that a module holds."""
-    return isinstance(value, NNModuleValue) or (isinstance(value, TensorValue) and value.role != "tensor")
+    """Whether it is a module or tensor that a module holds."""
+    if isinstance(value, NNModuleValue):
+        return isinstance(value.source, (Attribute, Item))
+    return isinstance(value, TensorValue) and value.role != "tensor"

@@ -101,7 +101,7 @@ def jvp(
     has_aux: Value,
 ) -> Value:
     """`torch.func.jvp(func, primals, tangents, has_aux=has_aux)`."""
-    if not _is_none(argnums) or (not _is_none(strict) and strict.truth(tracer)):
+    if not argnums.is_none() or (not strict.is_none() and strict.truth(tracer)):
         raise UnsupportedCall("torch.func.jvp with strict=True")
     body = TransformedFunction(tracer, func, primals, tracer.new_dict({}))
     returned = body.evaluate(lambda tensor, number: _level(tensor, False), grad=True)
@@ -115,7 +115,7 @@ def jvp(
 
 def vjp(tracer: Tracer, func: Value, *primals: Value, argnums: Value = NONE, has_aux: Value | None = None) -> Value:
     """`torch.func.vjp(func, *primals, has_aux=has_aux)`: the function's results, and the way back as a closure."""
-    if not _is_none(argnums):
+    if not argnums.is_none():
         raise UnsupportedCall("torch.func.vjp with argnums")
     with_aux = Constant(False) if has_aux is None else has_aux
     body = TransformedFunction(tracer, func, TupleValue(list(primals)), tracer.new_dict({}))
@@ -161,10 +161,6 @@ def jacobian(tracer: Tracer, name: Value, func: Value, options: Value, args: Val
 
 
 # -- the parts of a call
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is None
 
 
 def _chosen(tracer: Tracer, argnums: Value, args: Value) -> tuple[Value, tuple[int, ...]]:

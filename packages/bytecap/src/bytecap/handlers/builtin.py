@@ -14,7 +14,7 @@ from bytecap.attributes import static_lookup
 from bytecap.errors import UnsupportedCall
 from bytecap.fold import fold, fold_call, run
 from bytecap.guarding import is_exempt
-from bytecap.keys import is_lasting_key
+from bytecap.keys import Identity, is_lasting_key
 from bytecap.methods import sort_values
 from bytecap.operations import (
     BINARY,
@@ -45,6 +45,7 @@ from bytecap.values.functions import BuiltinFunction, BuiltinMethod, FunctionVal
 from bytecap.values.identity import IdentityToken
 from bytecap.values.mappings import DictValue, DictView
 from bytecap.values.objects import ObjectValue
+from bytecap.values.opaque import SINGLE
 from bytecap.values.open_constants import open_format
 from bytecap.values.protocols import CallIterator, ItemIterator
 from bytecap.values.sequences import ListValue, Sequence, TupleValue
@@ -168,8 +169,11 @@ def _callable(tracer: Tracer, value: Value) -> Value:
 
 
 def _id(tracer: Tracer, value: Value) -> Value:
-    real = getattr(value, "real", None)
-    return IdentityToken(value if real is None else real)
+    if not isinstance(value, Constant):
+        return IdentityToken(tracer.identified(value))
+    if not issubclass(value.python_type(), SINGLE):
+        raise UnsupportedCall(f"id() of a {value.describe()}: equal ones may be one object, or not")
+    return IdentityToken(value.concrete())
 
 
 def _iter(tracer: Tracer, value: Value, sentinel: Value | None = None) -> Value:
@@ -359,8 +363,10 @@ def _hash(tracer: Tracer, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return _id(tracer, value)
     key = tracer.hash_key(value)
-    if not is_lasting_key(key):
+    if isinstance(key, Identity):
         return IdentityToken(value)
+    if not is_lasting_key(key):
+        raise UnsupportedCall(f"hash() of a {value.describe()}, with addresses in it")
     return Constant(hash(key))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bytecap.operations import is_none, next_value, truth
+from bytecap.operations import is_none, is_same, next_value, truth
 from bytecap.signals import End, Yielded
 from bytecap.values.base import IteratorValue, Value
 from bytecap.values.constant import Constant
@@ -54,7 +54,7 @@ def _jump_if(wanted: bool) -> Any:
 
 def _jump_if_none(wanted: bool) -> Any:
     def jump(frame: Frame, instruction: Instruction) -> None:
-        if is_none(frame.pop()) is wanted:
+        if is_same(frame.tracer, frame.pop(), Constant(None)) is wanted:
             frame.pc = instruction.target
 
     return jump

@@ -40,6 +40,10 @@ class Value:
         """A few words for error messages."""
         return f"{self.python_type().__name__} object"
 
+    def is_none(self) -> bool:
+        """Whether it is None, which the class tells."""
+        return False
+
     # -- operations, as the interpreter performs them
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:

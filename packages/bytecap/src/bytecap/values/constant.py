@@ -43,6 +43,9 @@ class Constant(Value):
     def concrete(self) -> Any:
         return self.value
 
+    def is_none(self) -> bool:
+        return self.python_type() is type(None)
+
     def host(self) -> Any:
         """What arithmetic and torch calls compute with."""
         return self.value

@@ -95,10 +95,12 @@ class ExceptionValue(ObjectValue):
     def _as_os_error(self) -> None:
         """OSError keeps two arguments, and chooses a class by the first."""
         try:
-            made = self.cls(*[arg.concrete() for arg in self.given[0]])
-        except (NotConcrete, Exception):
+            given = [arg.concrete() for arg in self.given[0]]
+        except NotConcrete:
             return
-        self.cls = type(made)
+        made = OSError(*given)
+        if self.cls is OSError:
+            self.cls = type(made)
         self.arguments = TupleValue([Constant(arg) for arg in made.args])
 
     # -- attributes

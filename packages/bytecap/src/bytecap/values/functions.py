@@ -157,8 +157,7 @@ class FunctionValue(Value):
 
     def call_method(self, tracer: Tracer, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if name == "__get__":
-            is_none = isinstance(args[0], Constant) and args[0].value is None
-            return self if is_none else MethodValue(self, args[0])
+            return self if args[0].is_none() else MethodValue(self, args[0])
         if name == "__call__":
             return self.call(tracer, args, kwargs)
         return super().call_method(tracer, name, args, kwargs)

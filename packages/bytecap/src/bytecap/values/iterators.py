@@ -71,7 +71,7 @@ class GeneratorValue(IteratorValue):
         self._check_idle(tracer)
         if self.finished:
             return EXHAUSTED
-        if not self.started and not (isinstance(value, Constant) and value.value is None):
+        if not self.started and not value.is_none():
             raise tracer.raises(TypeError, "can't send non-None value to a just-started generator")
         return self._run(tracer, lambda: self.frame.resume(value, first=not self.started))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import inspect
 import operator
 import re
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bytecap.attributes import static_lookup
-from bytecap.errors import CannotCapture, DisabledCall, UnsupportedCall, UnsupportedValue
+from bytecap.errors import CannotCapture, ChangingNumber, DisabledCall, UnsupportedCall, UnsupportedValue
 from bytecap.hook import Dispatcher
 from bytecap.values.base import Value
+from bytecap.values.constant import Constant
 from stagewire.capture import Source
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ _CALLS: tuple[tuple[type, Callable[..., Value]], ...] = (
 
 
 _MISSING: Any = object()
+# Constants that are one object wherever they come from.
+SINGLE = (type(None), bool, type(Ellipsis), type(NotImplemented), enum.Enum, torch.dtype, torch.layout)
 
 
 class OpaqueValue(Value):
@@ -199,13 +203,46 @@ class UnknownValue(Value):
     length = truth = iterate = contains = _refuse
 
 
-class UnguardedValue(UnknownValue):
-    """An outside object of which not even the class is fixed: it can only be passed along."""
+class UnguardedValue(Value):
+    """An outside object that may be any other one in the next call: it can only be passed along.
 
-    __slots__ = ()
+    Every question about it ends the graph, `python_type()` and `real` too, so that nothing is answered from the object
+    of this call by oversight. The one that is answered, under a guard, is whether it is a certain constant.
+    """
+
+    __slots__ = ("_object", "why")
+
+    def __init__(self, real: Any, source: Source, why: str) -> None:
+        super().__init__(source)
+        self._object = real
+        self.why = why
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        """End the graph: the answer would hold for this call alone."""
+        raise ChangingNumber(self.why)
 
     def describe(self) -> str:
         return "object of a class that differs from call to call"
 
-    def python_type(self) -> type:
-        raise self.kind(self.why)
+    def is_constant(self, tracer: Tracer, other: Value) -> bool:
+        """Whether it is the constant `other` (None, True, a dtype: of such there is one object), guarded."""
+        if not isinstance(other, Constant) or not issubclass(other.python_type(), SINGLE):
+            self.refuse()
+        same = self._object is other.concrete()
+        place = tracer.places.guarded(other.concrete())
+        tracer.guards.same(self.source, place, same, tracer.line())  # type: ignore[arg-type]
+        return same
+
+    real = property(refuse)
+    python_type = concrete = stand_in = is_none = refuse
+    get_attribute = set_attribute = delete_attribute = refuse
+    call = call_method = refuse
+    get_item = set_item = delete_item = refuse
+    length = truth = iterate = contains = refuse
+
+
+def refuse_unguarded(*values: Value) -> None:
+    """End the graph where one of these operands may be anything in the next call."""
+    for value in values:
+        if isinstance(value, UnguardedValue):
+            value.refuse()

@@ -157,7 +157,7 @@ class TensorValue(Value):
 
     def _check_grad(self, value: Value) -> None:
         """The gradient that is assigned is none, or fits."""
-        fits = isinstance(value, Constant) and value.value is None
+        fits = value.is_none()
         if isinstance(value, TensorValue):
             mine, given = self.abstract.meta, value.abstract.meta
             fits = (mine.shape, mine.dtype, mine.device) == (given.shape, given.dtype, given.device)

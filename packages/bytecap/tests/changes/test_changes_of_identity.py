@@ -1,0 +1,89 @@
+"""Which objects are one object: asked by `is`, id(), hash(), as keys and in sets, before and after that changes."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from bytecap import executor, optimize
+from bytecap.testing import differences
+
+
+class Plain:
+    def method(self) -> int:
+        return 1
+
+
+def local_functions() -> tuple[Any, Any]:
+    return tuple((lambda number=number: number) for number in (1, 2))  # type: ignore[return-value]
+
+
+OWNERS = Plain(), Plain()
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "objects": OWNERS,
+    "lists": ([1], [1]),
+    "locks": (threading.Lock(), threading.Lock()),
+    "iterators": (iter([1]), iter([1])),
+    "numbers of numpy": (numpy.float64(2.0), numpy.float64(3.0)),
+    "references": (weakref.ref(OWNERS[0]), weakref.ref(OWNERS[1])),
+    "bytearrays": (bytearray(b"1"), bytearray(b"1")),
+    "functions": local_functions(),
+    "methods": (OWNERS[0].method, OWNERS[1].method),
+    "tensors": (torch.ones(2), torch.ones(2)),
+    "modules": (torch.nn.ReLU(), torch.nn.ReLU()),
+    "ints": (2**70, 2**71),
+    "nothing": (None, True),
+}
+QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "is": lambda p, q: p is q,
+    "equal": lambda p, q: p is q or (not isinstance(p, torch.Tensor) and p == q),
+    "id": lambda p, q: id(p) == id(q),
+    "id in a set": lambda p, q: id(p) in {id(q)},
+    "id in a list": lambda p, q: id(p) in [id(q)],
+    "key": lambda p, q: p in {q: 1},
+    "hash": lambda p, q: hash(p) == hash(q),
+    "hash of a tuple": lambda p, q: hash((p, 1)) == hash((q, 1)),
+    "set": lambda p, q: len({p, q}) == 1,
+}
+
+
+def outcome(function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
+def test_one_object_or_two(name, asked):
+    question, (one, other) = QUESTIONS[asked], PAIRS[name]
+
+    def program(x: torch.Tensor, p: Any, q: Any) -> torch.Tensor:
+        return x + (1 if question(p, q) else 2)
+
+    x = torch.ones(3)
+    calls = [(one, other), (one, one), (other, one), (other, other)]
+    for order in (calls, calls[::-1], calls[1:]):
+        compiled = optimize(program, lambda capture, _: executor(capture))
+        for p, q in order:
+            assert not differences(outcome(compiled, x, p, q), outcome(program, x, p, q)), (p, q)
+
+
+@pytest.mark.parametrize("question", [lambda k: k == k, lambda k: k in {1.0: 2}])
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
+def test_numbers_of_numpy_that_differ_from_call_to_call(question):
+    def program(x: torch.Tensor, k: Any) -> torch.Tensor:
+        return x + (1 if question(k) else 2)
+
+    compiled = optimize(program, lambda capture, _: executor(capture))
+    for number in (*range(3, 12), float("nan"), 1):
+        k = numpy.float64(number)
+        assert not differences(compiled(torch.ones(2), k), program(torch.ones(2), k)), k
