@@ -147,6 +147,14 @@ def leaks(session: nox.Session) -> None:
 
 
 @nox.session
+def threads(session: nox.Session) -> None:
+    """Run the programs of many threads a hundred times each, with bytecap alone and with all stages."""
+    install(session, *local(*PACKAGES), *INTEGRATION)
+    places = session.posargs or ["packages/bytecap/tests/test_threads.py", "integration_tests/test_threads.py"]
+    session.run("pytest", *places, env={"THREAD_ROUNDS": "100"})
+
+
+@nox.session
 def sanitize(session: nox.Session) -> None:
     """Run the tests of bytecap's hook and guards with its C extension under gcc's sanitizers."""
     install(session, *local("bytecap", extra="[testing]"))

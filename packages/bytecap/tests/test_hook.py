@@ -308,13 +308,29 @@ def test_replacement_of_another_layout_is_refused(replacement, fault) -> None:
     assert function(1) == 1
 
 
+def test_a_frame_runs_plain_alone_or_with_all_that_it_calls() -> None:
+    def inner():
+        return "old"
+
+    def function():
+        return inner()
+
+    new = replace_constant(inner.__code__, "old", "new")
+    for answer, result in ((None, "new"), (False, "old")):
+        view_of = {function.__code__: answer, inner.__code__: Entry(None, new)}
+        owner = Owner(lambda view, view_of=view_of: view_of[view.code], recursive=True)
+        hook.enable(function.__code__, owner)
+        assert call_with_owner(owner, function) == result
+        assert not hook.entries(function.__code__)
+
+
 def test_callback_must_return_an_entry() -> None:
     def function():
         return "old"
 
     owner = Owner(lambda view: "nonsense")
     hook.enable(function.__code__, owner)
-    with pytest.raises(TypeError, match="Entry or None, not str"):
+    with pytest.raises(TypeError, match="Entry, None or False, not str"):
         call_with_owner(owner, function)
 
 

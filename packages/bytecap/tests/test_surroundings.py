@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils import _python_dispatch
 from torch.utils.data import DataLoader, Dataset
 
+from absint import AbstractMode
 from bytecap import executor, hook, optimize
 
 X = torch.arange(3.0)
@@ -287,8 +288,8 @@ def test_nothing_is_captured_when_python_shuts_down() -> None:
 
 
 def test_an_interrupt_in_the_midst_of_a_capture_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At any point of torch's own way out of a dispatch mode."""
-    leave, noted = _python_dispatch.TorchDispatchMode.__exit__, _python_dispatch._is_in_torch_dispatch_mode
+    """At any point of the way out of a dispatch mode."""
+    leave, noted = AbstractMode.__exit__, _python_dispatch._is_in_torch_dispatch_mode
     for moment in ("before", "after"):
 
         def interrupted(mode, *error, moment=moment):
@@ -298,7 +299,7 @@ def test_an_interrupt_in_the_midst_of_a_capture_leaves_nothing_behind(monkeypatc
 
         call = compiled(work)
         with monkeypatch.context() as patch:
-            patch.setattr(_python_dispatch.TorchDispatchMode, "__exit__", interrupted)
+            patch.setattr(AbstractMode, "__exit__", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 call(X)
         assert torch._C._len_torch_dispatch_stack() == 0

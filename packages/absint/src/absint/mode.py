@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -108,6 +108,16 @@ class AbstractMode(TORCH.dispatch_mode):
     def _should_skip_dynamo(cls) -> bool:
         # True would wrap __torch_dispatch__ so that the first op imports torch._dynamo.
         return False
+
+    # torch's own notes in Python variables of the process that a mode is entered, which modes of several threads would
+    # leave in the wrong order; they are for its compiler, which is asked nothing under this mode.
+
+    def __enter__(self) -> Self:
+        TORCH.enter_dispatch_mode(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        TORCH.leave_dispatch_mode(None)
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         named = {} if kwargs is None else kwargs

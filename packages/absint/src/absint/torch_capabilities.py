@@ -24,6 +24,8 @@ TORCH = Capabilities(
     dispatch_mode=Capability(
         "torch.utils._python_dispatch.TorchDispatchMode", "answering operators with types", _ALL, accepts=is_class
     ),
+    enter_dispatch_mode=Capability("torch._C._push_on_torch_dispatch_stack", "answering operators with types", _ALL),
+    leave_dispatch_mode=Capability("torch._C._pop_torch_dispatch_stack", "answering operators with types", _ALL),
     op_overload=Capability("torch._ops.OpOverload", "telling overloads from other callables", _ALL, accepts=is_class),
     op_overload_packet=Capability("torch._ops.OpOverloadPacket", "naming operators", _ALL, accepts=is_class),
     make_wrapper=Capability("torch.Tensor._make_wrapper_subclass", "making tensors without memory", _ALL),

@@ -85,7 +85,7 @@ def bind(
 def _once(make: Callable[[], Program]) -> Callable[[], Program]:
     """What `make` returns, or raises, made by the first call; backwards may run in several threads."""
     made: list[Program | StageError] = []
-    lock = threading.Lock()
+    lock = threading.RLock()  # a finalizer may run a backward, too
 
     def get() -> Program:
         with lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from itertools import islice
 from typing import Any
 
 import torch
@@ -42,5 +43,6 @@ def _holds_tensors(value: Any, depth: int) -> bool:
         return True
     if depth == 0 or type(value) not in _CONTAINERS:
         return False
-    items = value.values() if type(value) is dict else value
-    return any(_holds_tensors(item, depth - 1) for item, _ in zip(items, range(_WIDTH), strict=False))
+    # Taken at once: another thread may change the container.
+    items = list(islice(value.values() if type(value) is dict else value, _WIDTH))
+    return any(_holds_tensors(item, depth - 1) for item in items)

@@ -6,6 +6,11 @@
               | limit reached -> plain
 
 Nothing is run twice: a capture only looks at the frame, which then runs once.
+
+Threads do not wait for each other: no lock is held, since user code may run in a capture (a listener, a backend, a
+finalizer, a signal handler), and a frame may hold locks of the program while what follows in it is captured. A code
+object is captured by one thread at a time; others that miss it meanwhile run it plain. What an engine knows of a code
+object is replaced as a whole, never changed.
 """
 
 from __future__ import annotations
@@ -110,7 +115,7 @@ class Engine:
         self.on_event = on_event
         self.options = options
         self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
-        self._lock = threading.RLock()
+        self._capturing: dict[CodeType, int] = {}  # by which thread
         register(self)
         self._roots: set[CodeType] = set()
         self._breaks = Breaks(lambda driver: skip(driver, self.owner))
@@ -131,49 +136,60 @@ class Engine:
 
     # -- what the hook asks
 
-    def on_miss(self, view: FrameView) -> Entry | None:
-        """A frame for which no entry holds: an entry for it, or None to run it plain."""
+    def on_miss(self, view: FrameView) -> Entry | bool | None:
+        """A frame for which no entry holds: an entry for it, or None to run it plain; False: and all that it calls."""
         if sys.is_finalizing():  # a finalizer, called when modules are gone: torch may crash
             return None
         code = view.code
         mark = marks.mark_of(view.function)
         if mark == "disabled":
             return Entry(None, code, mark, closed=True)
-        with self._lock:
-            if mark == "skipped" or not self._is_wanted(view):
+        if mark == "skipped" or not self._is_wanted(view):
+            skip(code, self.owner)
+            return None
+        thread = threading.get_ident()
+        try:
+            if self._capturing.setdefault(code, thread) != thread:
+                return False
+            return self._entry_for(view)
+        finally:
+            if self._capturing.get(code) == thread:
+                del self._capturing[code]
+
+    def _entry_for(self, view: FrameView) -> Entry | None:
+        """The entry for a frame that missed; this thread alone is here with the frame's code."""
+        code = view.code
+        known = entries(code, self.owner)
+        if len(known) >= self.limit and code in self._limited:
+            return None
+        # Another thread may have made the entry just now; it may not stand in the list yet.
+        pending = [entry for entry in self._pending.get(code, ()) if entry not in known]
+        self._pending[code] = pending
+        for entry in (*known, *pending):
+            if entry.guard.check(view):
+                return entry
+        reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
+        changed = None if self.fullgraph else changed_value(known, view, _counted(known), self.limit)
+        if changed is not None:
+            self._changing[code] = self._changing.get(code, frozenset()) | {changed}
+        if known:
+            policy = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
+            self._policies[code] = with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
+        if not may_compile(code, reason):
+            return None
+        if len(known) >= self.limit:
+            if code not in self._roots and self._is_idle(code):
+                # A callee without tensor work, called with ever other constants: what it calls is still captured.
                 skip(code, self.owner)
-                return None
-            known = entries(code, self.owner)
-            if len(known) >= self.limit and code in self._limited:
-                return None
-            # Another thread may have made the entry while this one waited; it may not stand in the list yet.
-            self._pending[code] = [entry for entry in self._pending.get(code, ()) if entry not in known]
-            for entry in (*known, *self._pending[code]):
-                if entry.guard.check(view):
-                    remove_entry(code, entry)
-                    return entry
-            reason = explain(known[0].guard, view, _symbols_of(known[0])) if known else None
-            changed = None if self.fullgraph else changed_value(known, view, _counted(known), self.limit)
-            if changed is not None:
-                self._changing[code] = self._changing.get(code, frozenset()) | {changed}
-            if known:
-                policy = with_changes(self._policy_of(code), known[0].guard, view, _symbols_of(known[0]))
-                self._policies[code] = with_sizes_of_before(policy, [entry.guard for entry in known[1:]], view)
-            if not may_compile(code, reason):
-                return None
-            if len(known) >= self.limit:
-                if code not in self._roots and self._is_idle(code):
-                    # A callee without tensor work, called with ever other constants: what it calls is still captured.
-                    skip(code, self.owner)
-                else:
-                    self._report_limit(view, reason)
-                return None
-            # Also between capture, guards and backend: what they leave is many and alive, a collection finds nothing.
-            with resting_collector():
-                made = self._capture_as_taken(view, reason)
-            if made is not None:
-                self._pending.setdefault(code, []).append(made)
-            return made
+            else:
+                self._report_limit(view, reason)
+            return None
+        # Also between capture, guards and backend: what they leave is many and alive, a collection finds nothing.
+        with resting_collector():
+            made = self._capture_as_taken(view, reason)
+        if made is not None:
+            self._pending[code] = [*pending, made]
+        return made
 
     def _is_idle(self, code: CodeType) -> bool:
         """Whether no version of the code, nor of what starts behind its breaks, has a graph."""
@@ -190,16 +206,17 @@ class Engine:
         return code in self._roots or self._breaks.is_segment(code) or is_wanted(view)
 
     def reset(self) -> None:
-        """Drop all versions, refusals, and what was reported."""
-        with self._lock:
-            for code in self.owner.marked:
-                reset(code, self.owner)
-            self._pending.clear()
-            self._limited.clear()
-            self._reported.clear()
-            self._changing.clear()
-            self._distrust.clear()
-            self._policies.clear()
+        """Drop all versions, refusals, and what was reported. (A version that is being made is not dropped.)"""
+        for code in self.owner.marked:
+            reset(code, self.owner)
+        for known in (
+            self._pending, self._limited, self._reported, self._changing, self._distrust, self._policies,
+        ):  # fmt: skip
+            known.clear()
+
+    def forget_other_threads(self) -> None:
+        """In a forked child: the threads that captured are not there any more."""
+        self._capturing.clear()
 
     def on_rejected(self, view: FrameView, entry: Entry) -> None:
         """A new entry whose guards do not hold for its own frame any more: the backend changed what they read."""
@@ -314,14 +331,13 @@ class Engine:
         """A frame ran plain because of its data; where that happens again and again, graphs end at the branch."""
         lines = ", ".join(str(line) for check in checks for line in check.lines)
         _log.info("%s: a runtime check does not hold, the frame runs plain (%s)", code.co_qualname, lines)
-        with self._lock:
-            if not self._distrust.count(code) or self.fullgraph:
-                return
-            self._distrust.add(code)
-            self._pending.pop(code, None)
-            for entry in entries(code, self.owner):
-                if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
-                    remove_entry(code, entry)
+        if not self._distrust.count(code) or self.fullgraph:
+            return
+        self._distrust.add(code)
+        self._pending.pop(code, None)
+        for entry in entries(code, self.owner):
+            if isinstance(entry.payload, _Compiled) and entry.payload.capture.checks:
+                remove_entry(code, entry)
 
     def _compiled_before(self, code: CodeType, new: Capture) -> tuple[_Callee | None, tuple[Relation, ...]]:
         """The callable of an earlier capture that differs in its guards alone, and what it assumes.
@@ -344,7 +360,7 @@ class Engine:
         for until in self._breaks.places(view.code, error.trail):
             try:
                 result = self._evaluate(view, until)
-                if not result.has_graph and not until.resumption.segments:
+                if not result.has_graph and not until.resumption.plan.segments:
                     return None
                 # What led to the break is guarded too: on another way the frame may be captured whole.
                 conditions = _Conditions(

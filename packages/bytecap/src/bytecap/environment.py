@@ -18,33 +18,14 @@ def capture_environment() -> Iterator[None]:
 
     A refusal leaves `with` blocks of the program open; an interrupt (Ctrl-C) may strike in the midst of an `__exit__`.
     """
-    modes, entered = torch_modes(), _dispatch_modes()
+    modes, depth = torch_modes(), TORCH.count_dispatch_modes()
     with resting_collector():
         try:
             yield
         finally:
-            _leave_dispatch_modes(entered)
+            while TORCH.count_dispatch_modes() > depth:
+                TORCH.leave_dispatch_mode(None)
             set_torch_modes(modes)
-
-
-def _dispatch_modes() -> tuple[int, dict[str, bool]]:
-    """How many dispatch modes are entered, and what torch notes of them."""
-    noted = {name: getattr(TORCH.dispatch_notes, name) for name in _NOTES if hasattr(TORCH.dispatch_notes, name)}
-    return TORCH.count_dispatch_modes(), noted
-
-
-def _leave_dispatch_modes(before: tuple[int, dict[str, bool]]) -> None:
-    depth, noted = before
-    if _dispatch_modes() == before:
-        return
-    while TORCH.count_dispatch_modes() > depth:
-        TORCH.leave_dispatch_mode(None)
-    for name, value in noted.items():
-        setattr(TORCH.dispatch_notes, name, value)
-
-
-_NOTES = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode",
-          "_is_in_any_mode_without_ignore_compile_internals")  # fmt: skip
 
 
 @dataclass(frozen=True)

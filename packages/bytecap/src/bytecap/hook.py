@@ -8,9 +8,10 @@
 
 While an owner's scope is active and a frame of a code that is enabled for it starts, the entries
 of (code, owner) are tried, the one that hit last first. If none holds, `callback(frame_view)` is
-asked: an `Entry` is kept and run, None runs the frame plain. Below a frame of the owner nothing
-more is captured, unless the owner is `recursive`: then every fresh frame in the scope is asked
-for, marked or not, save the skipped and disabled ones. Generators and coroutines run plain.
+asked: an `Entry` is kept and run, None runs the frame plain, False too, with nothing captured
+under it. Below a frame of the owner nothing more is captured, unless the owner is `recursive`:
+then every fresh frame in the scope is asked for, marked or not, save the skipped and disabled
+ones. Generators and coroutines run plain.
 
 The hook is in place only while some thread is inside a scope; during a callback or a guard
 written in Python nobody captures in that thread. An owner holds its entries: dropping the owner

@@ -92,7 +92,7 @@ _TRANSFORMS = {
 
 ESSENTIAL = (
     *_GUARDS,
-    *("dispatch_mode_stack", "dispatch_notes", "dual_level", "set_grad_enabled"),
+    *("dispatch_mode_stack", "dual_level", "set_grad_enabled"),
     *("op_overload", "op_overload_packet", "call_impl"),
 )
 """Without one of these nothing is captured."""
@@ -109,9 +109,6 @@ TORCH = Capabilities(
     },
     dispatch_mode_stack=Capability(
         "torch.utils._python_dispatch._get_current_dispatch_mode_stack", "guards on torch's modes", _ALL
-    ),
-    dispatch_notes=Capability(
-        "torch.utils._python_dispatch", "putting torch's modes back after a capture", _ALL, accepts=is_anything
     ),
     dual_level=Capability(
         "torch.autograd.forward_ad._current_level", "guards on torch's modes", _ALL, accepts=is_anything

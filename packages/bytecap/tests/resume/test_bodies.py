@@ -143,7 +143,7 @@ def test_cut_everywhere_at_once(function):
     for index, shape in enumerate(shapes_of(function.__code__)):
         if shape is not None:
             resumption.add_break(index)
-    assert len(resumption.segments) > 40
+    assert len(resumption.plan.segments) > 40
     call = entered_at_start(function, resumption)
     for arguments in ARGUMENTS:
         assert observed(call, arguments) == observed(function, arguments)

@@ -47,7 +47,7 @@ class BySizes:
         self.general, self.assumes, self.make = general, tuple(assumes), make
         self._read = size_reader(inputs)
         self._made: dict[tuple[tuple[str, int], ...], Callee] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         sizes = {} if self._read is None else self._read(inputs)

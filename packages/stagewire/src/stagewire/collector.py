@@ -16,7 +16,7 @@ class _Rest:
     """How many ask for rest now, and whether the collector was on before the first of them."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may ask, too
         self.askers = 0
         self.was_enabled = False
 
@@ -35,7 +35,7 @@ class _Rest:
 
     def forget_other_threads(self) -> None:
         """In a forked child: the threads that asked are not there any more."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         if self.askers and self.was_enabled:
             gc.enable()
         self.askers = 0

@@ -358,9 +358,10 @@ accept_entry(Owner *owner, PyCodeObject *code, Entry *entry, Frame *frame, PyObj
     return holds;
 }
 
-/* 1: *entry is to run; 0: run plain; -1: error set. */
+/* 1: *entry is to run; 0: run plain; -1: error set. *closed: nothing under the plain frame is captured. */
 static int
-ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyObject **inputs)
+ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyObject **inputs,
+             int *closed)
 {
     PyObject *view = frame_view_new(frame);
     if (view == NULL) {
@@ -376,12 +377,13 @@ ask_callback(Owner *owner, Frame *frame, PyCodeObject *code, Entry **entry, PyOb
     int verdict = -1;
     if (answer == NULL) {
         verdict = -1;
-    } else if (answer == Py_None) {
+    } else if (answer == Py_None || answer == Py_False) {
+        *closed = answer == Py_False;
         verdict = 0;
     } else if (Py_TYPE(answer) == entry_type) {
         verdict = accept_entry(owner, code, (Entry *)answer, frame, view, inputs);
     } else {
-        PyErr_Format(PyExc_TypeError, "callback must return Entry or None, not %.100s",
+        PyErr_Format(PyExc_TypeError, "callback must return Entry, None or False, not %.100s",
                      Py_TYPE(answer)->tp_name);
     }
     thread_scope.busy--;
@@ -405,9 +407,10 @@ eval_marked(PyThreadState *tstate, Frame *frame, Owner *owner, PyCodeObject *cod
         entry = find_entry(mark, frame, code, &inputs, &failed);
     }
     if (entry == NULL && !failed) {
-        int verdict = ask_callback(owner, frame, code, &entry, &inputs);
+        int closed = 0;
+        int verdict = ask_callback(owner, frame, code, &entry, &inputs, &closed);
         if (verdict == 0) {
-            return run_of_owner(tstate, frame, owner->recursive, run_plain);
+            return run_of_owner(tstate, frame, owner->recursive && !closed, run_plain);
         }
         failed = verdict < 0;
     }

@@ -113,7 +113,7 @@ static PyGetSetDef owner_getset[] = {
 
 static PyType_Slot owner_slots[] = {
     {Py_tp_doc, "Owner(callback, *, recursive=False, name='', report=None)\n\n"
-                "One user of the hook. callback(frame_view) -> Entry | None."},
+                "One user of the hook. callback(frame_view) -> Entry | None | False."},
     {Py_tp_init, owner_init},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_traverse, owner_traverse},

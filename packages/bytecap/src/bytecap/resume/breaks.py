@@ -55,7 +55,7 @@ class Breaks:
         """The code and every segment of its function."""
         found = self._segments.get(code)
         resumption = self._resumptions.get(code) if found is None else found[0]
-        segments = () if resumption is None else resumption.segments.values()
+        segments = () if resumption is None else resumption.plan.segments.values()
         return [code, *(segment.code for segment in segments)]
 
     def places(self, code: CodeType, trail: Trail) -> Iterator[Break]:
@@ -65,7 +65,7 @@ class Breaks:
         if last is None or not resumption.is_possible:
             return
         resumption.add_break(last)
-        for added in resumption.segments.values():
+        for added in resumption.plan.segments.values():
             self._segments.setdefault(added.code, (resumption, added))
         for count in trail.stops(_head_of(resumption, segment, trail)):
             index = _origin(segment, trail.indices[count])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -76,18 +77,31 @@ class Segment:
     indices: tuple[int | None, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a driver is made from, each by its instruction: the points where it takes over, the segments it calls."""
+
+    targets: Mapping[int, Point] = field(default_factory=dict)
+    segments: Mapping[int, Segment] = field(default_factory=dict)
+
+
 class Resumption:
-    """What is known of one code object: where it breaks, the segments behind the breaks, the driver."""
+    """What is known of one code object: where it breaks, the segments behind the breaks, the driver.
+
+    Several threads may capture parts of the function at once, while others run its driver: what is known is a `plan`
+    that is replaced and never changed, and a driver says which plan it was made from. Points and segments are only ever
+    added. Nothing but that runs under the lock.
+    """
 
     def __init__(self, code: CodeType, on_driver: Callable[[CodeType], None] = lambda code: None) -> None:
         self.code = code
         self.flow: Flow = flow_of(code)
         self.start = body_start(self.flow.program)
         self._shapes = shapes_of(code)
-        self.targets: dict[int, Point] = {}
-        self.segments: dict[int, Segment] = {}
+        self.plan = Plan()
+        self._lock = threading.RLock()  # signal handlers and finalizers run anywhere
         self._on_driver = on_driver
-        self._driver: CodeType | None = None
+        self._driver: tuple[Plan, CodeType] | None = None
 
     # -- points
 
@@ -105,11 +119,12 @@ class Resumption:
         """The point at which the driver takes over."""
         while index > self.start and self._name(index - 1) in _CALL_PARTS:
             index -= 1
-        known = self.targets.get(index)
-        if known is None:
-            known = self.targets[index] = self._point(index)
-            self._driver = None
-        return known
+        if index not in self.plan.targets:
+            point = self._point(index)
+            with self._lock:
+                if index not in self.plan.targets:
+                    self.plan = replace(self.plan, targets={**self.plan.targets, index: point})
+        return self.plan.targets[index]
 
     def add_break(self, index: int) -> None:
         """The instruction `index` cannot be captured: segments start behind it."""
@@ -122,9 +137,11 @@ class Resumption:
             end = comprehension_end(program, index)
             behind = () if end is None else (end,)
         for start in {self._carried(max(start, self.start)) for start in behind}:
-            if start not in self.segments and self.can_enter(start) and self.flow.works(start):
-                self.segments[start] = self._segment(self._point(start))
-                self._driver = None
+            if start not in self.plan.segments and self.can_enter(start) and self.flow.works(start):
+                segment = self._segment(self._point(start))
+                with self._lock:
+                    if start not in self.plan.segments:
+                        self.plan = replace(self.plan, segments={**self.plan.segments, start: segment})
 
     def _carried(self, index: int) -> int:
         """Past what only puts a result where it belongs: it need not go through a segment's arguments."""
@@ -160,38 +177,38 @@ class Resumption:
     @property
     def driver_code(self) -> CodeType:
         """Code of `driver(state) -> result`: enters the body at the state's target, and calls segments from there."""
-        if self._driver is None:
-            self._driver = self._make_driver()
-            self._on_driver(self._driver)
-        return self._driver
+        plan, made = self.plan, self._driver
+        if made is None or made[0] is not plan:
+            made = plan, self._make_driver(plan)
+            self._on_driver(made[1])
+            self._driver = made
+        return made[1]
 
-    def _make_driver(self) -> CodeType:
+    def _make_driver(self, plan: Plan) -> CodeType:
         out = Assembler(self.code.co_firstlineno)
         dispatch = Label()
-        entries = {index: Label() for index in self.targets}
-        exits = {index: Label() for index in self.segments}
+        entries = {index: Label() for index in plan.targets}
+        exits = {index: Label() for index in plan.segments}
         out.mark(dispatch)
-        self._emit_dispatch(out, entries)
+        self._emit_dispatch(out, plan, entries)
         body = copy_body(self.code, entries, exits)
         tail = Assembler(self.code.co_firstlineno)
-        for index, segment in self.segments.items():
+        for index, segment in plan.segments.items():
             tail.mark(exits[index])
             self._emit_call(tail, segment)
             _emit_result(tail, dispatch)
         items = [*out.instructions, *body.items, *tail.instructions]
-        most = max((len(point.names) for point in self._points()), default=0)
+        points = (*plan.targets.values(), *(segment.point for segment in plan.segments.values()))
+        most = max((len(point.names) for point in points), default=0)
         return assemble_copy(self.code, (".state",), items, stack=self._stack_for(most))
 
     def _stack_for(self, values: int) -> int:
         """An upper bound of a copy's stack: the original's, a state's values, a closure's cells, and a few more."""
         return self.code.co_stacksize + values + len(self.closure_names) + _ROOM
 
-    def _points(self) -> list[Point]:
-        return [*self.targets.values(), *(segment.point for segment in self.segments.values())]
-
-    def _emit_dispatch(self, out: Assembler, entries: dict[int, Label]) -> None:
+    def _emit_dispatch(self, out: Assembler, plan: Plan, entries: dict[int, Label]) -> None:
         """Enter at the state's target; a target that this driver does not know is for a newer one."""
-        for index, point in self.targets.items():
+        for index, point in plan.targets.items():
             other = Label()
             out.load_local(".state")
             out.constant(0)

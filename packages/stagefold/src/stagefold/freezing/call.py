@@ -23,7 +23,7 @@ class FrozenCall:
     def __init__(self, main: Callee, prepare: Callee, sources: tuple[int, ...]) -> None:
         self.main, self.prepare, self.sources = main, prepare, sources
         self._kept: tuple[list[torch.Tensor], list[int], tuple[Any, ...]] | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.assumes = getattr(main, "assumes", ())
         self.atomic = getattr(main, "atomic", False)
 

@@ -40,7 +40,7 @@ class PartCall:
         self.failures = 0
         self.told = False
         self._unknown = tuple([part.inputs.index(name) for name in part.unknown])
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         for is_right, call in self.variants:
