@@ -7,7 +7,8 @@ import torch
 import torch.fx
 
 from stagefold.adapters.from_fx import UnsupportedGraphModule, from_fx
-from stagefold.adapters.fx import flatten_tensors, to_fx
+from stagefold.adapters.fx import to_fx
+from stagefold.adapters.graph_calls import flatten_tensors
 from stagewire.capture import Capture, Code, CustomFunction, Input, Local
 from stagewire.graph import Graph, Node, Ref, Tuple, Value
 from stagewire.types import TensorType, contiguous

@@ -30,6 +30,7 @@ def foreign() -> Capabilities:
         tracing=Capability("torch._guards.tracing", "calling back ends as torch.compile does", refused),
         tracing_context=Capability("torch._guards.TracingContext", "calling back ends as torch.compile does", refused),
         fake_mode=Capability("torch._subclasses.FakeTensorMode", "types of a graph's values", refused),
+        qualified_name=Capability("torch.fx.node._get_qualified_name", "telling what torch.fx can print", refused),
         shape_env=Capability("torch.fx.experimental.symbolic_shapes.ShapeEnv", "types of a graph's values", refused),
         inductor=Capability(
             "torch._TorchCompileInductorWrapper", 'backend="inductor"', 'there is no backend="inductor"'

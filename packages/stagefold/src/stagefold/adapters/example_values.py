@@ -8,7 +8,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from stagefold.torch_capabilities import TORCH, foreign
+from bytecap.environment import set_torch_modes, torch_modes
+from stagefold.torch_capabilities import foreign
 from stagewire.graph import Value
 from stagewire.types import TensorType
 
@@ -21,17 +22,20 @@ def fake_mode() -> Any:
 
 
 class ExampleValues:
-    """Evaluates nodes on fake tensors, in order; nothing is computed and no random number is drawn."""
+    """Evaluates nodes on fake tensors, in order; nothing is computed and no random number is drawn.
+
+    Nodes that change torch's modes (gradients, autocast) do so; the modes are put back on leaving.
+    """
 
     def __init__(self) -> None:
         self._mode = fake_mode()
-        self._grad = torch.is_grad_enabled()
+        self._modes = torch_modes()
 
     def __enter__(self) -> ExampleValues:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        TORCH.set_grad_enabled(self._grad)
+        set_torch_modes(self._modes)
 
     def placeholder(self, node: torch.fx.Node, example: torch.Tensor) -> None:
         """The fake twin of an input."""

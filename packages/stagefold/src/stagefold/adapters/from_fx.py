@@ -15,7 +15,7 @@ import torch.fx
 
 from absint.targets import target_name
 from absint.wire import to_arg
-from stagefold.adapters.fx import flatten_tensors
+from stagefold.adapters.graph_calls import flatten_tensors
 from stagewire.capture import Capture, Code, GlobalState, Input, Local
 from stagewire.errors import StageError
 from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, Value

@@ -1,13 +1,15 @@
 """From `Capture` to the `torch.fx.GraphModule` that a back end written for torch.compile expects.
 
 Placeholders are the capture's inputs in order (parameters and buffers among them, as in torch 2.13) and the output is
-a tuple. Methods of tensors are call_method nodes, attributes are getattr calls, and a call that returns several tensors
-is followed by operator.getitem nodes. Nodes carry `stack_trace`, `meta["example_value"]` (fake tensors) and
+a tuple. Methods of tensors are call_method nodes, attributes are getattr calls (written ones: set_attribute), and a
+call that returns several tensors is followed by operator.getitem nodes. What fx cannot print as Python is called by its
+name (`graph_calls.call_by_name`). Nodes carry `stack_trace`, `meta["example_value"]` (fake tensors) and
 `meta["source_fn_stack"]`.
 """
 
 from __future__ import annotations
 
+import keyword
 import linecache
 import operator
 from collections.abc import Callable, Sequence
@@ -20,15 +22,16 @@ import absint.functions
 import absint.targets
 import absint.wire
 from stagefold.adapters.example_values import ExampleValues, Path
+from stagefold.adapters.graph_calls import call_by_name, flatten_tensors, is_printed, set_attribute
 from stagefold.adapters.placeholders import placeholder_name
 from stagefold.torch_capabilities import TORCH
 from stagewire.capture import CUSTOM, Capture, Input
 from stagewire.graph import Arg, Node, Ref, SourceLine, Value
 
-Form = tuple[str, Any, tuple[Any, ...]]
-"""Kind of node, its target, its positional arguments."""
+Form = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+"""Kind of node, its target, its arguments."""
 
-_METHOD, _GETTER = "torch.Tensor.", ".__get__"
+_METHOD, _GETTER, _SETTER = "torch.Tensor.", ".__get__", ".__set__"
 _OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
     for name in ("getitem", "setitem", "delitem", "contains", "neg", "pos", "invert", "abs", "eq", "ne", "lt", "le",
@@ -99,7 +102,7 @@ class _Writer:
     def call(self, node: Node) -> None:
         args = tuple(self.argument(arg) for arg in node.args)
         kwargs = {key: self.argument(arg) for key, arg in node.kwargs.items()}
-        made = self._add(_form(node.target, args), kwargs, node.line)
+        made = self._add(_form(node.target, args, kwargs), node.line)
         # A module of the graph is not run on fake tensors: its results are of the types that the capture has.
         places = None if made.op == "call_module" else self._values.call(made)
         if places is None or len(places) != len(node.results):
@@ -114,8 +117,8 @@ class _Writer:
     def _lookup(self, reference: Ref) -> torch.fx.Node:
         return self.nodes[reference.name]
 
-    def _add(self, form: Form, kwargs: dict[str, Any], line: SourceLine | None) -> torch.fx.Node:
-        kind, target, args = form
+    def _add(self, form: Form, line: SourceLine | None) -> torch.fx.Node:
+        kind, target, args, kwargs = form
         node = self.graph.create_node(kind, target, args, kwargs)
         if target is not TORCH.set_grad_enabled:
             node.meta["source_fn_stack"] = [(node.name, target)]
@@ -125,7 +128,7 @@ class _Writer:
 
     def _item(self, node: torch.fx.Node, path: Path, line: SourceLine | None) -> torch.fx.Node:
         for key in path:
-            node = self._add(("call_function", operator.getitem, (node, key)), {}, line)
+            node = self._add(("call_function", operator.getitem, (node, key), {}), line)
             self._values.call(node)
             self._items.append(node)
         return node
@@ -145,27 +148,33 @@ class _Writer:
                 self._values.typed(made, result)
                 self.nodes[result.name] = made
                 return
-        leaves = self._add(("call_function", flatten_tensors, (made,)), {}, node.line)
+        leaves = self._add(("call_function", flatten_tensors, (made,), {}), node.line)
         for position, result in enumerate(node.results):
-            item = self._add(("call_function", operator.getitem, (leaves, position)), {}, node.line)
+            item = self._add(("call_function", operator.getitem, (leaves, position), {}), node.line)
             self._values.typed(item, result)
             self.nodes[result.name] = item
 
 
-def _form(target: str, args: tuple[Any, ...]) -> Form:
+def _form(target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
     """How torch's own capture writes the call of `target`."""
+    if any(map(keyword.iskeyword, kwargs)):  # `random_(from=3)`
+        return "call_function", call_by_name, (target, args, kwargs), {}
     if target.startswith(CUSTOM):
-        return "call_module", _module_name(target), args
-    if not target.startswith(_METHOD) or not args or not isinstance(args[0], torch.fx.Node):
-        return "call_function", absint.targets.resolve(target), args
-    name = target.removeprefix(_METHOD)
-    if name.endswith(_GETTER):
-        return "call_function", getattr, (args[0], name.removesuffix(_GETTER))
-    if name in _OPERATORS:
-        return "call_function", _OPERATORS[name], args
-    if "." in name:
-        return "call_function", absint.targets.resolve(target), args
-    return "call_method", name, args
+        return "call_module", _module_name(target), args, kwargs
+    if target.startswith(_METHOD) and args and isinstance(args[0], torch.fx.Node):
+        name = target.removeprefix(_METHOD)
+        if name.endswith(_GETTER):
+            return "call_function", getattr, (args[0], name.removesuffix(_GETTER)), {}
+        if name.endswith(_SETTER):
+            return "call_function", set_attribute, (args[0], name.removesuffix(_SETTER), *args[1:]), {}
+        if name in _OPERATORS:
+            return "call_function", _OPERATORS[name], args, kwargs
+        if "." not in name:
+            return "call_method", name, args, kwargs
+    function = absint.targets.resolve(target)
+    if is_printed(function):
+        return "call_function", function, args, kwargs
+    return "call_function", call_by_name, (target, args, kwargs), {}
 
 
 def _stack_trace(line: SourceLine) -> str:
@@ -178,18 +187,3 @@ def _returns_sequence(node: Node) -> bool:
     name = node.target.rsplit(".", 1)[-1]
     sequences = ("split", "chunk", "unbind", "tensor_split", "split_with_sizes", "broadcast_tensors", "meshgrid")
     return node.target.startswith(CUSTOM) or name in sequences
-
-
-def flatten_tensors(value: Any) -> tuple[Any, ...]:
-    """The tensors inside a returned value, in order: the meaning of a Capture node's results.
-
-    >>> flatten_tensors((1, [2, (3,)]))
-    ()
-    """
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if isinstance(value, tuple | list):
-        return tuple(leaf for item in value for leaf in flatten_tensors(item))
-    if isinstance(value, dict):
-        return tuple(leaf for item in value.values() for leaf in flatten_tensors(item))
-    return ()

@@ -19,6 +19,7 @@ from stagewire.capture import (
     HandleSource,
     Item,
     Local,
+    Reading,
     Source,
     TypeOf,
 )
@@ -30,7 +31,7 @@ def placeholder_name(source: Source) -> str:
     return f"{name.rstrip('_')}_"
 
 
-def _expression(source: Source) -> str:
+def _expression(source: Source | None) -> str:
     match source:
         case Local(name) | Cell(name):
             return f"L[{name}]"
@@ -52,3 +53,7 @@ def _expression(source: Source) -> str:
             return f"{_expression(base)}.values[{index}]"
         case TypeOf(base):
             return f"type[{_expression(base)}]"
+        case Reading(function, None):
+            return f"O[{function}]"
+        case Reading(function, base):
+            return f"{_expression(base)}.{function}"
