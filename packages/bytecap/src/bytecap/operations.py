@@ -30,7 +30,7 @@ from bytecap.values.open_constants import derive, open_binary
 from bytecap.values.sequences import ListValue, Sequence, SliceValue, TupleValue
 from bytecap.values.sets import SetValue
 from bytecap.values.sizes import is_size
-from bytecap.values.tensors import TensorValue
+from bytecap.values.tensors import TensorValue, patched_method
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
@@ -134,6 +134,10 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
         return fold(tracer, row.inplace if inplace else row.function, _numbers(left, right))
     kinds = {type(left), type(right)}
     if TensorValue in kinds and not (_is_own_kind(tracer, left, row) or _is_own_kind(tracer, right, row)):
+        names = (row.inplace_method, row.method) if inplace else (row.method,)
+        patched = _patched(tracer, [*((left, name, [right]) for name in names), (right, row.reflected, [left])])
+        if patched is not None:
+            return patched
         function = row.inplace if inplace and isinstance(left, TensorValue) else row.function
         return call_torch(tracer, function, [left, right], {})
     if inplace:
@@ -153,6 +157,18 @@ def binary(tracer: Tracer, symbol: str, left: Value, right: Value, *, inplace: b
     if done is None:
         done = _concrete_binary(tracer, symbol, row.inplace if inplace else row.function, left, right)
     return done
+
+
+def _patched(tracer: Tracer, attempts: list[tuple[Value, str, list[Value]]]) -> Value | None:
+    """The result of the first of these methods that the program put into torch.Tensor; None if torch's comes first."""
+    for receiver, name, args in attempts:
+        method = patched_method(tracer, receiver, name)
+        if method is None and isinstance(receiver, TensorValue) and has_method(receiver, name):
+            return None
+        result = None if method is None else method.call(tracer, args, {})
+        if result is not None and not _is_not_implemented(result):
+            return result
+    return None
 
 
 def _refuse_subclasses(symbol: str, left: Value, right: Value) -> None:
@@ -297,7 +313,7 @@ def unary(tracer: Tracer, symbol: str, value: Value) -> Value:
     refuse_unguarded(value)
     function, method = UNARY[symbol]
     if isinstance(value, TensorValue):
-        return call_torch(tracer, function, [value], {})
+        return _patched(tracer, [(value, method, [])]) or call_torch(tracer, function, [value], {})
     bound = _user_method(tracer, value, method)
     if bound is not None:
         return bound.call(tracer, [], {})
@@ -329,6 +345,9 @@ def compare(tracer: Tracer, symbol: str, left: Value, right: Value) -> Value:
         return fold(tracer, function, _compared(left, right)) if of_data is None else of_data
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         other = right if isinstance(left, TensorValue) else left
+        patched = _patched(tracer, [(left, method, [right]), (right, reflected, [left])])
+        if patched is not None:
+            return patched
         if isinstance(other, (TensorValue, Constant)) and not _never_tensor(other):
             return call_torch(tracer, function, [left, right], {})
         return Constant(symbol == "!=") if symbol in ("==", "!=") else _type_error(tracer, symbol, left, right)

@@ -36,6 +36,7 @@ from bytecap.values.constant import Constant
 from bytecap.values.data_conditions import FACT
 from bytecap.values.data_numbers import read_number
 from bytecap.values.exceptions import UnknownText
+from bytecap.values.inference import refuse_writes
 from bytecap.values.mappings import DictValue
 from bytecap.values.objects import ObjectValue
 from bytecap.values.sequences import ListValue, SliceValue, TupleValue
@@ -121,7 +122,9 @@ def call_torch(
     host_args, host_kwargs = with_index(tracer, function, host_args, host_kwargs)
     refuse_long_recurrence(tracer, function, host_args)
     tracer.mode.read.clear()
+    writes = len(tracer.mode.written)
     result = evaluate(tracer, function, with_known_index(function, host_args), host_kwargs)
+    refuse_writes(tracer, writes)
     if tracer.mode.read:
         host_args = with_numbers(tracer, host_args)
         host_kwargs = {key: with_numbers(tracer, value) for key, value in host_kwargs.items()}

@@ -18,6 +18,7 @@ from absint.data_sizes import DataSizedMode
 from absint.errors import UnsupportedTensor
 from absint.symbolic import SizeFloat
 from absint.wire import to_arg
+from bytecap._evalframe import TENSOR_MAX_RANK
 from bytecap.attributes import bind, static_lookup
 from bytecap.builtin_parts import stored_items
 from bytecap.changing import refuse_changing
@@ -434,6 +435,8 @@ class Tracer:
             raise UnsupportedValue(f"a tensor of class {type(real).__qualname__}")
         if real.is_nested:
             raise UnsupportedValue("a nested tensor")
+        if real.dim() > TENSOR_MAX_RANK:
+            raise UnsupportedValue(f"a tensor of more than {TENSOR_MAX_RANK} dimensions")
         if real.is_conj() or real.is_neg():
             raise UnsupportedValue("a conjugate or negative view, whose memory holds other values")
         try:

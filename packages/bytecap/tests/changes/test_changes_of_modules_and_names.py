@@ -47,6 +47,38 @@ def patch_tensor_method():
     return (lambda x: x.relu()), (T,), lambda: patched(torch.Tensor, "relu", lambda s: s * 5)
 
 
+def _updated(x):
+    x = x * 1
+    x += 2
+    return x
+
+
+def _written(x):
+    y = x * 1
+    y[0] = 7.0
+    return y
+
+
+OPERATORS = {
+    "__add__": (lambda x: x + 1, lambda s, other: s * 5),
+    "__mul__": (lambda x: x * x, lambda s, other: s - 5),
+    "__rsub__": (lambda x: 1 - x, lambda s, other: s * other * 5),
+    "__rtruediv__": (lambda x: 1 / (x + 1), lambda s, other: NotImplemented),
+    "__iadd__": (_updated, lambda s, other: s.mul_(5)),
+    "__neg__": (lambda x: -x, lambda s: s * 5),
+    "__lt__": (lambda x: x < 3, lambda s, other: s * 5),
+    "__eq__": (lambda x: x == 3, lambda s, other: s.mul(5)),
+    "__getitem__": (lambda x: x[0], lambda s, key: s * 5),
+    "__setitem__": (_written, lambda s, key, value: s.fill_(value)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_tensors_that_are_patched(name):
+    program, method = OPERATORS[name]
+    check_change((program, (T,), lambda: patched(torch.Tensor, name, method)))
+
+
 @case
 def patch_tensor_newattr():
     return (lambda x: x * getattr(x, "kk", 2)), (T,), lambda: patched(torch.Tensor, "kk", 5)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
 from bytecap import Broke, executor, optimize
-from bytecap.testing import Programs, check
+from bytecap.testing import Programs, check, differences
 
 PROGRAMS = Programs()
 WEIGHT = torch.ones(3, requires_grad=True)
@@ -91,3 +94,58 @@ def breaks_inside(x):
 def test_a_break_inside():
     report = check(lambda: (breaks_inside, ((torch.ones(3),), {})), whole=False)
     assert any(isinstance(event, Broke) for event in report.events)
+
+
+def added_in_place(x):
+    return x.add_(1)
+
+
+def view_added_in_place(x):
+    x[1:].add_(1)
+    return x * 2
+
+
+def item_set(x):
+    x[0] = 5
+    return x
+
+
+def into_out(x):
+    return torch.add(x, 1, out=x)
+
+
+def a_copy_is_written(x):
+    return x.clone().add_(1)
+
+
+def caught(x):
+    y = x * 2
+    try:
+        x.add_(1)
+    except RuntimeError:
+        return y - 1
+    return y
+
+
+WRITERS = [added_in_place, view_added_in_place, item_set, into_out, a_copy_is_written, caught]
+
+
+@pytest.mark.parametrize("program", WRITERS)
+@pytest.mark.parametrize("inference_first", [True, False])
+@pytest.mark.filterwarnings("ignore::bytecap.CaptureWarning")
+def test_writes_of_inference_tensors(program, inference_first):
+    """Outside of inference mode torch refuses them."""
+    compiled = optimize(program, lambda capture, inputs: executor(capture))
+
+    def outcome(function: Callable[[torch.Tensor], Any], is_inference: bool) -> Any:
+        with torch.inference_mode(is_inference):
+            x = ones()
+        try:
+            return function(x)
+        except RuntimeError as error:
+            return str(error)
+
+    for is_inference in (inference_first, not inference_first, inference_first):
+        assert not differences(outcome(compiled, is_inference), outcome(program, is_inference))
+    with torch.inference_mode():
+        assert not differences(outcome(compiled, True), outcome(program, True))

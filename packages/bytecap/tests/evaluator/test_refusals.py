@@ -69,6 +69,14 @@ def nested(x):
     return torch.nested.to_padded_tensor(torch.nested.nested_tensor([x[0] * 2, x[1, :2]]), 0.0) + 1
 
 
+MANY_DIMENSIONS = torch.ones([1] * 65)
+
+
+@PROGRAMS.add(matrix, refusal="BC003")
+def more_dimensions_than_guards_read(x):
+    return (MANY_DIMENSIONS + 1).sum() * x, (MANY_DIMENSIONS * 2).reshape(-1)
+
+
 def test_a_nested_argument_is_refused():
     x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     with pytest.raises(UnsupportedValue, match="a nested tensor"):

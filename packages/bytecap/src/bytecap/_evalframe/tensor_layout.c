@@ -490,7 +490,9 @@ static PyMethodDef tensor_methods[] = {
 int
 tensor_init(PyObject *module)
 {
-    return PyModule_AddFunctions(module, tensor_methods);
+    return PyModule_AddIntConstant(module, "TENSOR_MAX_RANK", TENSOR_MAX_RANK) < 0
+               ? -1
+               : PyModule_AddFunctions(module, tensor_methods);
 }
 
 /* ---- the expected side ----------------------------------------------------------------- */

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bytecap.errors import CannotRebuild, UnsupportedCall
+from bytecap.errors import CannotRebuild, UnsupportedCall, UnsupportedMutation
 from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -80,6 +80,17 @@ def _left(enabled: bool) -> Any:
 def is_inferring(tracer: Tracer) -> bool:
     """Whether the captured code is in inference mode here."""
     return tracer.inference == "entered" or torch.is_inference_mode_enabled()
+
+
+def refuse_writes(tracer: Tracer, before: int) -> None:
+    """End the graph where the writes after the first `before` change an inference tensor outside of inference mode: the
+    plain code raises there. (Whether an input is one, is guarded by its dispatch keys.)"""
+    if len(tracer.mode.written) == before or is_inferring(tracer):
+        return
+    memories = {id(memory) for memory in tracer.mode.written[before:]}
+    for known in tracer.tensors.values():
+        if known.real is not None and known.real.is_inference() and id(known.abstract.storage_record) in memories:
+            raise UnsupportedMutation("an inference tensor is written outside of inference mode")
 
 
 def refuse_open_inference(tracer: Tracer) -> None:

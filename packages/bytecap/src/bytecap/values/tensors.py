@@ -14,7 +14,7 @@ from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.tensor_classes import OWN_CLASSES
 from bytecap.values.writes import TensorWrites
-from stagewire.capture import Source
+from stagewire.capture import Attribute, Source
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -87,7 +87,7 @@ class TensorValue(Value):
 
     def get_attribute(self, tracer: Tracer, name: str) -> Value:
         from bytecap.torch_calls import call_torch
-        from bytecap.values.functions import BuiltinMethod, MethodValue
+        from bytecap.values.functions import BuiltinMethod
 
         if name in self.attributes:
             return self.attributes[name]
@@ -109,9 +109,7 @@ class TensorValue(Value):
             return self._of_subclass(tracer, name, raw, owner)
         found = getattr(self.cls, name, None)
         if callable(found):
-            tracer.guard_lookup(torch.Tensor, name)
-            is_own = not isinstance(found, FunctionType) or is_exempt(found.__module__)
-            return BuiltinMethod(self, name) if is_own else MethodValue(tracer.wrap(found, None), self)
+            return patched_method(tracer, self, name) or BuiltinMethod(self, name)
         if self.real is not None and name in getattr(self.real, "__dict__", {}):
             return tracer.wrap(getattr(self.real, name), tracer.attribute_source(self.source, name))
         tracer.guard_tensor_lacks(self.source, name)
@@ -200,12 +198,19 @@ class TensorValue(Value):
     def get_item(self, tracer: Tracer, key: Value) -> Value:
         from bytecap.handlers.index_mode import index_by_tensors
 
+        patched = patched_method(tracer, self, "__getitem__")
+        if patched is not None:
+            return patched.call(tracer, [key], {})
         by_tensors = index_by_tensors(tracer, self, key)
         if by_tensors is not None:
             return by_tensors
         return self.call_method(tracer, "__getitem__", [as_index(tracer, key)], {})
 
     def set_item(self, tracer: Tracer, key: Value, value: Value) -> None:
+        patched = patched_method(tracer, self, "__setitem__")
+        if patched is not None:
+            patched.call(tracer, [key, value], {})
+            return
         self.call_method(tracer, "__setitem__", [as_index(tracer, key), value], {})
 
     def length(self, tracer: Tracer) -> int:
@@ -247,6 +252,22 @@ class TensorValue(Value):
 
     def __repr__(self) -> str:
         return f"<Tensor %{self.name} {list(self.abstract.shape)}>"
+
+
+def patched_method(tracer: Tracer, value: Value, name: str) -> Value | None:
+    """What the program has put in the place of a method of torch.Tensor, bound; None where it is torch's own.
+
+    Which of both it is, is guarded.
+    """
+    from bytecap.values.functions import MethodValue
+
+    if not isinstance(value, TensorValue):
+        return None
+    tracer.guard_lookup(torch.Tensor, name)
+    found = getattr(value.cls, name, None)
+    if not isinstance(found, FunctionType) or is_exempt(found.__module__):
+        return None
+    return MethodValue(tracer.wrap(found, Attribute(tracer.places.of(torch.Tensor), name)), value)
 
 
 def as_index(tracer: Tracer, key: Value) -> Value:
