@@ -45,6 +45,22 @@ def test_the_same_program_is_compiled_for_inputs_that_do_not() -> None:
         assert differences(observe(program, make), observe(call, make)) == []
 
 
+@pytest.mark.filterwarnings("ignore::stagefold.errors.RunsPlain", "ignore:runs plain")
+def test_a_write_that_torch_refuses_for_overlapping_operands_is_refused_as_by_torch() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        y.add_(x)
+        return x * y
+
+    left = []
+    for function in (program, stagefold.compile(program)):
+        memory = torch.ones(4)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            function(memory[:3], memory[1:])
+        left.append(memory.tolist())
+    assert left[0] == left[1]
+
+
 @pytest.mark.filterwarnings("ignore:runs plain")
 @pytest.mark.parametrize("name", RUN_PLAIN)
 def test_what_no_graph_can_say_runs_plain(name: str) -> None:
