@@ -13,7 +13,7 @@ __all__ = ["has_effect", "is_pure", "is_random", "is_repeatable", "is_view", "pa
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
 # By its schema it may: the kernel takes no dropout.
 _NEVER_DRAWS = frozenset(("aten._scaled_dot_product_flash_attention_for_cpu.default",))
-_ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg"))
+_ASSERTIONS = frozenset(("aten._assert_async.default", "aten._assert_async.msg", "aten._linalg_check_errors.default"))
 # Prims are named here, since this stage imports no other: those that only say where elements are found (no copy once
 # they are fused), and those that draw random numbers. A test compares the latter with primops' opset.
 _PRIM_MOVES = frozenset(f"prims.{name}" for name in ("permute", "reshape", "broadcast_in_dim", "slice", "flip"))

@@ -17,7 +17,7 @@ RANDOM: frozenset[str] = _words(
 )
 
 
-ASSERTIONS: frozenset[str] = _words("_assert_async _assert_scalar _assert_tensor_metadata")
+ASSERTIONS: frozenset[str] = _words("_assert_async _assert_scalar _assert_tensor_metadata _linalg_check_errors")
 
 
 def is_ordered(target: str) -> bool:

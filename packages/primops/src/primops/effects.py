@@ -23,7 +23,9 @@ def is_call(target: str) -> bool:
     return record is not None and record.call is not None
 
 
-_ASSERTIONS = frozenset(("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"))
+_ASSERTIONS = frozenset(
+    f"aten.{name}" for name in ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_linalg_check_errors")
+)
 
 
 @lru_cache(maxsize=4096)
