@@ -76,6 +76,10 @@ def test_an_index_outside_is_an_error() -> None:
     assert numpy_ops.apply("wrap_index", [np.array([-1, 2]), np.array(3)], "int64").tolist() == [2, 2]
     with pytest.raises(IndexError, match="size 3"):
         numpy_ops.apply("wrap_index", [np.array([3]), np.array(3)], "int64")
+    assert numpy_ops.apply("check_index", [np.array([0, 2]), np.array(3)], "int64").tolist() == [0, 2]
+    for outside in (-1, 3):
+        with pytest.raises(IndexError, match="size 3"):
+            numpy_ops.apply("check_index", [np.array([outside]), np.array(3)], "int64")
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))

@@ -44,11 +44,14 @@ class MalformedLoop(StageError):
     fix = "The stage that wrote the Loop document has a fault; report it with the document."
 
 
-class IndexOutOfRange(StageError, IndexError):
-    """An index value outside the dimension it indexes, met while a kernel ran."""
+class IndexOutOfRange(StageError, IndexError, RuntimeError):
+    """An index value outside the dimension it indexes, met while a kernel ran (eager raises one or the other)."""
 
     code = "CG006"
-    fix = "Check the index tensors: every value must satisfy -size <= index < size."
+    fix = (
+        "Check the index tensors: 0 <= index < size must hold, or -size <= index < size in x[index], index_put, "
+        "take, put and index_fill."
+    )
 
 
 class IntegerDivisionByZero(StageError, RuntimeError, ZeroDivisionError):

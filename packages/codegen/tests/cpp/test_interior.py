@@ -1,6 +1,7 @@
 """Rows cut around what is not clamped mean what they meant; between the borders nothing is gathered."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -57,19 +58,24 @@ def reflected(columns: Dim) -> list[Statement]:
     ]  # fmt: skip
 
 
-def wrapped(columns: Dim) -> list[Statement]:
-    """A clamped position as an index that may be negative."""
+def indexed(check: str, columns: Dim) -> list[Statement]:
+    """A clamped position as an index."""
     near, same = compute("near", "minimum", "low", "end"), compute("same", "add", "near", 0)
     return [
         *replicated(columns)[:2],
         near,
         same,
         number("size", columns),
-        compute("place", "wrap_index", "same", "size"),
+        compute("place", check, "same", "size"),
     ]
 
 
-CLAMPS: dict[str, Clamps] = {"replicated": replicated, "reflected": reflected, "wrapped": wrapped}
+CLAMPS: dict[str, Clamps] = {
+    "replicated": replicated,
+    "reflected": reflected,
+    "wrapped": partial(indexed, "wrap_index"),
+    "checked": partial(indexed, "check_index"),
+}
 
 
 def clamped(clamps: Clamps, rows: Dim, columns: Dim, low: int, high: int, *, weighted: bool = False) -> Kernel:

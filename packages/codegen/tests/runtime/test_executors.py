@@ -188,7 +188,7 @@ def test_inputs_of_another_type_are_refused(directory):
     torch.testing.assert_close(run(x)[0], -x)  # and it works on afterwards
 
 
-def gather_graph(rows, count):
+def gather_graph(rows, count, check):
     buffers = (
         Buffer("at", TensorType("int64", (count,), (1,)), "input"),
         Buffer("x", TensorType("float32", (rows,), (1,)), "input"),
@@ -197,7 +197,7 @@ def gather_graph(rows, count):
     i = Index(0, (Term(1, AxisAtom("i")),))
     body = (
         Load("raw", "at", i, "int64"),
-        Compute("row", "wrap_index", (Ref("raw"), rows), "int64"),
+        Compute("row", check, (Ref("raw"), rows), "int64"),
         Load("v", "x", Index(0, (Term(1, ValueAtom("row")),)), "float32"),
         Store("y", i, Ref("v")),
     )
@@ -205,12 +205,13 @@ def gather_graph(rows, count):
     return LoopGraph(buffers=buffers, inputs=("at", "x"), outputs=(Ref("y"),), steps=steps)
 
 
+@pytest.mark.parametrize(("check", "least"), [("check_index", 0), ("wrap_index", -5)])
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_index_out_of_range_is_an_error(executor, directory):
-    run = load(emit(gather_graph(5, 3), Options()), directory, executor=executor)
+def test_an_index_out_of_range_is_an_error(executor, check, least, directory):
+    run = load(emit(gather_graph(5, 3, check), Options()), directory, executor=executor)
     x = torch.arange(5.0)
-    assert run(torch.tensor([0, -1, 4]), x)[0].tolist() == [0.0, 4.0, 4.0]
-    for bad in (5, -6, 2**40):
+    assert run(torch.tensor([1, least, 4]), x)[0].tolist() == [1.0, 0.0, 4.0]
+    for bad in (5, least - 1, 2**40, -(2**40), 2**63 - 1, -(2**63)):
         with pytest.raises(IndexOutOfRange):
             run(torch.tensor([0, bad, 1]), x)
     assert run(torch.tensor([1, 2, 3]), x)[0].tolist() == [1.0, 2.0, 3.0]

@@ -22,7 +22,22 @@ from codegen.testing.strategies import (
     sample_inputs,
     scan_graphs,
 )
-from stagewire.loop import Kernel
+from stagewire.graph import Ref
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Compute,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Section,
+    Store,
+    Term,
+    ValueAtom,
+)
+from stagewire.types import contiguous
 
 SAMPLES = sorted((Path(__file__).parent.parent / "data").rglob("*.json"))
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -137,3 +152,33 @@ def test_unsupported_ops_are_named():
     graph = stagewire.load(SAMPLES[0], expect="loop").forward
     assert issubclass(UnsupportedKernel, stagewire.StageError)
     assert emit(graph, Options(target="triton")).target == "triton"
+
+
+@pytest.mark.parametrize("check", ["check_index", "wrap_index"])
+@pytest.mark.parametrize("scatter", [False, True], ids=["read", "written"])
+def test_an_index_out_of_range_stays_inside_of_its_operand(directory, device, check, scatter):
+    i = Index(0, (Term(1, AxisAtom("i")),))
+    far = Index(0, (Term(1, ValueAtom("row")),))
+    statements = (
+        Load("raw", "at", i, "int64"),
+        Compute("row", check, (Ref("raw"), 4), "int64"),
+        Load("v", "x", i if scatter else far, "float32"),
+        Store("y", far if scatter else i, Ref("v")),
+    )
+    graph = LoopGraph(
+        buffers=(
+            Buffer("at", contiguous("int64", (6,)), "input"),
+            Buffer("x", contiguous("float32", (6 if scatter else 4,)), "input"),
+            Buffer("y", contiguous("float32", (4 if scatter else 6,)), "kernel"),
+        ),
+        inputs=("at", "x"),
+        outputs=(Ref("y"),),
+        steps=(Kernel("move", (Axis("i", 6),), (Section((), statements),)),),
+    )
+    run = load(emit(placed(graph, device), Options(target="triton")), directory)
+    outside = torch.tensor([4, 2**40, -5, -(2**40), 3, 0], device=device)
+    (found,) = run(outside, torch.ones(6 if scatter else 4, device=device))
+    if scatter:
+        assert found[[0, 3]].tolist() == [1.0, 1.0]
+    else:
+        assert found.tolist() == [1.0] * 6

@@ -8,7 +8,7 @@ from loopir.errors import MalformedNest
 from loopir.fold import RULES
 from loopir.index import constant, lies_within, value
 from loopir.nest import Block, Names, Read, Statement, Write
-from loopir.ops import COMMUTATIVE, loop_op
+from loopir.ops import COMMUTATIVE, INDEX_CHECKS, loop_op
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind, Scan, ScanKind
@@ -99,7 +99,7 @@ class Emitter:
         folded = None if rule is None else rule(values, dtype, typed.dtype)
         if folded is not None:
             return Typed(folded, dtype)
-        if op == "wrap_index" and self._is_inside(values):
+        if op in INDEX_CHECKS and self._is_inside(values):
             return operands[0]
         if typed.operand.__class__ is not Ref and op != "convert" and op != "where":
             values = (self._constant(operands[0]), *values[1:])

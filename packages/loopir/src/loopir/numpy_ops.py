@@ -126,10 +126,14 @@ def _trunc_div(a: Array, b: Array) -> Array:
     return np.trunc(a / b)
 
 
-def _wrap(a: Array, b: Array) -> Array:
-    if np.any((a < -b) | (a >= b)):
+def _check_index(a: Array, b: Array) -> Array:
+    if np.any((a < 0) | (a >= b)):
         raise IndexError(f"index out of range for size {int(np.max(b))}")
-    return np.where(a < 0, a + b, a)
+    return a
+
+
+def _wrap_index(a: Array, b: Array) -> Array:
+    return _check_index(np.where(a < 0, a + b, a), b)
 
 
 TABLE: dict[str, Callable[..., Array]] = {
@@ -150,8 +154,8 @@ TABLE: dict[str, Callable[..., Array]] = {
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "logical_and": np.logical_and,
     "logical_or": np.logical_or, "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "shift_left": _shift(True),
-    "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c, "wrap_index": _wrap,
-    "philox": uniform,
+    "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c, "check_index": _check_index,
+    "wrap_index": _wrap_index, "philox": uniform,
 }  # fmt: skip
 
 

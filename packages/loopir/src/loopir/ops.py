@@ -114,12 +114,16 @@ OPS: dict[str, LoopOp] = _table(
     ("convert", 1, "given", 1, "a in the statement's dtype; of a literal: a typed constant. float to int truncates"),
     ("bitcast", 1, "given", 1, "the bits of a read as the statement's dtype (same item size)"),
     # indices
-    ("wrap_index", 2, "same", 2, "a + b where a is negative, else a; b is the size (int). -b <= a < b must hold: "
-     "code generators report a violation as an IndexError, or clamp where they cannot report"),
+    ("check_index", 2, "same", 2, "a; b is the size (int). 0 <= a < b must hold: code generators report a violation "
+     "as an IndexError, or clamp where they cannot report"),
+    ("wrap_index", 2, "same", 2, "a + b where a is negative, else a; -b <= a < b must hold, as for check_index"),
     # random numbers
     ("philox", 5, "given", 20, "the float32 in (0, 1] that element c draws from Philox4x32-10 with key a from offset b "
      "on, where d threads share the elements, each taking e of them that lie together (e 1: see `loopir.philox`)"),
 )  # fmt: skip
+
+INDEX_CHECKS: frozenset[str] = frozenset(["check_index", "wrap_index"])
+"""Ops that give an index inside of a dimension, or raise."""
 
 COMMUTATIVE: frozenset[str] = frozenset(
     [

@@ -8,7 +8,7 @@ import pytest
 from loopir.errors import UnsupportedPrim
 from loopir.interpret import interpret
 from loopir.numpy_ops import rounded
-from loopir.ops import OPS
+from loopir.ops import INDEX_CHECKS, OPS
 from loopir.pipeline import PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
@@ -21,9 +21,7 @@ from stagewire.verify import verify
 
 POSITIVE = frozenset(["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "acosh", "lgamma", "digamma", "pow"])
 UNIT = frozenset(["asin", "acos", "atanh", "erfinv"])
-INTEGER = frozenset(
-    ["shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "wrap_index"]
-)
+INTEGER = frozenset(["shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"])
 
 
 def array_for(value: Value, seed: int, low: float, high: float) -> np.ndarray:
@@ -45,7 +43,7 @@ def check(graph: Graph, low: float = -2.0, high: float = 2.0, rtol: float = 1e-5
             np.testing.assert_allclose(have, want, rtol=rtol, atol=1e-6)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op not in ("convert", "bitcast", "where", "wrap_index", "philox")])
+@pytest.mark.parametrize("op", [op for op in OPS if op not in ("convert", "bitcast", "where", "philox", *INDEX_CHECKS)])
 def test_elementwise(op: str) -> None:
     dtype = "int64" if op in INTEGER else "f32"
     names = [f"%x{n}" for n in range(OPS[op].arity)]
@@ -80,7 +78,7 @@ TEXTS = {
     "%y: f32[3, 4] = prims.scatter_add(%x, 0, %i, %s)\nreturn %y\n",
     "scatter of a number": HEADER + "input %i: i64[1, 4]\n%y: f32[3, 4] = prims.scatter(%x, 0, %i, 7.0)\nreturn %y\n",
     "index_put": HEADER + "input %i: i64[1]\ninput %s: f32[1, 4]\n"
-    "%y: f32[3, 4] = prims.index_put(%x, [%i, None], %s, False)\nreturn %y\n",
+    "%y: f32[3, 4] = prims.index_put(%x, [%i, None], %s, False, True)\nreturn %y\n",
     "half in float32": "input %x: bf16[6, 9]\n%w: f32[6, 9] = prims.convert_element_type(%x, dtype(float32))\n"
     "%y: f32[6, 9] = prims.exp(%w)\n%z: bf16[6, 9] = prims.convert_element_type(%y, dtype(bfloat16))\n"
     "%s: f32[6] = prims.sum(%y, [1])\nreturn %z, %s\n",

@@ -101,7 +101,7 @@ input %i: i64[40]
 input %g: f32[40, 64]
 %z: f32[50, 64] = prims.full([50, 64], 0.0, dtype(float32))
 %e: f32[40, 64] = prims.tanh(%g)
-%t: f32[50, 64] = prims.index_put(%z, [%i, None], %e, True)
+%t: f32[50, 64] = prims.index_put(%z, [%i, None], %e, True, False)
 %s: f32[40] = prims.sum(%e, [1])
 return %t, %s, %e
 """

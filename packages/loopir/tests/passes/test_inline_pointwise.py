@@ -91,7 +91,7 @@ BIAS = """\
 input %x: f32[64, 8, 128, 128]@cuda:0
 input %places: i64[128, 128]@cuda:0
 input %table: f32[32, 8]@cuda:0
-%rows: f32[128, 128, 8]@cuda:0 = prims.index(%table, [%places, None])
+%rows: f32[128, 128, 8]@cuda:0 = prims.index(%table, [%places, None], False)
 %heads: f32[8, 128, 128]@cuda:0 = prims.permute(%rows, [2, 0, 1])
 %wide: f32[64, 8, 128, 128]@cuda:0 = prims.broadcast_in_dim(%heads, [64, 8, 128, 128], [1, 2, 3])
 %y: f32[64, 8, 128, 128]@cuda:0 = prims.add(%x, %wide)

@@ -19,7 +19,7 @@ input %i: i64[6, 6]@cuda:0
 input %g: f32[3, 4, 6, 6]@cuda:0
 %s: f32[4, 6, 6]@cuda:0 = prims.sum(%g, [0])
 %t: f32[6, 6, 4]@cuda:0 = prims.permute(%s, [1, 2, 0])
-%y: f32[5, 4]@cuda:0 = prims.index_put(%x, [%i], %t, True)
+%y: f32[5, 4]@cuda:0 = prims.index_put(%x, [%i], %t, True, True)
 return %y
 """
 
@@ -74,7 +74,7 @@ def test_the_numbers_stay(dtype: str) -> None:
 
 def test_a_count_needs_no_terms_but_ones() -> None:
     text = "input %x: i64[5]@cuda:0\ninput %i: i64[128]@cuda:0\n"
-    text += "%y: i64[5]@cuda:0 = prims.index_put(%x, [%i], 1, True)\nreturn %y\n"
+    text += "%y: i64[5]@cuda:0 = prims.index_put(%x, [%i], 1, True, True)\nreturn %y\n"
     places = np.random.default_rng(1).integers(0, 5, 128)
     graph = lowered(text)
     assert not meets(graph)

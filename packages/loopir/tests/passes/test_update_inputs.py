@@ -127,7 +127,7 @@ input %x: f32[8, 4]{device}
 input %w: f32[4, 8]{device}
 input %at: i64[2]{device}
 input %new: f32[2, 4]{device}
-%y: f32[8, 4]{device} = prims.index_put(%x, (%at,), %new, false)
+%y: f32[8, 4]{device} = prims.index_put(%x, (%at,), %new, false, true)
 %m: f32[8, 8]{device} = aten.mm.default(%y, %w)
 return %y, %m
 """
@@ -156,7 +156,7 @@ def test_on_a_cpu_their_indices_are_checked_first() -> None:
 def test_indices_that_are_checked_alike_are_checked_once() -> None:
     text = (
         ROWS.replace("{device}", "")
-        .replace("return", "%z: f32[8, 4] = prims.index_put(%m, (%at,), %new, false)\nreturn")
+        .replace("return", "%z: f32[8, 4] = prims.index_put(%m, (%at,), %new, false, true)\nreturn")
         .replace("f32[8, 8]", "f32[8, 4]")
     )
     text = text.replace("f32[4, 8]", "f32[4, 4]").replace("%y, %m\n", "%y, %m, %z\n")

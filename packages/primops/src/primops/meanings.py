@@ -113,13 +113,22 @@ def _scatter_add(x: torch.Tensor, dim: int, index: torch.Tensor, src: Any) -> to
     return torch.scatter_add(x, dim, index.long(), src)
 
 
-def _long(indices: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(slice(None) if i is None else i.long() for i in indices)
+def _long(x: torch.Tensor, indices: Sequence[Any], wrap: bool) -> list[torch.Tensor | None]:
+    """The indices as int64; without `wrap`, a negative one is an IndexError."""
+    for index, size in zip(indices, x.shape, strict=False):
+        if not wrap and index is not None and (index < 0).any():
+            raise IndexError(f"index {int(index.min())} is out of bounds for dimension with size {size}")
+    return [None if i is None else i.long() for i in indices]
 
 
-def _index_put(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> torch.Tensor:
-    given = [None if i is None else i.long() for i in indices]
-    return torch.ops.aten.index_put.default(x, given, values, accumulate)
+def _index(x: torch.Tensor, indices: Sequence[Any], wrap: bool) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(x, _long(x, indices, wrap))
+
+
+def _index_put(
+    x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool, wrap: bool
+) -> torch.Tensor:
+    return torch.ops.aten.index_put.default(x, _long(x, indices, wrap), values, accumulate)
 
 
 def _slice_scatter(x: torch.Tensor, src: torch.Tensor, start: Any, stop: Any, step: Any) -> torch.Tensor:
@@ -197,7 +206,7 @@ MEANINGS: dict[str, Meaning] = {
     "cummax": torch.cummax,
     "cummin": torch.cummin,
     "gather": _gather,
-    "index": lambda x, indices: x[_long(indices)],
+    "index": _index,
     "scatter": _scatter,
     "scatter_add": _scatter_add,
     "index_put": _index_put,

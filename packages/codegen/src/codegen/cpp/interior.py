@@ -155,7 +155,10 @@ def _smaller(a: Line, b: Line) -> tuple[Line, list[Line]]:
     return moving, [other.minus(moving)] if moving.step else [Line(0, 0)]
 
 
-ONE = Line(1, 0)
+def _inside(a: Line, size: Line) -> tuple[Line, list[Line]]:
+    return a, [a, size.minus(Line(1, 0)).minus(a)]
+
+
 _MEANINGS = {
     "maximum": _larger,
     "minimum": _smaller,
@@ -163,6 +166,7 @@ _MEANINGS = {
     "neg": lambda a: (Line(0, 0).minus(a), []),
     "add": lambda a, b: (Line(a.start + b.start, a.step + b.step), []),
     "sub": lambda a, b: (a.minus(b), []),
-    "wrap_index": lambda a, size: (a, [a, size.minus(ONE).minus(a)]),
+    "check_index": _inside,
+    "wrap_index": _inside,
 }
 """(the line that it is, the lines that have to be at least 0 for that), by operation."""

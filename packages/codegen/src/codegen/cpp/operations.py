@@ -24,13 +24,15 @@ BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not
                          "logical_xor"})  # fmt: skip
 DIVISIONS = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
 """Ops whose integer form reports a zero divisor."""
+INDEX_CHECKS = frozenset({"check_index", "wrap_index"})
+"""Ops that report an index out of range."""
 
 
 def may_report(statement: object) -> bool:
     """Whether a statement may report an error: an index out of range, an integer division by zero."""
     if not isinstance(statement, Compute):
         return False
-    return statement.op == "wrap_index" or (statement.op in DIVISIONS and not is_floating(statement.dtype))
+    return statement.op in INDEX_CHECKS or (statement.op in DIVISIONS and not is_floating(statement.dtype))
 
 
 _LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from codegen.cpp.indexing import index_text
 from codegen.cpp.literals import literal
-from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, EXACT, conversion, expression, reinterpretation
+from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, EXACT, INDEX_CHECKS, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, is_floating, is_integer
 from codegen.errors import MalformedLoop
 from stagewire.expr import Dim, Expr
@@ -169,8 +169,8 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         if op == "bitcast" or source != dtype or _is_rounded(scope, operand):
             scope.rounded.add(statement.result)
         return [f"{local} {scope.define(statement.result, dtype)} = {value};"]
-    if op == "wrap_index":
-        return _wrap_index(scope, statement)
+    if op in INDEX_CHECKS:
+        return _check_index(scope, statement)
     if op == "philox":
         given = ", ".join(_as(scope, operand, "int64") for operand in operands)
         return [f"f32 {scope.define(statement.result, dtype)} = sf_philox({given});"]
@@ -214,19 +214,20 @@ def _operand_dtype(scope: Scope, statement: Compute) -> str:
     return statement.dtype
 
 
-def _wrap_index(scope: Scope, statement: Compute) -> list[str]:
-    """Negative indices count from the end; one out of range is reported and replaced by 0, so no access strays."""
+def _check_index(scope: Scope, statement: Compute) -> list[str]:
+    """An index out of range is reported and replaced by 0, so no access strays; wrapped ones may count from the end."""
     index, size = statement.operands
     dtype = statement.dtype
     if is_floating(dtype):
-        raise MalformedLoop(f"wrap_index of a {dtype} value")
+        raise MalformedLoop(f"{statement.op} of a {dtype} value")
     scope.report()
-    value, bound = _as(scope, index, dtype), _as(scope, size, dtype)
+    value, bound = f"(i64){_as(scope, index, dtype)}", f"(i64){_as(scope, size, dtype)}"
     raw = scope.fresh()
     name = scope.define(statement.result, dtype)
+    start = f"{value} < 0 ? {value} + {bound} : {value}" if statement.op == "wrap_index" else value
     return [
-        f"i64 {raw} = (i64){value} < 0 ? (i64){value} + (i64){bound} : (i64){value};",
-        f"bool {raw}_ok = {raw} >= 0 && {raw} < (i64){bound};",
+        f"i64 {raw} = {start};",
+        f"bool {raw}_ok = (u64){raw} < (u64){bound};",
         f"bad |= {_guarded(scope, f'!{raw}_ok')} ? {OUT_OF_RANGE} : 0;",
         f"{c_type(dtype).local} {name} = ({c_type(dtype).local})({raw}_ok ? {raw} : 0);",
     ]

@@ -53,11 +53,18 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,
-    "wrap_index": lambda a, b: torch.where(a < 0, a + b, a),
+    "check_index": lambda a, b: _inside(a, b),
+    "wrap_index": lambda a, b: _inside(torch.where(a < 0, a + b, a), b),
     "philox": lambda seed, offset, element, threads, width: uniform(
         _single(seed), _single(offset), element, _single(threads), _single(width)
     ),
 }
+
+
+def _inside(index: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+    if ((index < 0) | (index >= size)).any():
+        raise IndexError("an index is out of range for the dimension that it indexes")
+    return index
 
 
 def _single(numbers: torch.Tensor) -> int:

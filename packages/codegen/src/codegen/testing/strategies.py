@@ -176,7 +176,7 @@ def scan_graphs(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> LoopGraph:
 
 @st.composite
 def indirect_graphs(draw: st.DrawFn) -> LoopGraph:
-    """Rows of a table picked by an index tensor (negative ones too), or added into a table."""
+    """Rows of a table picked by an index tensor, or added into a table; `wrap_index` is given negative ones too."""
     d = _Drawing(draw, draw(st.sampled_from(("float32", "float64", "int64"))))
     rows, width, count = (draw(st.sampled_from(SIZES)) for _ in range(3))
     i, j = Axis("i", count), Axis("j", width)
@@ -184,7 +184,7 @@ def indirect_graphs(draw: st.DrawFn) -> LoopGraph:
     scatter = draw(st.booleans())
     picked = [
         Load("raw", "place", Index(0, (Term(1, AxisAtom("i")),)), "int64"),
-        Compute("row", "wrap_index", (Ref("raw"), rows), "int64"),
+        Compute("row", draw(st.sampled_from(("check_index", "wrap_index"))), (Ref("raw"), rows), "int64"),
     ]
     far = Index(0, (Term(width, ValueAtom("row")), Term(1, AxisAtom("j"))))
     near = Index(0, (Term(width, AxisAtom("i")), Term(1, AxisAtom("j"))))
@@ -236,12 +236,15 @@ def sample_inputs(graph: LoopGraph, seed: int) -> dict[str, torch.Tensor]:
     """Flat memory for every input: normal floats with a few special values, small integers, valid indices."""
     generator = torch.Generator().manual_seed(seed)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
+    kernels = [step for step in graph.steps if isinstance(step, Kernel)]
+    statements = [statement for kernel in kernels for section in kernel.sections for statement in section.statements]
     found = {}
     for name in graph.inputs:
         dtype, length = getattr(torch, types[name].dtype), span(types[name])
         if name == "place":
             rows = types["y"].shape[0] if any(len(k.axes) == 1 for k in graph.steps) else types["x"].shape[0]  # type: ignore
-            found[name] = torch.randint(-rows, rows, (length,), generator=generator)  # type: ignore[arg-type]
+            wraps = any(getattr(s, "op", "") == "wrap_index" for s in statements)
+            found[name] = torch.randint(-rows if wraps else 0, rows, (length,), generator=generator)  # type: ignore
         elif dtype.is_floating_point:
             tensor = torch.randn(length, generator=generator)
             if length > 8 and seed % 3 == 0:

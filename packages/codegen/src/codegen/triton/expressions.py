@@ -56,7 +56,7 @@ _INTEGER: dict[str, str] = {
     "floor_div": "integer_floor_divide({0}, {1})", "trunc_div": "{0} // {1}",
     "remainder": "integer_remainder({0}, {1})", "fmod": "{0} % {1}",
     "shift_left": "{0} << {1}", "shift_right": "{0} >> {1}",
-    "wrap_index": "wrap_index({0}, {1})",
+    "check_index": "check_index({0}, {1})", "wrap_index": "wrap_index({0}, {1})",
 }  # fmt: skip
 
 _BOOL: dict[str, str] = {

@@ -265,9 +265,13 @@ def integer_remainder(a, b):
 
 
 @triton.jit
-def wrap_index(a, size):
-    i = tl.where(a < 0, a + size, a)
+def check_index(i, size):
     return tl.where(i < 0, 0, tl.where(i >= size, size - 1, i))  # out of range cannot be reported: clamp
+
+
+@triton.jit
+def wrap_index(a, size):
+    return check_index(tl.where(a < 0, a + size, a), size)
 
 
 @triton.jit

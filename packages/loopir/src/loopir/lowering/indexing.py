@@ -11,10 +11,11 @@ from stagewire.graph import Arg, Ref
 from stagewire.loop import Index
 
 
-def position(ops: Recorder, buffer: str, at: tuple[Index, ...], size: Dim) -> Index:
-    """The index stored in `buffer`, wrapped once if negative."""
+def position(ops: Recorder, buffer: str, at: tuple[Index, ...], size: Dim, wrap: bool = False) -> Index:
+    """The index stored in `buffer`, which raises out of range; `wrap`: negative ones count from the end."""
     loaded = ops.convert(ops.load(buffer, *at), "int64")
-    return as_index(ops.wrap_index(loaded, ops.index(Index(size))))
+    check = ops.wrap_index if wrap else ops.check_index
+    return as_index(check(loaded, ops.index(Index(size))))
 
 
 def lower_gather(lowering: Lowering, call: Call) -> None:
@@ -37,6 +38,7 @@ class AdvancedIndex:
 
     def __init__(self, call: Call, shape: tuple[Dim, ...], indices: tuple[Arg, ...]) -> None:
         self.shape = shape
+        self.wrap = call.arguments.get("wrap") is not False
         self.indices = (*indices, *(None for _ in range(len(shape) - len(indices))))
         named = [d for d, item in enumerate(self.indices) if item is not None]
         self.buffers = {d: call.as_tensor(self.indices[d])[0] for d in named}
@@ -49,7 +51,7 @@ class AdvancedIndex:
         at = i[self.first : self.first + self.rank]
         rest = iter((*i[: self.first], *i[self.first + self.rank :]))
         return tuple(
-            position(ops, self.buffers[d], at, size) if d in self.buffers else next(rest)
+            position(ops, self.buffers[d], at, size, self.wrap) if d in self.buffers else next(rest)
             for d, size in enumerate(self.shape)
         )
 
@@ -114,8 +116,8 @@ def _indexed_shape(call: Call, geometry: AdvancedIndex) -> tuple[Dim, ...]:
 
 TABLE = {
     "gather": (("x", "dim", "index"), lower_gather),
-    "index": (("x", "indices"), lower_index),
+    "index": (("x", "indices", "wrap"), lower_index),
     "scatter": (("x", "dim", "index", "src"), lower_scatter),
     "scatter_add": (("x", "dim", "index", "src"), lower_scatter),
-    "index_put": (("x", "indices", "values", "accumulate"), lower_index_put),
+    "index_put": (("x", "indices", "values", "accumulate", "wrap"), lower_index_put),
 }

@@ -13,7 +13,7 @@ from stagewire.graph import DTypeArg, NonFinite, Ref
 from stagewire.loop import Index
 from stagewire.types import ITEM_SIZE, DType
 
-APART = ("convert", "bitcast", "wrap_index", "philox")
+APART = ("convert", "bitcast", "check_index", "wrap_index", "philox")
 """Loop ops that are no prims of their own name, or have other parameters than operands."""
 PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c")}
 

@@ -2,8 +2,9 @@
 
     kernel k { %i = load %at[0]; %w = wrap_index(%i, 8); ... }     kernel checked0 { ...; store checked0[0] = %w } ... k
 
-`wrap_index` raises where an index is out of range. If it depends on inputs alone, a kernel of its own computes it
-first, and the kernel that it comes from cannot raise any more: what is done before that one may be seen by the caller.
+`check_index` and `wrap_index` raise where an index is out of range. If it depends on inputs alone, a kernel of its own
+computes it first, and the kernel that it comes from cannot raise any more: what is done before that one may be seen by
+the caller.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from loopir import index as ix
+from loopir.ops import INDEX_CHECKS
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 from stagewire.types import contiguous
 
 Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
 """The axes that an index depends on, and the statements that compute it; values and axes are numbered."""
-
-WRAP = "wrap_index"
 
 
 def may_raise(statement: Statement) -> bool:
@@ -29,7 +29,7 @@ def may_raise(statement: Statement) -> bool:
         return False
     if statement.op in DIVISIONS and "float" not in statement.dtype:
         return not isinstance(statement.operands[1], int) or statement.operands[1] == 0
-    return statement.op == WRAP
+    return statement.op in INDEX_CHECKS
 
 
 DIVISIONS = ("div", "floor_div", "trunc_div", "remainder", "fmod")
@@ -73,7 +73,7 @@ def _checks(kernel: Kernel, inputs: frozenset[str]) -> list[Check] | None:
             if may_raise(statement):
                 assert isinstance(statement, Compute)
                 needed = _needed(statement, mine, inputs)
-                if statement.op != WRAP or needed is None:
+                if statement.op not in INDEX_CHECKS or needed is None:
                     return None
                 found.append(_numbered(needed, {axis.name: axis for axis in (*kernel.axes, *section.axes)}))
         if not section.axes:

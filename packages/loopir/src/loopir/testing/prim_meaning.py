@@ -191,15 +191,24 @@ def _scatter(add: bool) -> Meaning:
     return run
 
 
-def _index(type: TensorType, x: Array, indices: Sequence[Array | None]) -> Array:
-    return x[tuple(slice(None) if i is None else i for i in indices)]
+def _place(x: Array, indices: Sequence[Array | None], wrap: bool) -> tuple[Any, ...]:
+    """The subscript; without `wrap`, negative indices are an error."""
+    if not wrap:
+        for i, size in zip(indices, x.shape, strict=False):
+            if i is not None:
+                numpy_ops.apply("check_index", [i, np.array(size)], "int64")
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+def _index(type: TensorType, x: Array, indices: Sequence[Array | None], wrap: bool) -> Array:
+    return x[_place(x, indices, wrap)]
 
 
 def _index_put(
-    type: TensorType, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False
+    type: TensorType, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool, wrap: bool
 ) -> Array:
     result = np.array(x)
-    place = tuple(slice(None) if i is None else i for i in indices)
+    place = _place(x, indices, wrap)
     if accumulate:
         np.add.at(result, place, values)
     else:

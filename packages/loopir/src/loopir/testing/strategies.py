@@ -32,11 +32,11 @@ FLOATS: tuple[DType, ...] = ("float64", "float32")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A graph and arrays for its inputs; `indexed`: of inputs that are indices, the size of what they index."""
+    """A graph and arrays for its inputs; `indexed`: of inputs that are indices, the range that they are in."""
 
     graph: Graph
     inputs: tuple[Array, ...]
-    indexed: dict[str, int] = field(default_factory=dict)
+    indexed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def document(self) -> Prim:
         """The graph as a forward-only document."""
@@ -53,7 +53,7 @@ class _Builder:
     draw: Draw
     device: str = "cpu"
     sizes: tuple[int, ...] = SIZES
-    indexed: dict[str, int] = field(default_factory=dict)
+    indexed: dict[str, tuple[int, int]] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -82,12 +82,13 @@ class _Builder:
         self.types[name], self.bounds[name] = msgspec.structs.replace(type), 3
         return name
 
-    def indices(self, shape: tuple[int, ...], size: int) -> str:
-        """An input of valid (perhaps negative) indices into a dimension."""
+    def indices(self, shape: tuple[int, ...], size: int, wrap: bool = False) -> str:
+        """An input of valid indices into a dimension; `wrap`: negative ones too."""
         name = self.input("int64", shape)
         seed = self.draw(st.integers(0, 2**16))
-        self.indexed[name] = size
-        self.arrays[-1] = repeated(np.random.default_rng(seed).integers(-size, size, shape), self.types[name])
+        low = -size if wrap else 0
+        self.indexed[name] = low, size
+        self.arrays[-1] = repeated(np.random.default_rng(seed).integers(low, size, shape), self.types[name])
         self.bounds[name] = size
         return name
 
@@ -284,15 +285,16 @@ def _index(b: _Builder) -> None:
     if any(shape[d] == 0 for d in chosen):
         return
     common = tuple(b.draw(st.lists(st.sampled_from((1, 2, 5)), max_size=2)))
-    indices = tuple(Ref(b.indices(common, shape[d])) if d in chosen else None for d in range(len(shape)))
+    wrap = b.draw(st.booleans())
+    indices = tuple(Ref(b.indices(common, shape[d], wrap)) if d in chosen else None for d in range(len(shape)))
     adjacent = max(chosen) - min(chosen) + 1 == len(chosen)
     first = min(chosen) if adjacent else 0
     rest = tuple(n for d, n in enumerate(shape) if d not in chosen)
     result = (*rest[:first], *common, *rest[first:])
-    y = b.add("index", (Ref(x), List(indices)), b.types[x].dtype, result, b.bounds[x])
+    y = b.add("index", (Ref(x), List(indices), wrap), b.types[x].dtype, result, b.bounds[x])
     if b.draw(st.booleans()):
         bound = b.bounds[x] + b.bounds[y] * max(math.prod(result), 1)
-        b.add("index_put", (Ref(x), List(indices), Ref(y), True), b.types[x].dtype, shape, bound)
+        b.add("index_put", (Ref(x), List(indices), Ref(y), True, wrap), b.types[x].dtype, shape, bound)
 
 
 def _create(b: _Builder) -> None:

@@ -29,11 +29,11 @@ VALUES = (2, 5, 11)
 class SymbolicScenario:
     """A graph over n, whose inputs are the integer n (where no tensor has it as a size) and tensors.
 
-    `bounds`: for inputs that are indices, the size of what they index.
+    `bounds`: for inputs that are indices, the range that they are in.
     """
 
     graph: Graph
-    bounds: dict[str, Dim]
+    bounds: dict[str, tuple[Dim, Dim]]
 
     def document(self) -> Prim:
         """The graph as a forward-only document."""
@@ -55,9 +55,9 @@ class SymbolicScenario:
         return [next(arrays) if isinstance(value.type, TensorType) else n for value in self.graph.inputs]
 
 
-def _array(value: Value, bound: int | None, seed: int) -> Array:
+def _array(value: Value, bounds: tuple[int, int] | None, seed: int) -> Array:
     assert isinstance(value.type, TensorType)
-    low, high = (-3, 4) if bound is None else (-bound, bound)
+    low, high = (-3, 4) if bounds is None else bounds
     numbers = np.random.default_rng(seed).integers(low, high, value.type.shape)  # type: ignore[arg-type]
     return rounded(repeated(numbers, value.type), value.type.dtype)
 
@@ -67,7 +67,7 @@ def symbolic_scenarios(draw: Draw, steps: tuple[Callable[..., None], ...] = STEP
     """A Prim graph of up to `most` drawn steps over sizes of which some are n, 2*n, n + 1, n*n..."""
     scenario: Scenario = draw(prim_scenarios(steps, most, (*SIZES[:5], BASE, BASE, BASE)))
     graph = symbolised(scenario.graph)
-    bounds = {name: symbolised(size) for name, size in scenario.indexed.items()}
+    bounds = symbolised(scenario.indexed)
     sizes = [size for value in graph.inputs for size in value.type.shape]  # type: ignore[union-attr]
     if Graph((), graph.nodes, graph.outputs) == Graph((), scenario.graph.nodes, scenario.graph.outputs):
         assume(any(not isinstance(size, int) for size in sizes))

@@ -50,13 +50,13 @@ def embedding_bag_backward_by_rows(
     (count,) = indices.shape
     positions = p.iota(count, 0, 1, offsets.dtype)
     bag = convert(p, p.sub(p.searchsorted(offsets, positions, False, True), 1), "int64")
-    rows = p.index(grad, (bag,))
+    rows = p.index(grad, (bag,), False)
     if mode == MEAN:
-        rows = p.div(rows, spread(p, convert(p, p.index(bag_size, (bag,)), grad.dtype), rows.shape, (1,)))
+        rows = p.div(rows, spread(p, convert(p, p.index(bag_size, (bag,), False), grad.dtype), rows.shape, (1,)))
     if per_sample_weights is not None:
         rows = p.mul(rows, spread(p, per_sample_weights, rows.shape, (1,)))
     zeros = p.full((num_weights, grad.shape[1]), 0.0, grad.dtype)
-    return p.index_put(zeros, (convert(p, indices, "int64"),), rows, True)
+    return p.index_put(zeros, (convert(p, indices, "int64"),), rows, True, False)
 
 
 def embedding_bag_weights_backward(

@@ -209,10 +209,10 @@ def masked_scatter(p: Builder, x: Value, mask: Value, source: Value) -> Value:
         raise Decline("an empty or symbolic source")
     count = math.prod(shape)  # type: ignore[arg-type]
     mask = broadcast(p, mask, shape)
-    number = p.cumsum(convert(p, reshape(p, mask, (count,)), "int64"), 0)
-    number = p.maximum(p.sub(number, 1), 0)
-    last = math.prod(source.shape) - 1  # type: ignore[arg-type]
-    chosen = p.index(reshape(p, source, (last + 1,)), (p.minimum(number, last),))
+    flags = reshape(p, mask, (count,))
+    number = p.sub(p.cumsum(convert(p, flags, "int64"), 0), 1)
+    elements = reshape(p, source, (math.prod(source.shape),))  # type: ignore[arg-type]
+    chosen = p.index(elements, (p.where(flags, number, 0),), False)
     return p.where(mask, reshape(p, convert(p, chosen, p.out.dtype), shape), broadcast(p, x, shape))
 
 

@@ -40,7 +40,7 @@ def ready_indices(p: Builder, x: Value, indices: Sequence[Value | None]) -> tupl
 
 
 def index(p: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
-    return p.index(x, ready_indices(p, x, indices))
+    return p.index(x, ready_indices(p, x, indices), True)
 
 
 def index_put(
@@ -51,13 +51,13 @@ def index_put(
     ready = ready_indices(p, x, indices)
     types = tuple(None if i is None else i.type for i in ready)
     values = broadcast(p, convert(p, to_device(p, values, x.device), x.dtype), indexed_shape(x.type, types))
-    return accumulated(p, x, ready, values) if accumulate else p.index_put(x, ready, values, False)
+    return accumulated(p, x, ready, values, True) if accumulate else p.index_put(x, ready, values, False, True)
 
 
-def accumulated(p: Builder, x: Value, indices: tuple[Value | None, ...], values: Value) -> Value:
-    """x with values added at the indices."""
+def accumulated(p: Builder, x: Value, indices: tuple[Value | None, ...], values: Value, wrap: bool = False) -> Value:
+    """x with values added at the indices; `wrap`: negative ones count from the end."""
     inner = _dtype_of_sums(p, x, values)
-    return convert(p, p.index_put(convert(p, x, inner), indices, convert(p, values, inner), True), x.dtype)
+    return convert(p, p.index_put(convert(p, x, inner), indices, convert(p, values, inner), True, wrap), x.dtype)
 
 
 def _dtype_of_sums(p: Builder, x: Value, values: Value) -> str:
@@ -77,7 +77,7 @@ def index_select(p: Builder, x: Value, dim: int, index: Value) -> Value:
     index = convert(p, reshape(p, index, p.out.shape[wrap(dim, x.rank) :][:1] or (1,)), "int64")
     if x.rank == 0:
         return reshape(p, broadcast(p, x, index.shape), p.out.shape)
-    return p.index(x, _at(wrap(dim, x.rank), index))
+    return p.index(x, _at(wrap(dim, x.rank), index), False)
 
 
 def _vector(p: Builder, index: Value) -> Value:
@@ -101,9 +101,8 @@ def index_copy(p: Builder, x: Value, dim: int, index: Value, source: Value) -> V
         raise Decline("a scalar")
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
-    return p.index_put(
-        x, _at(dim, index), reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])), False
-    )
+    source = reshape(p, source, (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :]))
+    return p.index_put(x, _at(dim, index), source, False, False)
 
 
 def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:
@@ -112,7 +111,7 @@ def index_fill(p: Builder, x: Value, dim: int, index: Value, value: Any) -> Valu
     dim = wrap(dim, x.rank)
     index = _vector(p, index)
     shape = (*x.shape[:dim], index.shape[0], *x.shape[dim + 1 :])
-    return p.index_put(x, _at(dim, index), filled(p, value, x.dtype, shape), False)
+    return p.index_put(x, _at(dim, index), filled(p, value, x.dtype, shape), False, True)
 
 
 def gather(p: Builder, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
@@ -174,7 +173,7 @@ def embedding(
     p: Builder, weight: Value, indices: Value, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:  # fmt: skip
-    return p.index(weight, (convert(p, indices, "int64"),))
+    return p.index(weight, (convert(p, indices, "int64"),), False)
 
 
 def embedding_dense_backward(
@@ -186,20 +185,20 @@ def embedding_dense_backward(
     lead = tuple(range(indices.rank, grad.rank))
     if scale_grad_by_freq:
         ones = p.full(indices.shape, 1.0, inner)
-        counts = p.index_put(p.full((num_weights,), 0.0, inner), (indices,), ones, True)
-        grad = p.div(grad, spread(p, p.index(counts, (indices,)), grad.shape, lead))
+        counts = p.index_put(p.full((num_weights,), 0.0, inner), (indices,), ones, True, False)
+        grad = p.div(grad, spread(p, p.index(counts, (indices,), False), grad.shape, lead))
     if padding_idx >= 0:
         padding = p.eq(indices, padding_idx)
         grad = p.where(spread(p, padding, grad.shape, lead), 0.0, grad)
     zeros = p.full((num_weights, *grad.shape[indices.rank :]), 0.0, inner)
-    return convert(p, p.index_put(zeros, (indices,), grad, True), p.out.dtype)
+    return convert(p, p.index_put(zeros, (indices,), grad, True, False), p.out.dtype)
 
 
 def take(p: Builder, x: Value, index: Value) -> Value:
     count: Dim = 1
     for size in x.shape:
         count = count * size
-    return p.index(reshape(p, x, (count,)), (convert(p, index, "int64"),))
+    return p.index(reshape(p, x, (count,)), (convert(p, index, "int64"),), True)
 
 
 TABLE: Table = {

@@ -178,7 +178,7 @@ def _weights(p: Builder, weight: Value | None, safe: Value, valid: Value, dtype:
     """The weight of each target's class, 0 for ignored ones."""
     if weight is None:
         return convert(p, valid, dtype)
-    chosen = p.index(convert(p, weight, dtype), (safe,))
+    chosen = p.index(convert(p, weight, dtype), (safe,), False)
     return p.where(valid, chosen, 0.0)
 
 
@@ -238,7 +238,7 @@ def _margins(
     near = p.add(p.sub(x, broadcast(p, p.gather(x, 1, target), shape)), float(margin))
     own = p.eq(along(p, p.iota(shape[1], 0, 1, "int64"), shape, 1), broadcast(p, target, shape))
     if weight is not None:
-        weight = broadcast(p, p.index(convert(p, weight, x.dtype), (target,)), shape)
+        weight = broadcast(p, p.index(convert(p, weight, x.dtype), (target,), False), shape)
     return near, own, weight
 
 

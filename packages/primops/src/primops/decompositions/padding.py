@@ -49,7 +49,7 @@ def _forward(place: Position) -> Function:
                 raise Decline("a symbolic size")
             position = place(p, p.iota(sizes[i], -low, 1, "int64"), size)
             indices.append(p.broadcast_in_dim(position, sizes, (i,)))
-        return p.index(x, tuple(indices))
+        return p.index(x, tuple(indices), False)
 
     return decomposition
 

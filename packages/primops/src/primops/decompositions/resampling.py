@@ -49,7 +49,7 @@ def _nearest(rank: int, exact: bool) -> Function:
             position = p.floor(p.mul(position, _ratio(size, out, scale)))
             position = p.minimum(convert(p, position, "int64"), size - 1)
             indices.append(p.broadcast_in_dim(position, tuple(output_size), (i,)))
-        return p.index(x, tuple(indices))
+        return p.index(x, tuple(indices), False)
 
     return decomposition
 
@@ -185,7 +185,7 @@ def _placed(p: Builder, vector: Value, shape: Sequence[Dim], dim: int) -> Value:
 def _weighted(p: Builder, x: Value, chosen: tuple[Value, ...], taps: Sequence[Sequence[tuple[Value, Value]]]) -> Value:
     """The sum over the taps of the first dimension of weight times the sum over those of the others."""
     if not taps:
-        return p.index(x, (None, None, *chosen))
+        return p.index(x, (None, None, *chosen), False)
     total: Value | None = None
     for index, weight in taps[0]:
         term = p.mul(_weighted(p, x, (*chosen, index), taps[1:]), weight)

@@ -216,9 +216,8 @@ def scatter_window(
     count = _count(x)
     positions = p.as_strided(p.iota(count, 0, 1, "int64"), tuple(size), tuple(stride), offset)
     flat_count = _count(positions)
-    flat = p.index_put(
-        reshape(p, x, (count,)), (reshape(p, positions, (flat_count,)),), reshape(p, src, (flat_count,)), accumulate
-    )
+    positions = reshape(p, positions, (flat_count,))
+    flat = p.index_put(reshape(p, x, (count,)), (positions,), reshape(p, src, (flat_count,)), accumulate, False)
     return reshape(p, flat, x.shape)
 
 

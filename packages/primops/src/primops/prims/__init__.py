@@ -28,5 +28,5 @@ FAMILIES = (
 )  # fmt: skip
 RECORDS: dict[str, Record] = {record.name: record for family in FAMILIES for record in family.RECORDS}
 CONSTRAINTS: dict[str, Constraint] = {c.label: c for record in RECORDS.values() for c in record.constraints}
-OPSET = 4
+OPSET = 5
 """The version of the prim set; it grows by one whenever a prim is added or changes its meaning."""

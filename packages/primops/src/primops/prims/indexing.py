@@ -1,4 +1,6 @@
-"""Indexing prims: elements chosen, or written, by index tensors. An index outside the operand is an error."""
+"""Indexing prims: elements chosen, or written, by index tensors. An index outside the operand is an error.
+
+Indices are in 0..size-1, but for `index` and `index_put` with wrap, and for `put`: these take -size..size-1."""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def _gather(x: TensorType, dim: int, index: TensorType) -> tuple[TensorType, ...
     return (tensor(x.dtype, index.shape, x.device),)
 
 
-def _index(x: TensorType, indices: Indices) -> tuple[TensorType, ...]:
+def _index(x: TensorType, indices: Indices, wrap: bool) -> tuple[TensorType, ...]:
     return (tensor(x.dtype, indexed_shape(x, indices), x.device),)
 
 
@@ -77,7 +79,7 @@ def _indices(x: TensorType, indices: Indices, *_: object) -> str | None:
     return None
 
 
-def _values(x: TensorType, indices: Indices, values: TensorType, accumulate: bool) -> str | None:
+def _values(x: TensorType, indices: Indices, values: TensorType, accumulate: bool, wrap: bool) -> str | None:
     shape = indexed_shape(x, indices)
     if values.dtype != x.dtype or values.shape != shape:
         return f"values are {values.dtype}{list(values.shape)} for {x.dtype}{list(shape)}"
@@ -140,13 +142,13 @@ I4 = Constraint(
     "I4",
     "At least one index tensor; all int64 or int32 and of one shape; no more than the rank.",
     _indices,
-    ("index", (_X, (_J, tensor("int64", (5,))))),
+    ("index", (_X, (_J, tensor("int64", (5,))), True)),
 )
 I5 = Constraint(
     "I5",
     "The values have the operand's dtype and the shape of operand[indices].",
     _values,
-    ("index_put", (_X, (_J,), _X, False)),
+    ("index_put", (_X, (_J,), _X, False, True)),
 )
 I6 = Constraint(
     "I6",
@@ -190,12 +192,11 @@ RECORDS: tuple[Record, ...] = (
         _gather, (I1, I2), "gather(x: f32[2, 3], 0, index: i64[1, 3]) -> f32[1, 3]",
     ),
     Record(
-        "index", _FAMILY, parameters("x: tensor, indices: indices"),
+        "index", _FAMILY, parameters("x: tensor, indices: indices, wrap: bool"),
         "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). "
-        "Negative indices "
-        "count from the end. The index tensors have one shape; its dimensions stand where the indices do, or first "
-        "if the indices are apart.",
-        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]]) -> f32[2, 4]",
+        "The index tensors have one shape; its dimensions stand where the indices do, or first if the indices are "
+        "apart. With wrap, negative indices count from the end; without it they are an error.",
+        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]], true) -> f32[2, 4]",
     ),
     Record(
         "scatter", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
@@ -209,9 +210,9 @@ RECORDS: tuple[Record, ...] = (
         _like, (I1, I2, I3, I7), "scatter_add(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
     ),
     Record(
-        "index_put", _FAMILY, parameters("x: tensor, indices: indices, values: tensor, accumulate: bool"),
+        "index_put", _FAMILY, parameters("x: tensor, indices: indices, values: tensor, accumulate: bool, wrap: bool"),
         "x with x[indices] = values (or += values, every repetition counted); indices as for index.",
-        _like, (I4, I5), "index_put(x: f32[2, 3], [index: i64[4]], values: f32[4, 3], true) -> f32[2, 3]",
+        _like, (I4, I5), "index_put(x: f32[2, 3], [index: i64[4]], values: f32[4, 3], true, false) -> f32[2, 3]",
     ),
     Record(
         "slice_scatter", _FAMILY, parameters("x: tensor, src: tensor, start: sizes, stop: sizes, step: sizes"),
