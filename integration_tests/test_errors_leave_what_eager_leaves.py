@@ -253,16 +253,16 @@ UNUSED: dict[str, Program] = {
 }
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("training", "dynamic"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("name", UNUSED)
-def test_a_result_that_nobody_uses(name: str, training: bool) -> None:
+def test_a_result_that_nobody_uses(name: str, training: bool, dynamic: bool) -> None:
     """What may raise is not dropped: its operand is checked."""
 
     def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
         UNUSED[name](x, i)
         return x * 2
 
-    call = stagefold.compile(program, fullgraph=True)
+    call = stagefold.compile(program, fullgraph=True, dynamic=dynamic)
     good, bad = torch.tensor([1]), torch.tensor([9])
     found = call(torch.ones(3, requires_grad=training), good)
     assert found.tolist() == [2.0] * 3

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stagewire.expr import Dim
 from stagewire.graph import Arg, List, Node, Ref, Value
-from stagewire.types import TensorType, numel
+from stagewire.types import TensorType, ValueType, numel
 
 __all__ = ["Condition", "conditions_of"]
 
@@ -27,7 +27,7 @@ class Condition(NamedTuple):
     high: Dim | None = None
 
 
-Types = Mapping[str, TensorType]
+Types = Mapping[str, Value]
 _INTEGERS = frozenset(("int8", "int16", "int32", "int64"))
 
 
@@ -37,11 +37,18 @@ def conditions_of(node: Node, values: Mapping[str, Value]) -> tuple[Condition, .
     rule = _RULES.get(packet)
     if rule is None:
         return ()
-    types = {value.name: value.type for value in values.values() if isinstance(value.type, TensorType)}
-    return tuple([one for one in rule(node, types) if _is_checked(types[one.operand])])
+    return tuple([one for one in rule(node, values) if _is_checked(values[one.operand].type)])
 
 
-def _is_checked(type_: TensorType) -> bool:
+def _type(values: Types, name: str) -> TensorType:
+    type_ = values[name].type
+    assert isinstance(type_, TensorType)
+    return type_
+
+
+def _is_checked(type_: ValueType) -> bool:
+    if not isinstance(type_, TensorType):
+        return False
     return type_.device == "cpu" and type_.dtype in _INTEGERS and 0 not in type_.shape
 
 
@@ -54,43 +61,43 @@ def _size(type_: TensorType, dim: Arg) -> Dim:
 def _along(wraps: bool) -> Callable[[Node, Types], Iterator[Condition]]:
     """op(self, dim, index): wraps: whether negative indices count from the end."""
 
-    def rule(node: Node, types: Types) -> Iterator[Condition]:
+    def rule(node: Node, values: Types) -> Iterator[Condition]:
         match node.args:
             case (Ref(source), int() as dim, Ref(index), *_):
-                size = _size(types[source], dim)
+                size = _size(_type(values, source), dim)
                 yield Condition(index, -size if wraps else 0, size)
 
     return rule
 
 
-def _indexing(node: Node, types: Types) -> Iterator[Condition]:
+def _indexing(node: Node, values: Types) -> Iterator[Condition]:
     """op(self, indices): one index for each dimension, None for all of it; masks select by themselves."""
     match node.args:
         case (Ref(source), List(indices), *_):
-            given = [types[one.name] for one in indices if isinstance(one, Ref)]
+            given = [_type(values, one.name) for one in indices if isinstance(one, Ref)]
             if any(type_.dtype in ("bool", "uint8") for type_ in given):
                 return
             for dim, index in enumerate(indices):
                 if isinstance(index, Ref):
-                    size = _size(types[source], dim)
+                    size = _size(_type(values, source), dim)
                     yield Condition(index.name, -size, size)
 
 
-def _embedding(node: Node, types: Types) -> Iterator[Condition]:
+def _embedding(node: Node, values: Types) -> Iterator[Condition]:
     match node.args:
         case (Ref(weight), Ref(index), *_):
-            yield Condition(index, 0, _size(types[weight], 0))
+            yield Condition(index, 0, _size(_type(values, weight), 0))
 
 
-def _flat(node: Node, types: Types) -> Iterator[Condition]:
+def _flat(node: Node, values: Types) -> Iterator[Condition]:
     """op(self, index): of all elements in a row."""
     match node.args:
         case (Ref(source), Ref(index), *_):
-            size = numel(types[source].shape)
+            size = numel(_type(values, source).shape)
             yield Condition(index, -size, size)
 
 
-def _division(node: Node, types: Types) -> Iterator[Condition]:
+def _division(node: Node, values: Types) -> Iterator[Condition]:
     """op(self, divisor) on integers; a division that rounds to no integer is one of floats."""
     result = node.results[0].type
     match node.args:

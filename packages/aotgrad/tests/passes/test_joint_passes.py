@@ -315,3 +315,15 @@ def test_what_the_backward_does_not_need_is_not_checked_again() -> None:
     (node,) = found.graph.nodes
     found = found.with_graph(replace(found.graph, nodes=(replace(node, phase="backward"),)))
     assert RemoveDeadCode()(found).graph.nodes == ()
+
+
+@pytest.mark.parametrize(("last", "checks"), [(5, 0), (6, 1)])
+def test_what_literals_decide_is_looked_at_at_once(last: int, checks: int) -> None:
+    text = f"""
+input %x: f32[5, 4]
+%r: i64[{last}] = aten.arange.default({last})
+%i: i64[{last}] = aten.mul.Tensor(%r, 1)
+%y: f32[{last}, 4] = aten.index_select.default(%x, 0, %i)
+return %x
+"""
+    assert targets(RemoveDeadCode()(joint(text)).graph).count("_assert_async") == checks
