@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import stagefold
-from codegen.cpp.compiler import compile_sources
+from codegen.cpp.machine_code import compile_sources
 from codegen.runtime.cuda_driver import driver_of
 
 PTX = b""".version 7.0

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 
-from codegen.cpp.compiler import compile_sources
+from codegen.cpp.machine_code import compile_sources
 
 SOURCE = """
 typedef long long i64;

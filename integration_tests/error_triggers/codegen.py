@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from codegen.cpp.compiler import Compiler, find_compiler, run_compiler
+from codegen.cpp.compilation import Compilation
+from codegen.cpp.compiler import Compiler, find_compiler
 from codegen.load import load
 from codegen.runtime.library import LAUNCH_FAILED, raise_status
 from codegen.runtime.philox import philox_state
@@ -81,7 +82,11 @@ def CG001(patch: pytest.MonkeyPatch) -> None:
 
 
 def CG002(folder: Path) -> None:
-    run_compiler(Compiler("false", "a program that refuses everything"), "int main() {}", folder)
+    Compilation(Compiler("false", "a program that refuses everything"), "int main() {}", folder).machine_code()
+
+
+def CG018(folder: Path) -> None:
+    Compilation(Compiler("true", "a program that makes nothing"), "int main() {}", folder).machine_code()
 
 
 def CG003() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Codegen, Options, load
-from codegen.cpp.compiler import compile_sources
+from codegen.cpp.machine_code import compile_sources
 from codegen.errors import MalformedLoop, WrongInput
 from codegen.runtime.arena import Lifetime, place
 from codegen.runtime.encode import encode

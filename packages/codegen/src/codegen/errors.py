@@ -23,6 +23,13 @@ class CompileFailed(StageError):
     fix = "This is a fault of codegen: report it with the Program document. A newer compiler may also help."
 
 
+class CompilerFault(StageError):
+    """The compiler cannot be started, was ended, or made machine code that does not load: the machine is at fault."""
+
+    code = "CG018"
+    fix = "`stagefold doctor` says which compiler it is; name another one in the environment variable CXX."
+
+
 class UnsupportedType(StageError):
     """A dtype that the emitter has no arithmetic for."""
 

@@ -11,7 +11,8 @@ import torch
 
 from codegen import Codegen, Options, load
 from codegen.cpp import compiler
-from codegen.cpp.compiler import code_key, compile_sources, find_compiler
+from codegen.cpp.compiler import code_key, find_compiler
+from codegen.cpp.machine_code import compile_sources
 from codegen.errors import CompileFailed, CorruptCode, NoCompiler
 from stagewire.codec import load as read
 
@@ -112,7 +113,7 @@ def test_damaged_entries_are_made_again(tmp_path, damage):
 def test_two_processes_compile_the_same_source_at_once(tmp_path):
     script = textwrap.dedent("""
         import ctypes, sys
-        from codegen.cpp.compiler import compile_sources
+        from codegen.cpp.machine_code import compile_sources
         source = sys.argv[2]
         (path,) = compile_sources([source], sys.argv[1])
         assert ctypes.CDLL(str(path)).answer() == 42
@@ -125,3 +126,30 @@ def test_two_processes_compile_the_same_source_at_once(tmp_path):
     assert [process.returncode for process in running] == [0, 0, 0]
     assert names == {f"{code_key(SOURCE)}.so"}
     assert len(list(tmp_path.glob("*.so"))) == 1
+
+
+@pytest.mark.parametrize("cxx", ["no-such-compiler", "no-such-cache g++", "g++ 'unbalanced"])
+def test_another_compiler_than_cxx_names_is_not_taken(monkeypatch, cxx):
+    monkeypatch.setenv("CXX", cxx)
+    with pytest.raises(NoCompiler, match="CXX="):
+        find_compiler()
+
+
+def test_cxx_is_a_command_with_arguments(tmp_path, monkeypatch):
+    """As `ccache g++`: a program, and what it is given first."""
+    wrapper = script(tmp_path, 'echo "$@" >> "$(dirname "$0")/log"; exec "$@"')
+    real = find_compiler().path
+    monkeypatch.setenv("CXX", f"{wrapper} {real} -DANSWER=7")
+    (path,) = compile_sources(['extern "C" int answer() { return ANSWER; }\n'], tmp_path / "cache")
+    assert answer(path) == 7
+    assert "-DANSWER=7" in (tmp_path / "log").read_text()
+    monkeypatch.setenv("CXX", f"{wrapper} {real} -DANSWER=8")
+    (path,) = compile_sources(['extern "C" int answer() { return ANSWER; }\n'], tmp_path / "cache")
+    assert answer(path) == 8
+
+
+def script(directory: Path, body: str) -> Path:
+    path = directory / "compiler"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path

@@ -9,7 +9,8 @@ import torch
 
 from codegen import Codegen, Options, load
 from codegen.cpp import compiler, target
-from codegen.cpp.compiler import code_key, compile_sources, find_compiler
+from codegen.cpp.compiler import code_key, find_compiler
+from codegen.cpp.machine_code import compile_sources
 from codegen.cpp.target import FEATURES, PROCESSOR_FLAGS, Target, features_of, host_isa
 from codegen.errors import NoSanitizer, UnsupportedInstructionSet
 from stagewire.codec import decode, encode

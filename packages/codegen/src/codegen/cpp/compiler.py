@@ -1,9 +1,4 @@
-"""From source text to a shared library: find a compiler, compile units side by side, keep machine code by content.
-
-    entry ::= <key>.so  <key>.json {"size", "sha256"}        key = sha256(source, flags, compiler, processors)
-
-A hit starts no compiler. An entry whose bytes do not match its side file is ignored with a warning and made again.
-"""
+"""Compilers of C++: which there is, with which flags, and the key of what it makes of a source."""
 
 from __future__ import annotations
 
@@ -11,23 +6,17 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-from filelock import FileLock
-
 from codegen.cpp.target import NATIVE, Target
-from codegen.errors import CompileFailed, CorruptCode, NoCompiler
+from codegen.errors import CompilerFault, NoCompiler
 
 FLAGS = (
     "-O3",
@@ -67,32 +56,60 @@ class Compiler(NamedTuple):
         """The flags for a unit, as this compiler takes them."""
         flags = (*FLAGS, *target.flags)
         if self.arguments != ZIG:
-            return (*flags, *_known(self.path, target.processor_flags), *vector_math())
+            return (*flags, *_known((self.path, *self.arguments), target.processor_flags), *vector_math())
         return tuple(taken for flag in flags for taken in ZIG_FLAGS.get(flag, (flag.replace("x86-64-", "x86_64_"),)))
 
 
-class _Record(msgspec.Struct):
-    size: int
-    sha256: str
-
-
 def find_compiler() -> Compiler:
-    """The program named by CXX, the first of g++, clang++, c++ on PATH, or ziglang; `NoCompiler` if there is none."""
-    wanted = os.environ.get("CXX")
-    for name in (wanted, *CANDIDATES) if wanted else CANDIDATES:
+    """The command in CXX ("g++-13", "ccache g++"); without one the first of g++, clang++, c++ on PATH, or ziglang.
+
+    Raises `NoCompiler` where there is none, and `CompilerFault` where it does not say what it is.
+    """
+    wanted = os.environ.get("CXX", "").strip()
+    if wanted:
+        name, *arguments = _words(wanted)
+        path = shutil.which(name)
+        if path is None:
+            raise NoCompiler(f"CXX={wanted!r} is not a program")
+        return Compiler(path, _version(path, *arguments), tuple(arguments))
+    for name in CANDIDATES:
         path = shutil.which(name)
         if path is not None:
             return Compiler(path, _version(path))
     if find_spec("ziglang") is not None:
         return Compiler(sys.executable, _version(sys.executable, *ZIG), ZIG)
-    asked = f"CXX={wanted!r} is not a program; " if wanted else ""
-    raise NoCompiler(f"{asked}none of {', '.join(CANDIDATES)} is on PATH")
+    raise NoCompiler(f"none of {', '.join(CANDIDATES)} is on PATH")
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise NoCompiler(f"CXX={command!r} is no command: {error}") from None
 
 
 @lru_cache(maxsize=8)
 def _version(path: str, *arguments: str) -> str:
-    done = subprocess.run([path, *arguments, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout.partition("\n")[0].strip()
+    done = _asked([path, *arguments, "--version"])
+    said = done.stdout.decode(errors="replace").partition("\n")[0].strip()
+    if done.returncode:
+        raise CompilerFault(
+            f"{path} --version ended with {done.returncode}: {done.stderr.decode(errors='replace')[:300]}"
+        )
+    return said
+
+
+def _asked(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """What a compiler says of itself, which takes it a moment."""
+    try:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:  # pipes may stay open behind it
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=60, check=False)
+            said = [file.seek(0) or file.read(1 << 16) for file in (out, err)]
+            return subprocess.CompletedProcess(command, done.returncode, *said)
+    except OSError as error:
+        raise CompilerFault(f"{command[0]} cannot be started: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CompilerFault(f"{' '.join(command)} has not ended within a minute") from error
 
 
 @lru_cache(maxsize=1)
@@ -108,84 +125,25 @@ def vector_math() -> tuple[str, ...]:
     return ("-DSF_VECTOR_LIBM",) if hasattr(library, "_ZGVbN2v_tanh") else ()
 
 
+def c_library() -> str:
+    """The C library that machine code is linked to, and its version."""
+    return " ".join(platform.libc_ver())
+
+
 def code_key(source: str, target: Target = NATIVE) -> str:
-    """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none."""
+    """The content key of a source on this machine; the compiler is not asked for, so that a hit needs none. One that is
+    named with arguments counts, for they may change the code."""
+    named = os.environ.get("CXX", "").strip()
     flags = " ".join((*FLAGS, *target.flags, *target.processor_flags, *vector_math()))
-    text = "\0".join((source, flags, target.processors, platform.system()))
+    text = "\0".join((source, flags, target.processors, platform.system(), c_library(), named if " " in named else ""))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def compile_sources(sources: Sequence[str], directory: str | Path, target: Target = NATIVE) -> list[Path]:
-    """Paths of shared libraries for `sources`, in order; misses compile at the same time.
-
-    A coded error where this process cannot run code for `target`.
-    """
-    target.require()
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    keys = [code_key(source, target) for source in sources]
-    missing = {key: source for key, source in zip(keys, sources, strict=True) if not _is_good(directory, key)}
-    if missing:
-        compiler = find_compiler()
-        if len(missing) == 1:
-            for key, source in missing.items():
-                _make(key, source, directory, compiler, target)
-        else:
-            with ThreadPoolExecutor(len(missing)) as pool:
-                done = [pool.submit(_make, key, source, directory, compiler, target) for key, source in missing.items()]
-                for one in done:
-                    one.result()
-    return [directory / f"{key}.so" for key in keys]
-
-
-def _is_good(directory: Path, key: str) -> bool:
-    """Whether the entry is there and whole; a damaged one is reported and removed."""
-    code, record = directory / f"{key}.so", directory / f"{key}.json"
-    try:
-        noted = msgspec.json.decode(record.read_bytes(), type=_Record)
-        data = code.read_bytes()
-    except FileNotFoundError:
-        return False
-    except msgspec.MsgspecError:
-        noted, data = _Record(-1, ""), b""
-    if len(data) == noted.size and hashlib.sha256(data).hexdigest() == noted.sha256:
-        return True
-    warnings.warn(f"machine code {code} is damaged: ignored and made again", CorruptCode, stacklevel=4)
-    record.unlink(missing_ok=True)
-    return False
-
-
-def _make(key: str, source: str, directory: Path, compiler: Compiler, target: Target) -> None:
-    with FileLock(str(directory / f"{key}.lock")):
-        if _is_good(directory, key):  # another process was faster
-            return
-        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as scratch:
-            library = run_compiler(compiler, source, Path(scratch), target)
-            data = library.read_bytes()
-            record = Path(scratch) / "record.json"
-            record.write_bytes(msgspec.json.encode(_Record(len(data), hashlib.sha256(data).hexdigest())))
-            library.replace(directory / f"{key}.so")
-            record.replace(directory / f"{key}.json")
-
-
 @lru_cache(maxsize=8)
-def _known(path: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+def _known(compiler: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
     """Those of some flags that a compiler knows; it does without what the others leave out or ask for."""
-    return flags if _takes(path, *flags) else tuple(flag for flag in flags if _takes(path, flag))
+    return flags if _takes(compiler, *flags) else tuple(flag for flag in flags if _takes(compiler, flag))
 
 
-def _takes(path: str, *flags: str) -> bool:
-    command = [path, *flags, "-fsyntax-only", "-x", "c++", os.devnull]
-    return not flags or subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def run_compiler(compiler: Compiler, source: str, scratch: Path, target: Target = NATIVE) -> Path:
-    """Compile one source in `scratch`; the compiler's first messages are in the error if it refuses."""
-    text, library = scratch / "unit.cpp", scratch / "unit.so"
-    text.write_text(source)
-    command = [compiler.path, *compiler.arguments, *compiler.flags(target), str(text), "-o", str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = "\n".join(done.stderr.splitlines()[:20])
-        raise CompileFailed(f"{compiler} ended with {done.returncode}:\n{said}")
-    return library
+def _takes(compiler: tuple[str, ...], *flags: str) -> bool:
+    return not flags or _asked([*compiler, *flags, "-fsyntax-only", "-x", "c++", os.devnull]).returncode == 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import weakref
+from _ctypes import dlclose
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,10 +23,16 @@ KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 
 
 class Library:
-    """One unit's shared library; it stays loaded as long as this object lives."""
+    """One unit's shared library; it stays loaded as long as this object lives, and no longer.
+
+    Whoever holds an address of it holds the object as well.
+    """
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
+        keep_openmp()
+        # Not at exit: threads that do not end with the interpreter may still run it.
+        weakref.finalize(self, dlclose, self._library._handle).atexit = False
 
     def address(self, name: str) -> int:
         """The address of a function."""
@@ -32,6 +43,14 @@ class Library:
     def launch(self, name: str) -> tuple[str, tuple[int, ...]]:
         """The operation of the native executor that runs a function, and its first operands."""
         return "LAUNCH", (self.address(name),)
+
+
+@lru_cache(maxsize=1)
+def keep_openmp() -> None:
+    """Have the OpenMP runtime of kernels stay when they are unloaded: its threads wait there for the next region."""
+    for name in ("libgomp.so.1", "libomp.so", "libomp.so.5", "libiomp5.so"):
+        with contextlib.suppress(OSError):  # not the one
+            ctypes.CDLL(name, os.RTLD_NOW | os.RTLD_NOLOAD | os.RTLD_NODELETE)
 
 
 def raise_status(status: int) -> None:

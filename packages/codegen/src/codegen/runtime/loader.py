@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from codegen.bound import Bound
-from codegen.cpp.compiler import compile_sources
+from codegen.cpp.machine_code import compile_sources, load_code
 from codegen.cpp.target import Target
-from codegen.errors import NoCompiler, SlowExecutor
+from codegen.errors import CompilerFault, NoCompiler, SlowExecutor
 from codegen.runtime.cuda_driver import Driver
 from codegen.runtime.library import Library
 from codegen.runtime.native import Machine, bind_native, executor_source, load_machine
@@ -41,12 +41,11 @@ def by_target(units: Sequence[Unit]) -> dict[Target, list[int]]:
 
 
 def _load(units: Sequence[Unit], directory: Path, executor: str, target: Target) -> tuple[Bound, ...]:
-    sources = list(dict.fromkeys(unit.source for unit in units if unit.source))
+    loads: dict[str, Callable[[Path], Any]] = {unit.source: Library for unit in units if unit.source}
     if executor == "fast":
-        sources.append(executor_source())
-    paths = dict(zip(sources, compile_sources(sources, directory, target), strict=True))
-    machine = load_machine(paths.pop(executor_source())) if executor == "fast" else None
-    libraries = {source: Library(path) for source, path in paths.items()}
+        loads[executor_source()] = load_machine
+    libraries = load_code(loads, directory, target)
+    machine = libraries.pop(executor_source()) if executor == "fast" else None
     return tuple(Bound(_run(unit, libraries.get(unit.source), machine), lambda unit=unit: unit) for unit in units)  # type: ignore[misc]
 
 
@@ -57,12 +56,12 @@ def _run(unit: Unit, library: Library | None, machine: Machine | None) -> Any:
 def machine_for(directory: Path, driver: Driver) -> Machine | None:
     """The native executor for a CUDA device; None, with a warning, where there is no compiler to make it."""
     try:
-        (path,) = compile_sources([executor_source()], directory)
+        (machine,) = load_code({executor_source(): partial(load_machine, driver=driver)}, directory).values()
     except NoCompiler as error:
         message = f"the native executor cannot be made: {error.message}; programs run step by step"
         warnings.warn(message, SlowExecutor, stacklevel=2)
         return None
-    return load_machine(path, driver)
+    return machine  # type: ignore[no-any-return]
 
 
 @lru_cache
@@ -70,7 +69,7 @@ def prepare_machine(directory: Path) -> None:
     """Begin to compile the native executor, if it is not there, beside what this thread does; once."""
 
     def compile_it() -> None:
-        with contextlib.suppress(NoCompiler):  # which `machine_for` says
+        with contextlib.suppress(NoCompiler, CompilerFault):  # which `machine_for` says
             compile_sources([executor_source()], directory)
 
     threading.Thread(target=compile_it, daemon=True).start()

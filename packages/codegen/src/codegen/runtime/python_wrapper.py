@@ -25,6 +25,7 @@ class PythonWrapper:
 
     def __init__(self, unit: Unit, library: Library | None) -> None:
         self.unit = unit
+        self.library = library  # whose addresses `functions` are
         self.symbols_of = symbol_reader(unit)
         self.stated = stated_offsets(unit)
         kernels = unit.kernels if unit.target == "cpp" else unit.host_kernels

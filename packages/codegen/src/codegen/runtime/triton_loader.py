@@ -19,7 +19,7 @@ import torch
 
 from codegen.bound import Bound
 from codegen.choices import chosen
-from codegen.cpp.compiler import compile_sources
+from codegen.cpp.machine_code import load_code
 from codegen.runtime.arguments import Symbols
 from codegen.runtime.cuda_driver import Driver, driver_of
 from codegen.runtime.encode import encode
@@ -86,8 +86,7 @@ def _in_turns(unit: Unit, stretches: Sequence[Unit], runs: Sequence[Callable[...
 def _load_each(units: Sequence[Unit], root: Path, executor: str) -> tuple[Bound, ...]:
     libraries: dict[str, Library] = {}
     for target, numbers in by_target(units).items():
-        sources = list(dict.fromkeys(units[n].host_source for n in numbers if units[n].host_source))
-        libraries |= zip(sources, map(Library, compile_sources(sources, root, target)), strict=True)
+        libraries |= load_code({units[n].host_source: Library for n in numbers if units[n].host_source}, root, target)
     found: dict[int, Bound] = {}
     devices = [single_device(chosen(unit, {})) for unit in units]
     for device in dict.fromkeys(devices):

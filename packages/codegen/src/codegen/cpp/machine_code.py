@@ -1,0 +1,190 @@
+"""Machine code on disk, by what it was made from.
+
+    entry ::= <key>.so  <key>.json {"seal"}        key = sha256(source, flags, processor, C library)
+              seal = sha256(key, the bytes of <key>.so)
+
+A hit starts no compiler. An entry whose bytes do not match its side file, or that was made under another key, is
+ignored with a warning and made again. Only what has been loaded once is recorded. Where the directory cannot be used or
+written, machine code is kept in a temporary one, which ends with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from codegen.cpp.compilation import LIMIT, Compilation, scratch_directory
+from codegen.cpp.compiler import code_key, find_compiler
+from codegen.cpp.target import NATIVE, Target
+from codegen.errors import CompilerFault, CorruptCode
+from stagewire.errors import StageError
+from stagewire.private_files import CacheWarning, replace_file, seal, temporary_directory, usable_directory
+
+Compile = Callable[..., Compilation]
+"""Begins to compile a source: (source, scratch=directory)."""
+
+
+class _Record(msgspec.Struct):
+    seal: str
+
+
+def load_code(
+    loads: Mapping[str, Callable[[Path], Any]], directory: str | Path | None, target: Target = NATIVE
+) -> dict[str, Any]:
+    """What each function makes of the shared library of its source. A library that the dynamic linker refuses (it was
+    made on a machine with other libraries) is made again, and if need be in a temporary directory."""
+    paths = zip(loads, compile_sources(tuple(loads), directory, target), strict=True)
+    again = partial(compile_sources, target=target)
+    return {source: _loaded(source, path, loads[source], directory, again) for source, path in paths}
+
+
+def _loaded(
+    source: str,
+    path: Path,
+    load: Callable[[Path], Any],
+    directory: str | Path | None,
+    compiled: Callable[[Sequence[str], str | Path | None], list[Path]],
+) -> Any:
+    try:
+        return load(path)
+    except OSError as error:
+        problem = error
+    for place in (directory, None):
+        warnings.warn(f"machine code {path} does not load: {problem}; it is made again", CorruptCode, stacklevel=4)
+        path.with_suffix(".json").unlink(missing_ok=True)
+        (path,) = compiled([source], place)
+        try:
+            return load(path)
+        except OSError as error:
+            problem = error
+    raise CompilerFault(f"machine code {path} does not load: {problem}")
+
+
+def compile_sources(sources: Sequence[str], directory: str | Path | None, target: Target = NATIVE) -> list[Path]:
+    """Paths of shared libraries for `sources`, in order; misses compile at the same time.
+
+    directory: None for one that ends with this process. A coded error where this process cannot run code for `target`.
+    """
+    target.require()
+    home = usable_directory(directory, "machine code")
+    wanted = {code_key(source, target): source for source in sources}
+    found = {key: path for key in wanted if (path := _whole(home, key)) is not None}
+    missing = {key: source for key, source in wanted.items() if key not in found}
+    if missing and home != temporary_directory():  # what could not be written to the cache before
+        found |= {key: path for key in missing if (path := _whole(temporary_directory(), key)) is not None}
+        missing = {key: source for key, source in missing.items() if key not in found}
+    if missing:
+        found |= _made(missing, home, partial(Compilation, find_compiler(), target=target))
+    return [found[code_key(source, target)] for source in sources]
+
+
+def _whole(home: Path, key: str) -> Path | None:
+    """The shared library of an entry that is there and whole; a damaged one is reported and removed."""
+    code, record = home / f"{key}.so", home / f"{key}.json"
+    try:
+        noted = msgspec.json.decode(record.read_bytes(), type=_Record).seal
+        if seal(key, code.read_bytes()).hex() == noted:
+            return code
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+        noted = ""
+    warnings.warn(f"machine code {code} is damaged: ignored and made again", CorruptCode, stacklevel=5)
+    with contextlib.suppress(OSError):  # it is written over then
+        record.unlink()
+    return None
+
+
+def _made(missing: Mapping[str, str], home: Path, compile: Compile) -> dict[str, Path]:
+    """Compile sources, all at once but those that other processes have begun; every good one is kept, before the first
+    fault is raised."""
+    found: dict[str, Path] = {}
+    faults: list[StageError] = []
+    locks = {key: _Lock(home, key) for key in missing}
+    with contextlib.ExitStack() as stack:
+        mine = {key: lock for key, lock in locks.items() if stack.enter_context(lock).take(0)}
+        begun: dict[str, Compilation] = {}
+        for key in mine:
+            path = _whole(home, key)  # another process was faster
+            if path is not None:
+                found[key] = path
+                continue
+            scratch = stack.enter_context(scratch_directory(temporary_directory()))
+            begun[key] = compile(missing[key], scratch=Path(scratch))
+            stack.callback(begun[key].end)
+        for key, one in begun.items():
+            try:
+                found[key] = _kept(home, key, one.machine_code())
+            except StageError as error:
+                faults.append(error)
+    if faults:
+        raise faults[0]
+    for key in locks.keys() - mine.keys():
+        found[key] = _awaited(key, missing[key], home, compile)
+    return found
+
+
+def _awaited(key: str, source: str, home: Path, compile: Compile) -> Path:
+    """What another process is making; made here where that one does not end, or fails."""
+    with _Lock(home, key) as lock, scratch_directory(temporary_directory()) as scratch:
+        lock.take(LIMIT)
+        path = _whole(home, key)
+        if path is not None:
+            return path
+        return _kept(home, key, compile(source, scratch=Path(scratch)).machine_code())
+
+
+def _kept(home: Path, key: str, data: bytes) -> Path:
+    """Write an entry; where that fails, write it to the temporary directory, with a warning."""
+    temporary = temporary_directory()
+    try:
+        return _written(home, key, data)
+    except OSError as error:
+        if home == temporary:
+            raise CompilerFault(f"machine code cannot be written to {home}: {error}") from error
+        message = f"machine code is not kept in the cache {home}: {error}; it is in {temporary} until this process ends"
+        warnings.warn(message, CacheWarning, stacklevel=6)
+    return _kept(temporary, key, data)
+
+
+def _written(home: Path, key: str, data: bytes) -> Path:
+    path = home / f"{key}.so"
+    replace_file(path, data)
+    replace_file(home / f"{key}.json", msgspec.json.encode(_Record(seal(key, data).hex())))
+    return path
+
+
+class _Lock:
+    """That this process makes the entry of a key. Without it (a directory that cannot be written) two may: that costs
+    time, and both make the same."""
+
+    def __init__(self, home: Path, key: str) -> None:
+        self._path = home / f"{key}.lock"
+        self._lock = FileLock(str(self._path))
+        self._is_held = False
+
+    def take(self, seconds: float) -> bool:
+        """Whether nobody else has it, now or within some seconds."""
+        try:
+            self._lock.acquire(timeout=seconds)
+            self._is_held = True
+        except Timeout:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def __enter__(self) -> _Lock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_held:
+            self._path.unlink(missing_ok=True)
+            self._lock.release()
