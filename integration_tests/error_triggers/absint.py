@@ -84,3 +84,8 @@ def AI013() -> None:
 def AI014() -> None:
     env = ShapeEnv()
     float(SizeFloat(FloatNode(env, Term("input", ("rate",)))))
+
+
+def AI015() -> None:
+    with AbstractMode():
+        vector().bitwise_not()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from absint.rules import FAMILIES, RULES
+from absint.rules import CONSTRAINTS, FAMILIES, QUESTIONS, RULES
+from absint.rules.constraint import Refused
 from absint.schema import record_of
 from absint.targets import resolve
 
@@ -33,9 +34,11 @@ def coverage() -> str:
 
 
 def describe(name: str) -> str:
-    """One overload: its schema, rule, writes and aliases."""
+    """One overload: its schema, rule, writes and aliases, and what is demanded of its operands."""
     record = record_of(resolve(name))
     rule = record.rule or record.functional_rule
+    ruled = record.name if record.rule is not None else str(record.functional)
+    asked = ["  asks     its kernel for dtypes, ranks and attributes"] if ruled in QUESTIONS else []
     return "\n".join(
         (
             str(record.func._schema),
@@ -43,8 +46,16 @@ def describe(name: str) -> str:
             f"  writes   {[argument for _, argument in record.writes + record.hidden_writes]}",
             f"  aliases  {list(record.alias_names)}",
             f"  becomes  {record.functional}",
+            *asked,
+            *(f"  {c.label:8} {c.text}; not {_call(c.refused)}" for c in CONSTRAINTS.get(ruled, ())),
         )
     )
+
+
+def _call(refused: Refused) -> str:
+    """A refused call as text, types in place of tensors."""
+    given = [*map(repr, refused.args), *(f"{key}={value!r}" for key, value in refused.kwargs.items())]
+    return f"{refused.name}({', '.join(given)})"
 
 
 def main(arguments: list[str]) -> None:

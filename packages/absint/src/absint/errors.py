@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from stagewire.errors import StageError
 
 __all__ = [
@@ -9,6 +11,7 @@ __all__ = [
     "DataDependentError",
     "DimensionError",
     "FixedNumber",
+    "KernelMissing",
     "NoActiveMode",
     "NoTypeRule",
     "RefusedWrite",
@@ -19,6 +22,7 @@ __all__ = [
     "UnknownTarget",
     "UnsupportedTensor",
     "UnwirableArgument",
+    "refusal_class",
 ]
 
 
@@ -46,16 +50,38 @@ class NoTypeRule(StageError):
 
 
 class TypeRuleError(StageError, RuntimeError):
-    """A type rule refuses the operands, as eager torch would (it is a RuntimeError too)."""
+    """A type rule refuses the operands, as eager torch would (it is a RuntimeError too).
+
+    eager: the class that eager raises.
+    """
 
     code = "AI004"
     fix = "The operands do not fit the op; eager torch refuses this call as well."
+    eager: ClassVar[type[Exception]] = RuntimeError
 
 
 class DimensionError(TypeRuleError, IndexError):
     """A dimension or an index out of range, as eager torch reports it (it is an IndexError too)."""
 
     code = "AI010"
+    eager = IndexError
+
+
+class KernelMissing(TypeRuleError, NotImplementedError):
+    """ATen has no kernel for these dtypes (it is a NotImplementedError too)."""
+
+    code = "AI015"
+    eager = NotImplementedError
+
+
+def refusal_class(eager: type[BaseException]) -> type[TypeRuleError]:
+    """The error that stands for one of eager's.
+
+    >>> refusal_class(NotImplementedError).__name__
+    'KernelMissing'
+    """
+    classes = (DimensionError, KernelMissing)
+    return next((cls for cls in classes if issubclass(eager, cls.eager)), TypeRuleError)
 
 
 class BadMutation(StageError):

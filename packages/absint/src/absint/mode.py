@@ -26,8 +26,10 @@ from absint.errors import (
 from absint.fallback import Fallback
 from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
+from absint.kernels import ask
 from absint.meta import Meta, contiguous, from_tensor, numel
 from absint.promote import can_cast
+from absint.rules import QUESTIONS
 from absint.schema import Answers, OpRecord, argument_value, record_of
 from absint.symbolic import unwrap
 from absint.symbolic.floats import FloatNode
@@ -226,6 +228,9 @@ class AbstractMode(TORCH.dispatch_mode):
             return None
         if record.functional is None:
             return self._slow_types(record, metas, named)
+        question = QUESTIONS.get(str(record.functional))
+        if question is not None:
+            ask(record.func, question, metas, named, record.out_names)
         operands = {k: v for k, v in named.items() if k not in record.out_names}
         operands.pop("generator", None)
         if record.functional_rule is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from aotgrad.bind import bind
+from aotgrad.errors import ReplayFailed
 from aotgrad.executor import executor
 from aotgrad.higher_order import Program
 from aotgrad.stage import AotGrad, Options
@@ -39,9 +40,12 @@ def bind_interpreted(
 
 
 def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
-    """What the captured program does, by eager torch: its calls, one after the other."""
-    with torch.set_grad_enabled(torch.is_grad_enabled()):
-        return replay(capture, inputs, lambda node: None)
+    """What the captured program does, by eager torch: its calls, one after the other. Raises what they raise."""
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            return replay(capture, inputs, lambda node: None)
+    except ReplayFailed as error:
+        raise (error.__cause__ or error) from None
 
 
 def bind_capture(capture: Capture, options: Options | None = None) -> Callable[..., tuple[Any, ...]]:

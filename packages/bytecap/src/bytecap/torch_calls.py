@@ -219,7 +219,7 @@ def _as_raised(tracer: Tracer, name: str, given: Any, error: Exception) -> Excep
     # The call itself may have fixed the sizes that it was given: none of them is open then any more.
     refuse_sizes(tracer, name, given, everything=_SYMBOLIC in str(error))
     if isinstance(error, TypeRuleError):
-        return tracer.raises(IndexError if isinstance(error, IndexError) else RuntimeError, UnknownText(error))
+        return tracer.raises(error.eager, UnknownText(error))
     if _NO_MEMORY in str(error):
         return AbstractCallFailed(f"{name}() reads the content of a tensor")
     if _NESTED in str(error):

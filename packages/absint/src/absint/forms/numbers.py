@@ -96,8 +96,8 @@ def one_hot(input: Any, num_classes: Any = -1) -> Any:
     """`torch.nn.functional.one_hot`."""
     if not is_symbolic(num_classes) and not _is_open(*input.shape):
         return torch.nn.functional.one_hot(input, num_classes)
-    if not is_symbolic(num_classes) and num_classes < 0:
-        return torch.nn.functional.one_hot(input, num_classes)  # the data decides
+    if input.dtype is not torch.int64 or (not is_symbolic(num_classes) and num_classes < 0):
+        return torch.nn.functional.one_hot(input, num_classes)  # which refuses it, or leaves it to the data
     zeros = torch.zeros((*input.shape, num_classes), dtype=torch.int64, device=input.device)
     return zeros.scatter_(-1, input.unsqueeze(-1), 1)
 
@@ -115,7 +115,10 @@ def kron(self: Any, other: Any) -> Any:
 
 def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
     """`torch.take_along_dim`."""
-    if not _is_open(*input.shape, *indices.shape):
+    fits = indices.dtype is torch.int64 and (
+        dim is None or (input.dim() == indices.dim() and -input.dim() <= dim < input.dim())
+    )
+    if not fits or not _is_open(*input.shape, *indices.shape):
         return torch.take_along_dim(input, indices, dim)
     if dim is None:
         return input.reshape(-1).gather(0, indices.reshape(-1))

@@ -33,6 +33,7 @@ def interpolate(
     name = _UPSAMPLING.get((mode, rank, bool(antialias)))
     is_open = any(is_symbolic(one) for one in (*input.shape, *(size if isinstance(size, (tuple, list)) else (size,))))
     is_odd = (size is None) == (scale_factor is None) or (recompute_scale_factor and scale_factor is None)
+    is_odd = is_odd or any(len(one) != rank for one in (size, scale_factor) if isinstance(one, (tuple, list)))
     if not is_open or is_odd or name is None or ("nearest" in mode and align_corners is not None):
         options = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
         return torch.nn.functional.interpolate(input, *options)
@@ -68,7 +69,10 @@ def _pool_form(plain: Any) -> Any:
         given = (kernel_size, stride, padding, dilation, ceil_mode)
         if not any(map(is_symbolic, input.shape)) or rest or any(named.values()) or input.dim() not in (2, 3):
             return plain(input, *given, *rest, **named)
-        kernel, steps, edge, gaps = (_single(one) for one in (kernel_size, stride or kernel_size, padding, dilation))
+        strides = kernel_size if stride is None or stride == () or stride == [] else stride
+        kernel, steps, edge, gaps = (_single(one) for one in (kernel_size, strides, padding, dilation))
+        if min(kernel, steps, gaps) < 1 or not 0 <= edge <= (gaps * (kernel - 1) + 1) // 2:
+            return plain(input, *given)  # which refuses them
         image = input.unsqueeze(-2)
         found = aten.max_pool2d_with_indices(image, [1, kernel], [1, steps], [0, edge], [1, gaps], ceil_mode)
         return found[0].squeeze(-2)

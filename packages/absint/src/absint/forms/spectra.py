@@ -26,6 +26,9 @@ def stft(
     if not is_open or return_complex is None or any(map(is_symbolic, (n_fft, *given))) or any(rest.values()):
         return torch.stft(input, n_fft, *given, **rest)
     hop, width = n_fft // 4 if hop_length is None else hop_length, n_fft if win_length is None else win_length
+    is_number = input.is_floating_point() or input.is_complex()
+    if not is_number or input.dim() not in (1, 2) or hop < 1 or not 0 < width <= n_fft or not _is_window(window, width):
+        return torch.stft(input, n_fft, *given, **rest)  # which refuses them
     x = input if input.dim() == 2 else input.unsqueeze(0)
     if center:
         x = torch.nn.functional.pad(x.unsqueeze(0), (n_fft // 2, n_fft // 2), pad_mode).squeeze(0)
@@ -42,6 +45,10 @@ def stft(
     out = transform(frames, norm="ortho" if normalized else None).transpose(1, 2)
     out = out if input.dim() == 2 else out.squeeze(0)
     return out if return_complex else torch.view_as_real(out)
+
+
+def _is_window(window: Any, width: int) -> bool:
+    return window is None or (window.dim() == 1 and bool(window.shape[0] == width))
 
 
 SPECTRAL_FORMS: dict[str, Callable[..., Any]] = {

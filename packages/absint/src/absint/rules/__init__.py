@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from absint.kernels import Question
 from absint.rules import (
     activation,
     attention,
@@ -23,9 +24,10 @@ from absint.rules import (
     rng,
     view,
 )
+from absint.rules.constraint import Constraint
 from absint.rules.table import Rule, RuleTable
 
-__all__ = ["FAMILIES", "RULES", "Rule", "RuleTable"]
+__all__ = ["CONSTRAINTS", "FAMILIES", "QUESTIONS", "RULES", "Rule", "RuleTable"]
 
 FAMILIES: dict[str, RuleTable] = {
     "elementwise": elementwise.TABLE,
@@ -61,3 +63,9 @@ def _merge(families: dict[str, RuleTable]) -> dict[str, Rule]:
 
 
 RULES: dict[str, Rule] = _merge(FAMILIES)
+CONSTRAINTS: dict[str, tuple[Constraint, ...]] = {
+    k: v for table in FAMILIES.values() for k, v in table.constraints.items()
+}
+"""What the rules demand, by overload."""
+QUESTIONS: dict[str, Question] = {k: v for table in FAMILIES.values() for k, v in table.questions.items()}
+"""How kernels are asked, by overload."""

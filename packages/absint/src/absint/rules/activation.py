@@ -91,3 +91,6 @@ def _weight_norm(v: Meta, g: Meta, dim: int = 0) -> tuple[Meta, Meta]:
 def _weight_norm_backward(grad_w: Meta, saved_v: Meta, saved_g: Meta, saved_norms: Meta, dim: int) -> tuple[Meta, Meta]:
     grad_v = contiguous(saved_v.shape, saved_v.dtype, saved_v.device)
     return grad_v, contiguous(saved_g.shape, saved_g.dtype, saved_g.device)
+
+
+TABLE.ask("log_sigmoid_forward _prelu_kernel _weight_norm_interface")

@@ -6,11 +6,14 @@ A result is channels-last where the input or the weight looks channels-last, els
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question, shaped
 from absint.meta import Meta, contiguous
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.table import RuleTable
 from absint.strides import stride_of_format, suggest_format
 
@@ -86,7 +89,33 @@ def _check(input: Meta, weight: Meta, transposed: bool, groups: int) -> None:
         )
 
 
-@TABLE.rule("convolution _convolution")
+def _has_bias(
+    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
+    output_padding: Sizes, groups: int, *_: bool,
+) -> bool:  # fmt: skip
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    return bias is None or bias.shape == (channels,)
+
+
+def _is_divided(
+    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
+    output_padding: Sizes, groups: int, *_: bool,
+) -> bool:  # fmt: skip
+    return groups > 0 and weight.shape[0] >= groups and weight.shape[0] % groups == 0
+
+
+_ONES = ([1, 1], [0, 0], [1, 1], False, [0, 0])
+_BIAS = Constraint(
+    "C1", "bias has an element for each channel of the result", _has_bias,
+    Refused("convolution", (f32(1, 3, 4, 4), f32(2, 3, 1, 1), f32(3), *_ONES, 1)),
+)  # fmt: skip
+_GROUPS = Constraint(
+    "C2", "the groups divide the channels of the weight", _is_divided,
+    Refused("convolution", (f32(1, 2, 4, 4), f32(3, 1, 1, 1), None, *_ONES, 2)),
+)  # fmt: skip
+
+
+@TABLE.rule("convolution _convolution", requires=(_GROUPS, _BIAS))
 def _convolution(
     input: Meta,
     weight: Meta,
@@ -126,3 +155,18 @@ def _convolution_backward(
     grad_bias = Meta((channels,), (1,), weight.dtype, weight.device)
     wanted = zip((grad_input, grad_weight, grad_bias), output_mask, strict=True)
     return tuple([grad if keep else None for grad, keep in wanted])
+
+
+def _of_one_pixel(
+    input: Meta, weight: Meta, bias: Meta | None, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool,
+    output_padding: Sizes, groups: int, *rest: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """A kernel of one pixel over an image that is larger than its padding."""
+    extent = 2 * max([0, *padding]) + 1
+    image = shaped(input, [1, max(groups, 1), *[extent] * (input.ndim - 2)][: input.ndim])
+    kernel = shaped(weight, [max(groups, 1), *[1] * (weight.ndim - 1)][: weight.ndim])
+    shift = None if bias is None else shaped(bias, [max(groups, 1)] * bias.ndim)
+    return image, kernel, shift, stride, padding, dilation, transposed, output_padding, groups, *rest
+
+
+TABLE.ask("convolution _convolution", question=Question(of=_of_one_pixel))

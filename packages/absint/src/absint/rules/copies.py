@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from absint.errors import TypeRuleError
+from absint.errors import DimensionError, TypeRuleError
+from absint.kernels import Question, shaped
 from absint.meta import Meta, contiguous
 from absint.promote import result_type
 from absint.rules import factory, reduce, view
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.movement import like
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import Rule, RuleTable
@@ -85,7 +87,14 @@ def _rot90(self: Meta, k: int = 1, dims: Sequence[int] = (0, 1)) -> Meta:
     return view.TABLE["aten.transpose.int"](flipped, first, second)
 
 
-@TABLE.rule("channel_shuffle")
+_GROUPS = Constraint(
+    "C1", "the groups divide the channels",
+    lambda self, groups: groups < 1 or self.ndim < 3 or self.shape[1] % groups == 0,
+    Refused("channel_shuffle", (f32(1, 4, 2, 2), 3)),
+)  # fmt: skip
+
+
+@TABLE.rule("channel_shuffle", requires=(_GROUPS,))
 def _channel_shuffle(self: Meta, groups: int) -> Meta:
     if 0 in self.shape:
         return self
@@ -117,8 +126,32 @@ def _efficient_zero(size: Sequence[int], **options: Any) -> Meta:
     return factory.TABLE["aten.zeros.default"](size, **options)
 
 
-@TABLE.rule("narrow_copy")
+def _starts_within(self: Meta, dim: int, start: int, length: int) -> bool:
+    size = self.shape[wrap_dim(dim, self.ndim)]
+    return -size <= start <= size
+
+
+def _ends_within(self: Meta, dim: int, start: int, length: int) -> bool:
+    size = self.shape[wrap_dim(dim, self.ndim)]
+    return length >= 0 and (start + size if start < 0 else start) + length <= size
+
+
+_START = Constraint(
+    "C1", "start is in the dimension", _starts_within, Refused("narrow_copy", (f32(3), 0, 4, 0)), DimensionError
+)
+_LENGTH = Constraint(
+    "C2", "length is not negative, and ends in the dimension", _ends_within, Refused("narrow_copy", (f32(3), 0, 0, 11))
+)
+
+
+@TABLE.rule("narrow_copy", requires=(_START, _LENGTH))
 def _narrow_copy(self: Meta, dim: int, start: int, length: int) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
     return contiguous(shape, self.dtype, self.device)
+
+
+TABLE.ask("rot90 trace")
+TABLE.ask("channel_shuffle", question=Question(of=lambda self, groups: (
+    shaped(self, [max(groups, 1) if dim == 1 else 1 for dim in range(self.ndim)]), groups
+)))  # fmt: skip

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question
 from absint.meta import Meta, contiguous, contiguous_stride
 from absint.promote import complex_dtype, float_dtype, is_integral, real_dtype, result_type
 from absint.rules.pointwise import broadcast, cast, float_pointwise, pointwise
-from absint.rules.table import RuleTable
+from absint.rules.table import RuleTable, full_name
 from absint.strides import preserve_stride
 
 __all__ = ["TABLE"]
@@ -249,3 +250,9 @@ def _frexp(self: Meta) -> tuple[Meta, Meta]:
 @TABLE.rule("mvlgamma")
 def _mvlgamma(self: Meta, p: int) -> Meta:
     return contiguous(self.shape, float_dtype(self.dtype), self.device)
+
+
+_BY_NOTHING = "remainder.Scalar fmod.Scalar floor_divide floor_divide.Scalar div.Scalar_mode"
+"""Division by zero is an error where there are integers to divide."""
+TABLE.ask(*set(TABLE).difference(map(full_name, _BY_NOTHING.split())))
+TABLE.ask(_BY_NOTHING, question=Question(empties=True))

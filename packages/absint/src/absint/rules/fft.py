@@ -85,3 +85,6 @@ def _c2r(self: Meta, dim: Dims, normalization: int, last_dim_size: int) -> Meta:
     source = _c2c(self, dim[:-1], normalization, False) if len(dim) > 1 else self
     shape = _resized(self.shape, last, last_dim_size)
     return _transformed(source, shape, [last], real_dtype(self.dtype))
+
+
+TABLE.ask("_fft_r2c _fft_c2c")

@@ -8,7 +8,21 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError, DimensionError, TypeRuleError, UnsupportedTensor
+from absint.kernels import Question
 from absint.meta import Meta, contiguous, numel
+from absint.rules.constraint import Constraint, Refused, f32, i64
+from absint.rules.index_constraints import (
+    COUNTED,
+    COUNTED_INDEX,
+    INDEX_OF_SCALAR,
+    NO_LARGER,
+    NO_LARGER_THAN_SOURCE,
+    PUT_ALL,
+    SAME_SLICES,
+    SAME_SLICES_COPIED,
+    SELF_NO_SMALLER,
+    broadcasts_to,
+)
 from absint.rules.pointwise import broadcast
 from absint.rules.sizes import expand_stride, wrap_dim
 from absint.rules.table import RuleTable
@@ -82,12 +96,25 @@ def _index(self: Meta, indices: Indices) -> Meta:
     return Meta(result, elementwise_stride(result, operands), self.dtype, self.device)
 
 
-@TABLE.rule("index_put _unsafe_index_put")
+def _values_fit(self: Meta, indices: Indices, values: Meta, accumulate: bool = False) -> bool:
+    """Masks are left to their kernel: data decides how much they select."""
+    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return True
+    return broadcasts_to(values.shape, _index(self, indices).shape)
+
+
+_VALUES_FIT = Constraint(
+    "C1", "values broadcast to what is indexed", _values_fit,
+    Refused("index_put", (f32(5, 3), [i64(2)], f32(3, 3))),
+)  # fmt: skip
+
+
+@TABLE.rule("index_put _unsafe_index_put", requires=(_VALUES_FIT,))
 def _index_put(self: Meta, indices: Indices, values: Meta, accumulate: bool = False) -> Meta:
     return _preserved(self)
 
 
-@TABLE.rule("index_select")
+@TABLE.rule("index_select", requires=(INDEX_OF_SCALAR,))
 def _index_select(self: Meta, dim: int, index: Meta) -> Meta:
     dim = wrap_dim(dim, self.ndim)
     if index.ndim > 1:
@@ -104,22 +131,29 @@ def _index_fill(self: Meta, dim: int, index: Meta, value: Any) -> Meta:
     return _preserved(self)
 
 
-@TABLE.rule("index_add index_copy index_reduce")
+@TABLE.rule("index_add index_reduce", requires=(COUNTED, SAME_SLICES))
 def _index_written(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
     wrap_dim(dim, self.ndim)
     return contiguous(self.shape, self.dtype, self.device)
 
 
-@TABLE.rule("gather")
+TABLE.add("index_copy", _index_written, (SAME_SLICES_COPIED, COUNTED_INDEX))
+
+
+@TABLE.rule("gather", requires=(NO_LARGER,))
 def _gather(self: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
     wrap_dim(dim, self.ndim)
     return contiguous(index.shape, self.dtype, self.device)
 
 
-@TABLE.rule("""scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two""")
+@TABLE.rule("scatter.value scatter.value_reduce", requires=(SELF_NO_SMALLER,))
 def _scatter(self: Meta, dim: int, index: Meta, *_: Any, **__: Any) -> Meta:
     wrap_dim(dim, self.ndim)
     return contiguous(self.shape, self.dtype, self.device)
+
+
+for _name in ("scatter.src", "scatter.reduce", "scatter_add", "scatter_reduce.two"):
+    TABLE.add(_name, _scatter, (SELF_NO_SMALLER, NO_LARGER_THAN_SOURCE))
 
 
 @TABLE.rule("masked_scatter")
@@ -134,7 +168,7 @@ def _take(self: Meta, index: Meta) -> Meta:
     return contiguous(index.shape, self.dtype, self.device)
 
 
-@TABLE.rule("put")
+@TABLE.rule("put", requires=(PUT_ALL,))
 def _put(self: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Meta:
     return _preserved(self)
 
@@ -291,3 +325,12 @@ def _masked_index(self: Meta, mask: Meta, indices: Indices, fill: Any) -> Meta:
 @TABLE.rule("_unsafe_masked_index_put_accumulate")
 def _masked_index_put(self: Meta, mask: Meta, indices: Indices, values: Meta) -> Meta:
     return _preserved(self)
+
+
+TABLE.ask(
+    """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce gather scatter.src
+    scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two masked_scatter
+    embedding _unsafe_masked_index""",
+    question=Question(fill=0),
+)
+TABLE.ask("take put", question=Question(fill=0, empties=True))

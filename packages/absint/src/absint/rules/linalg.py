@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError, TypeRuleError
+from absint.kernels import Question
 from absint.meta import Meta, contiguous, contiguous_stride
 from absint.promote import complex_dtype, real_dtype, result_type
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.movement import like
 from absint.rules.pointwise import broadcast, pointwise
 from absint.rules.sizes import wrap_dim
@@ -157,12 +159,36 @@ def _geqrf(self: Meta) -> tuple[Meta, Meta]:
     return _column_major(self.shape, self), _fresh((*batch, min(rows, columns)), self)
 
 
-@TABLE.rule("linalg_householder_product")
+_REFLECTORS = Constraint(
+    "C1", "there are at most as many reflectors as columns, and columns as rows, in batches of the same shape",
+    lambda input, tau: (
+        input.shape[-2] >= input.shape[-1] >= tau.shape[-1] and input.shape[:-2] == tau.shape[:-1]
+    ),
+    Refused("linalg_householder_product", (f32(3, 2), f32(3))),
+)  # fmt: skip
+
+
+@TABLE.rule("linalg_householder_product", requires=(_REFLECTORS,))
 def _householder(input: Meta, tau: Meta) -> Meta:
     return _column_major(input.shape, input)
 
 
-@TABLE.rule("ormqr")
+def _is_multiplied(self: Meta, input2: Meta, input3: Meta, left: bool = True, transpose: bool = False) -> bool:
+    order = input3.shape[-2] if left else input3.shape[-1]
+    return (
+        self.shape[-2] == order
+        and input2.shape[-1] == min(order, self.shape[-1])
+        and self.shape[:-2] == input2.shape[:-1] == input3.shape[:-2]
+    )
+
+
+_MULTIPLIED = Constraint(
+    "C1", "reflectors, their factors and the matrix fit, in batches of the same shape", _is_multiplied,
+    Refused("ormqr", (f32(3, 2), f32(2), f32(2, 2))),
+)  # fmt: skip
+
+
+@TABLE.rule("ormqr", requires=(_MULTIPLIED,))
 def _ormqr(self: Meta, input2: Meta, input3: Meta, left: bool = True, transpose: bool = False) -> Meta:
     return _column_major(input3.shape, input3)
 
@@ -189,7 +215,16 @@ def _unpacked(matrix: Meta, with_permutation: bool, with_factors: bool) -> tuple
     return permutation, lower, _fresh((*batch, least, columns), matrix)
 
 
-@TABLE.rule("lu_unpack")
+_PIVOTS_FIT = Constraint(
+    "C1", "there is a pivot for each row or column, whichever are fewer",
+    lambda LU_data, LU_pivots, unpack_data=True, unpack_pivots=True: not unpack_pivots or LU_pivots.shape == (
+        *LU_data.shape[:-2], min(LU_data.shape[-2:])
+    ),
+    Refused("lu_unpack", (f32(4, 4), contiguous((3,), torch.int32))),
+)  # fmt: skip
+
+
+@TABLE.rule("lu_unpack", requires=(_PIVOTS_FIT,))
 def _lu_unpack(
     LU_data: Meta, LU_pivots: Meta, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Meta, ...]:
@@ -252,6 +287,8 @@ def _lstsq(self: Meta, b: Meta, rcond: float | None = None, *, driver: str | Non
 
 # Solvers.
 
+_PIVOTS = contiguous((3,), torch.int32)
+
 
 def _solution_shape(A: Meta, B: Meta, left: bool) -> tuple[int, ...]:
     batch = broadcast(A.shape[:-2], B.shape[:-2])
@@ -273,7 +310,20 @@ def _solve(A: Meta, B: Meta, *, left: bool = True, check_errors: bool = False) -
     return result, _column_major(A.shape, A), _integers(A.shape[:-1], A), _integers(A.shape[:-2], A)
 
 
-@TABLE.rule("linalg_lu_solve")
+def _solves(LU: Meta, pivots: Meta, B: Meta, *, left: bool = True, adjoint: bool = False) -> bool:
+    return LU.shape[-1] == LU.shape[-2] == (B.shape[-2] if left else B.shape[-1])
+
+
+_SQUARE_LU = Constraint(
+    "C1", "LU is square, and of the size of B", _solves, Refused("linalg_lu_solve", (f32(3, 2), _PIVOTS, f32(3, 1)))
+)
+_PIVOT_EACH = Constraint(
+    "C2", "there is a pivot for each row", lambda LU, pivots, B, **_: pivots.shape == LU.shape[:-1],
+    Refused("linalg_lu_solve", (f32(4, 4), _PIVOTS, f32(4, 1))),
+)  # fmt: skip
+
+
+@TABLE.rule("linalg_lu_solve", requires=(_SQUARE_LU, _PIVOT_EACH))
 def _lu_solve(LU: Meta, pivots: Meta, B: Meta, *, left: bool = True, adjoint: bool = False) -> Meta:
     batch = broadcast(LU.shape[:-2], B.shape[:-2])
     shape = (*batch, *B.shape[-2:])
@@ -285,7 +335,20 @@ def _solve_triangular(self: Meta, B: Meta, *, upper: bool, left: bool = True, un
     return _column_major(_solution_shape(self, B, left), B)
 
 
-@TABLE.rule("triangular_solve")
+def _is_square_for(self: Meta, A: Meta, *_: Any, **__: Any) -> bool:
+    return A.shape[-1] == A.shape[-2] == self.shape[-2]
+
+
+_TRIANGLE = Constraint(
+    "C1", "A is square, and of the size of self", _is_square_for, Refused("triangular_solve", (f32(3, 1), f32(2, 2)))
+)
+_FACTOR = Constraint(
+    "C1", "the factor is square, and of the size of self", _is_square_for,
+    Refused("cholesky_solve", (f32(3, 1), f32(3, 2))),
+)  # fmt: skip
+
+
+@TABLE.rule("triangular_solve", requires=(_TRIANGLE,))
 def _triangular_solve(
     self: Meta, A: Meta, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Meta, Meta]:
@@ -293,13 +356,22 @@ def _triangular_solve(
     return _column_major((*batch, *self.shape[-2:]), self), _column_major((*batch, *A.shape[-2:]), A)
 
 
-@TABLE.rule("cholesky_solve")
+@TABLE.rule("cholesky_solve", requires=(_FACTOR,))
 def _cholesky_solve(self: Meta, input2: Meta, upper: bool = False) -> Meta:
     batch = broadcast(self.shape[:-2], input2.shape[:-2])
     return _column_major((*batch, *self.shape[-2:]), self)
 
 
-@TABLE.rule("linalg_ldl_solve")
+_LDL = Constraint(
+    "C1", "LD is square, of the size of B, with a pivot for each row",
+    lambda LD, pivots, B, hermitian=False: (
+        LD.shape[-1] == LD.shape[-2] == B.shape[-2] and pivots.shape == LD.shape[:-1]
+    ),
+    Refused("linalg_ldl_solve", (f32(4, 4), _PIVOTS, f32(4, 1))),
+)  # fmt: skip
+
+
+@TABLE.rule("linalg_ldl_solve", requires=(_LDL,))
 def _ldl_solve(LD: Meta, pivots: Meta, B: Meta, *, hermitian: bool = False) -> Meta:
     batch = broadcast(LD.shape[:-2], B.shape[:-2])
     return _column_major((*batch, *B.shape[-2:]), B)
@@ -308,14 +380,18 @@ def _ldl_solve(LD: Meta, pivots: Meta, B: Meta, *, hermitian: bool = False) -> M
 # Products.
 
 
-@TABLE.rule("linalg_cross")
+def _are_threes(self: Meta, other: Meta, *, dim: int = -1) -> bool:
+    return all(one.ndim == self.ndim and one.shape[wrap_dim(dim, one.ndim)] == 3 for one in (self, other))
+
+
+_THREES = Constraint(
+    "C1", "both have three elements in the dimension", _are_threes, Refused("linalg_cross", (f32(5, 3), f32(5, 1)))
+)
+
+
+@TABLE.rule("linalg_cross", requires=(_THREES,))
 def _cross(self: Meta, other: Meta, *, dim: int = -1) -> Meta:
-    shape = broadcast(self.shape, other.shape)
-    if self.ndim != other.ndim or shape[wrap_dim(dim, len(shape))] != 3:
-        raise TypeRuleError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {list(self.shape)} and {list(other.shape)}"
-        )
-    return _fresh(shape, self, result_type((self, other)))
+    return _fresh(broadcast(self.shape, other.shape), self, result_type((self, other)))
 
 
 @TABLE.rule("addbmm")
@@ -355,3 +431,7 @@ def _renorm(self: Meta, p: Any, dim: int, maxnorm: Any) -> Meta:
 @TABLE.rule("linalg_pinv.atol_rtol_tensor")
 def _pinv(self: Meta, *, atol: Meta | None = None, rtol: Meta | None = None, hermitian: bool = False) -> Meta:
     return _fresh((*self.shape[:-2], self.shape[-1], self.shape[-2]), self)
+
+
+TABLE.ask(*[name for name in TABLE if "_backward" not in name and "linalg_cross" not in name])
+TABLE.ask("linalg_cross", question=Question(size=3))

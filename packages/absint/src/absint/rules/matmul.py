@@ -117,3 +117,6 @@ def _grouped_mm(
     if shape is None:
         raise TypeRuleError("_grouped_mm of two matrices needs offs")
     return contiguous(shape, dtype, self.device)
+
+
+TABLE.ask("addmm addmv addr baddbmm bmm dot mm mv vdot")

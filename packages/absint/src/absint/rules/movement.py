@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import result_type
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
-from absint.rules.view import narrowed, selected, sliced, viewed
+from absint.rules.view import as_strided, diagonal, narrowed, selected, sliced, viewed
 from absint.strides import preserve_stride, stride_of_format, suggest_format
 
 __all__ = ["TABLE"]
@@ -185,9 +186,14 @@ def _select_scatter(self: Meta, src: Meta, dim: int, index: int) -> Meta:
     return _scattered(self, src, selected(self, dim, index))
 
 
-@TABLE.rule("diagonal_scatter as_strided_scatter")
-def _view_scatter(self: Meta, src: Meta, *_: Any, **__: Any) -> Meta:
-    return span_clone(self)
+@TABLE.rule("diagonal_scatter")
+def _diagonal_scatter(self: Meta, src: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
+    return _scattered(self, src, diagonal(self, offset, dim1, dim2))
+
+
+@TABLE.rule("as_strided_scatter")
+def _strided_scatter(self: Meta, src: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
+    return _scattered(self, src, as_strided(span_clone(self), size, stride, storage_offset))
 
 
 def _scattered(self: Meta, src: Meta, view: Meta) -> Meta:
@@ -202,3 +208,10 @@ def _scattered(self: Meta, src: Meta, view: Meta) -> Meta:
 @TABLE.rule("slice_backward select_backward diagonal_backward unfold_backward")
 def _view_backward(grad_output: Meta, input_sizes: Sizes, *_: Any) -> Meta:
     return contiguous(input_sizes, grad_output.dtype, grad_output.device)
+
+
+TABLE.ask("flip stack tril triu")
+TABLE.ask("diagonal_scatter", question=Question(of=lambda self, src, offset=0, *dims, **named: (
+    ones(self), ones(src), 0, *(dims or (named.get("dim1", 0), named.get("dim2", 1)))
+)))  # fmt: skip
+TABLE.ask("select_scatter", question=Question(of=lambda self, src, dim, index: (ones(self), ones(src), dim, 0)))

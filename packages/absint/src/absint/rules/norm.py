@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import ACC_DTYPE
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.table import RuleTable
 from absint.strides import (
     channels_last_stride,
@@ -63,7 +65,19 @@ def _check_channels(input: Meta, **parameters: Meta | None) -> None:
             raise TypeRuleError(f"{name} should contain {input.shape[1]} elements, its shape is {list(given.shape)}")
 
 
-@TABLE.rule("native_layer_norm")
+def _is_normalized(
+    input: Meta, normalized_shape: Sequence[int], weight: Meta | None, bias: Meta | None, eps: float
+) -> bool:
+    return all(given is None or given.shape == tuple(normalized_shape) for given in (weight, bias))
+
+
+_PARAMETERS_FIT = Constraint(
+    "C1", "weight and bias have the normalized shape", _is_normalized,
+    Refused("native_layer_norm", (f32(4, 2, 6), (2, 6), f32(2, 3), None, 1e-5)),
+)  # fmt: skip
+
+
+@TABLE.rule("native_layer_norm", requires=(_PARAMETERS_FIT,))
 def _layer_norm(
     input: Meta, normalized_shape: Sequence[int], weight: Meta | None, bias: Meta | None, eps: float
 ) -> tuple[Meta, Meta, Meta]:
@@ -174,7 +188,29 @@ def _batch_norm_backward(
     return tuple([grad if keep else None for grad, keep in wanted])
 
 
-@TABLE.rule("native_group_norm")
+def _are_channels(
+    input: Meta, weight: Meta | None, bias: Meta | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> bool:
+    return all(given is None or given.shape == (C,) for given in (weight, bias))
+
+
+def _is_divided(
+    input: Meta, weight: Meta | None, bias: Meta | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> bool:
+    return group > 0 and C % group == 0
+
+
+_CHANNELS = Constraint(
+    "C1", "weight and bias have an element for each channel", _are_channels,
+    Refused("native_group_norm", (f32(4, 3), f32(2), None, 4, 3, 1, 1, 1e-5)),
+)  # fmt: skip
+_DIVIDED = Constraint(
+    "C2", "the groups divide the channels", _is_divided,
+    Refused("native_group_norm", (f32(4, 3), None, None, 4, 3, 1, 2, 1e-5)),
+)  # fmt: skip
+
+
+@TABLE.rule("native_group_norm", requires=(_CHANNELS, _DIVIDED))
 def _group_norm(
     input: Meta,
     weight: Meta | None,
@@ -185,7 +221,6 @@ def _group_norm(
     group: int,
     eps: float,
 ) -> tuple[Meta, Meta, Meta]:
-    _check_channels(input, weight=weight, bias=bias)
     dtype = _statistics_dtype(input, weight if weight is not None else bias)
     statistics = contiguous((N, group), dtype, input.device)
     return _suggested(input), statistics, statistics
@@ -248,3 +283,20 @@ def _batch_norm_backward_reserving(
     return _batch_norm_backward(
         grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask
     )
+
+
+def _of_one_element(
+    input: Meta, normalized_shape: Sequence[int], weight: Meta | None, bias: Meta | None, eps: float
+) -> tuple[Any, ...]:
+    return ones(input), (1,) * len(normalized_shape), ones(weight), ones(bias), eps
+
+
+def _groups_of_one(
+    input: Meta, weight: Meta | None, bias: Meta | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Any, ...]:
+    return ones(input), ones(weight), ones(bias), 1, 1, 1, 1, eps
+
+
+TABLE.ask("native_layer_norm", question=Question(of=_of_one_element))
+TABLE.ask("native_group_norm", question=Question(of=_groups_of_one))
+TABLE.ask("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional")

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question, ones, shaped
 from absint.meta import Meta, contiguous
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.movement import like
 from absint.rules.table import RuleTable
 from absint.strides import preserve_stride, stride_of_format, suggest_format
@@ -110,6 +112,9 @@ def _pool_backward(grad_output: Meta, self: Meta, *_: Any, **__: Any) -> Meta:
     return _formatted(self, self.shape)
 
 
+_ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
+
+
 @TABLE.rule("_adaptive_avg_pool2d _adaptive_avg_pool3d")
 def _adaptive_avg(self: Meta, output_size: Sizes) -> Meta:
     return _formatted(self, (*self.shape[: -len(output_size)], *output_size))
@@ -156,7 +161,14 @@ def _padded(self: Meta, pad: Sizes) -> tuple[int, ...]:
     return tuple(shape)
 
 
-@TABLE.rule("constant_pad_nd")
+_PAIRS = Constraint(
+    "C1", "pad has a pair of numbers for each of the last dimensions, or of some",
+    lambda self, pad, value=0: len(pad) % 2 == 0 and len(pad) <= 2 * self.ndim,
+    Refused("constant_pad_nd", (f32(2, 3), [1, 1, 1])),
+)  # fmt: skip
+
+
+@TABLE.rule("constant_pad_nd", requires=(_PAIRS,))
 def _constant_pad(self: Meta, pad: Sizes, value: Any = 0) -> Meta:
     shape = _padded(self, pad)
     if all(isinstance(n, int) and n <= 0 for n in pad):
@@ -165,14 +177,39 @@ def _constant_pad(self: Meta, pad: Sizes, value: Any = 0) -> Meta:
     return _formatted(self, shape)
 
 
-@TABLE.rule("reflection_pad1d reflection_pad3d replication_pad1d")
+_PADS = """
+    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
+"""
+
+
+def _reflects(self: Meta, padding: Sizes) -> bool:
+    sizes = [size for size in reversed(self.shape) for _ in range(2)]
+    return all(amount < size for amount, size in zip(padding, sizes, strict=False))
+
+
+_REFLECTS = Constraint(
+    "C1", "padding is smaller than the dimension that it reflects", _reflects,
+    Refused("reflection_pad1d", (f32(1, 2), [3, 3])),
+)  # fmt: skip
+
+
 def _pad_contiguous(self: Meta, padding: Sizes) -> Meta:
     return contiguous(_padded(self, padding), self.dtype, self.device)
 
 
-@TABLE.rule("reflection_pad2d replication_pad2d replication_pad3d")
 def _pad_formatted(self: Meta, padding: Sizes) -> Meta:
     return _formatted(self, _padded(self, padding))
+
+
+for _name, _pad, _requires in (
+    ("reflection_pad1d", _pad_contiguous, (_REFLECTS,)),
+    ("reflection_pad2d", _pad_formatted, (_REFLECTS,)),
+    ("reflection_pad3d", _pad_contiguous, (_REFLECTS,)),
+    ("replication_pad1d", _pad_contiguous, ()),
+    ("replication_pad2d", _pad_formatted, ()),
+    ("replication_pad3d", _pad_formatted, ()),
+):
+    TABLE.add(_name, _pad, _requires)
 
 
 @TABLE.rule("reflection_pad1d_backward reflection_pad3d_backward replication_pad1d_backward")
@@ -185,7 +222,18 @@ def _pad_backward(grad_output: Meta, self: Meta, padding: Sizes) -> Meta:
     return _formatted(self, self.shape)
 
 
-@TABLE.rule("im2col")
+def _holds_a_patch(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> bool:
+    spans = zip(self.shape[-2:], kernel_size, dilation, padding, strict=False)
+    return all(size + 2 * pad - spread * (kernel - 1) >= 1 for size, kernel, spread, pad in spans)
+
+
+_PATCH = Constraint(
+    "C1", "a patch is no larger than the padded image", _holds_a_patch,
+    Refused("im2col", (f32(1, 1, 5, 5), [11, 11], [1, 1], [0, 0], [1, 1])),
+)  # fmt: skip
+
+
+@TABLE.rule("im2col", requires=(_PATCH,))
 def _im2col(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Meta:
     counts = [
         (self.shape[-2 + i] + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 1) // stride[i] + 1
@@ -209,14 +257,29 @@ def _col2im(
     return contiguous((*self.shape[:-2], channels, *output_size), self.dtype, self.device)
 
 
-@TABLE.rule("pixel_shuffle")
+_SHUFFLES = Constraint(
+    "C1", "the square of the factor divides the channels",
+    lambda self, upscale_factor: self.ndim < 3 or upscale_factor < 1 or self.shape[-3] % upscale_factor**2 == 0,
+    Refused("pixel_shuffle", (f32(1, 3, 2, 2), 2)),
+)  # fmt: skip
+
+
+@TABLE.rule("pixel_shuffle", requires=(_SHUFFLES,))
 def _pixel_shuffle(self: Meta, upscale_factor: int) -> Meta:
     factor = upscale_factor
     *batch, channels, height, width = self.shape
     return _formatted(self, (*batch, channels // (factor * factor), height * factor, width * factor))
 
 
-@TABLE.rule("pixel_unshuffle")
+_UNSHUFFLES = Constraint(
+    "C1", "the factor divides height and width", lambda self, downscale_factor: (
+        self.ndim < 2 or downscale_factor < 1 or all(size % downscale_factor == 0 for size in self.shape[-2:])
+    ),
+    Refused("pixel_unshuffle", (f32(1, 1, 3, 3), 2)),
+)  # fmt: skip
+
+
+@TABLE.rule("pixel_unshuffle", requires=(_UNSHUFFLES,))
 def _pixel_unshuffle(self: Meta, downscale_factor: int) -> Meta:
     factor = downscale_factor
     if 0 in self.shape:
@@ -272,3 +335,59 @@ def _fractional_pool_backward(grad_output: Meta, self: Meta, *_: Any) -> Meta:
 def _affine_grid(theta: Meta, size: Sizes, align_corners: bool) -> Meta:
     spatial = tuple(size[2:])
     return contiguous((size[0], *spatial, len(spatial)), theta.dtype, theta.device)
+
+
+def _largest(*values: Any) -> int:
+    """The greatest int among ints and lists of them; 1 where there is none."""
+    return max([1, *(n for value in values for n in (value if isinstance(value, (list, tuple)) else (value,)))])
+
+
+def _windowed(self: Meta, rank: int, extent: int) -> Meta:
+    """One image of one channel in which a window of this extent fits; empty dimensions stay so."""
+    lead = max(self.ndim - rank, 0)
+    extent = max(extent, 1)
+    return shaped(self, [0 if n == 0 else 1 if dim < lead else extent for dim, n in enumerate(self.shape)])
+
+
+def _of_window(rank: int) -> Question:
+    def of(self: Meta, kernel_size: Sizes, *rest: Any) -> tuple[Any, ...]:
+        # Pooling has (stride, padding, dilation), averages have no dilation there but flags, which are 0 and 1.
+        spread = rest[2] if len(rest) > 2 and not isinstance(rest[2], bool) else 1
+        return _windowed(self, rank, _largest(kernel_size) * _largest(spread)), kernel_size, *rest
+
+    return Question(of=of)
+
+
+def _of_outputs(self: Meta, output_size: Sizes, *rest: Any, **_: Any) -> tuple[Any, ...]:
+    return ones(self, empties=True), [min(n, 1) for n in output_size], *rest
+
+
+def _of_padding(self: Meta, padding: Sizes) -> tuple[Any, ...]:
+    return _windowed(self, len(padding) // 2, 2 * max((abs(n) for n in padding), default=0) + 1), list(padding)
+
+
+def _channels(self: Meta, count: int) -> Meta:
+    """One pixel of so many channels."""
+    return shaped(self, [1 if dim != self.ndim - 3 else max(count, 1) for dim in range(self.ndim)])
+
+
+def _of_grid(input: Meta, grid: Meta, *rest: Any) -> tuple[Any, ...]:
+    """The last dimension of the grid is the place in an image."""
+    return ones(input, True), shaped(grid, (*ones(grid, True).shape[:-1], *grid.shape[-1:])), *rest
+
+
+def _of_patches(self: Meta, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> tuple[Any, ...]:
+    image = _windowed(self, 2, _largest(kernel_size) * _largest(dilation))
+    return image, kernel_size, dilation, padding, stride
+
+
+for _rank in (2, 3):
+    TABLE.ask(f"max_pool{_rank}d_with_indices avg_pool{_rank}d", question=_of_window(_rank))
+for _name in (*_UPSAMPLE.split(), *_ADAPTIVE.split()):
+    TABLE.ask(_name, question=Question(of=_of_outputs))
+TABLE.ask(_PADS, question=Question(of=_of_padding))
+TABLE.ask("im2col", question=Question(of=_of_patches))
+TABLE.ask("pixel_shuffle", question=Question(of=lambda self, factor: (_channels(self, factor * factor), factor)))
+TABLE.ask("pixel_unshuffle", question=Question(of=lambda self, factor: (_windowed(self, 2, factor), factor)))
+TABLE.ask("grid_sampler_2d grid_sampler_3d", question=Question(of=_of_grid))
+TABLE.ask("_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward", question=Question(empties=True))

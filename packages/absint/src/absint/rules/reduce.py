@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from absint.errors import DimensionError, TypeRuleError
+from absint.errors import TypeRuleError
+from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import float_dtype, is_integral, real_dtype
+from absint.rules.constraint import Constraint, Refused, f32, i64
 from absint.rules.sizes import reduced_shape, wrap_dim, wrap_dims
-from absint.rules.table import RuleTable
+from absint.rules.table import RuleTable, full_name
 from absint.strides import preserve_stride
 
 __all__ = ["TABLE"]
@@ -90,15 +92,8 @@ def _any_dims(self: Meta, dim: Dims = None, keepdim: bool = False) -> Meta:
     return _reduced(self, dim, keepdim, _bool_dtype(self))
 
 
-def _refuse_empty(self: Meta, dims: Dims, name: str) -> None:
-    for dim in wrap_dims(dims, self.ndim):
-        if self.shape and self.shape[dim] == 0:
-            raise DimensionError(f"{name}(): Expected reduction dim {dim} to have non-zero size.")
-
-
 @TABLE.rule("amax amin")
 def _amax(self: Meta, dim: Dims = (), keepdim: bool = False) -> Meta:
-    _refuse_empty(self, dim, "amax")
     return _reduced(self, dim, keepdim, self.dtype)
 
 
@@ -109,7 +104,6 @@ def _max(self: Meta) -> Meta:
 
 @TABLE.rule("max.dim min.dim median.dim nanmedian.dim")
 def _max_dim(self: Meta, dim: int, keepdim: bool = False) -> tuple[Meta, Meta]:
-    _refuse_empty(self, dim, "max")
     values = _reduced(self, dim, keepdim, self.dtype)
     return values, contiguous(values.shape, torch.int64, self.device)
 
@@ -119,7 +113,15 @@ def _mode(self: Meta, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]
     return _max_dim(self, dim, keepdim)
 
 
-@TABLE.rule("kthvalue")
+_KTH = Constraint(
+    "C1", "k is between 1 and the size of the dimension", lambda self, k, dim=-1, keepdim=False: (
+        1 <= k <= (self.shape[wrap_dim(dim, self.ndim)] if self.shape else 1)
+    ),
+    Refused("kthvalue", (f32(3), 4)),
+)  # fmt: skip
+
+
+@TABLE.rule("kthvalue", requires=(_KTH,))
 def _kthvalue(self: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
     return _max_dim(self, dim, keepdim)
 
@@ -136,8 +138,6 @@ def _aminmax(self: Meta, *, dim: int | None = None, keepdim: bool = False) -> tu
 
 @TABLE.rule("argmax argmin")
 def _argmax(self: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
-    if dim is not None:
-        _refuse_empty(self, dim, "argmax")
     return _reduced(self, dim, keepdim, torch.int64)
 
 
@@ -151,12 +151,19 @@ def _count_nonzero_dims(self: Meta, dim: Sequence[int]) -> Meta:
     return _reduced(self, dim, False, torch.int64)
 
 
-@TABLE.rule("var.correction std.correction")
+_SPREADS = Constraint(
+    "C1", "self is of floats or complex numbers",
+    lambda self, *_, **__: self.dtype.is_floating_point or self.dtype.is_complex,
+    Refused("var.correction", (i64(3),)),
+)  # fmt: skip
+
+
+@TABLE.rule("var.correction std.correction", requires=(_SPREADS,))
 def _var_correction(self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Meta:
     return _reduced(self, dim, keepdim, real_dtype(self.dtype))
 
 
-@TABLE.rule("var_mean.correction std_mean.correction")
+@TABLE.rule("var_mean.correction std_mean.correction", requires=(_SPREADS,))
 def _var_mean(self: Meta, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Meta, Meta]:
     mean = _reduced(self, dim, keepdim, self.dtype)
     return _reduced(self, dim, keepdim, real_dtype(self.dtype)), mean
@@ -226,7 +233,14 @@ def _safe_softmax(self: Meta, dim: int, dtype: torch.dtype | None = None) -> Met
     return contiguous(self.shape, dtype or self.dtype, self.device)
 
 
-@TABLE.rule("_softmax_backward_data _log_softmax_backward_data")
+_LIKE_OUTPUT = Constraint(
+    "C1", "grad_output and output have the same shape",
+    lambda grad_output, output, dim, input_dtype: grad_output.shape == output.shape,
+    Refused("_softmax_backward_data", (f32(2, 3), f32(2, 4), 0, torch.float32)),
+)  # fmt: skip
+
+
+@TABLE.rule("_softmax_backward_data _log_softmax_backward_data", requires=(_LIKE_OUTPUT,))
 def _softmax_backward(grad_output: Meta, output: Meta, dim: int, input_dtype: torch.dtype) -> Meta:
     return contiguous(grad_output.shape, input_dtype, grad_output.device)
 
@@ -264,7 +278,22 @@ def _bucketize(self: Meta, boundaries: Meta, *, out_int32: bool = False, right: 
     return contiguous(self.shape, torch.int32 if out_int32 else torch.int64, self.device)
 
 
-@TABLE.rule("searchsorted.Tensor")
+def _is_searched(sorted_sequence: Meta, self: Meta, **_: Any) -> bool:
+    return sorted_sequence.ndim == 1 or sorted_sequence.shape[:-1] == self.shape[:-1]
+
+
+_SEARCHED = Constraint(
+    "C1", "boundaries are one row, or one for each row of values", _is_searched,
+    Refused("searchsorted.Tensor", (f32(2, 3), f32(5, 3))),
+)  # fmt: skip
+_SORTED_BY = Constraint(
+    "C2", "sorter has the shape of the boundaries",
+    lambda sorted_sequence, self, sorter=None, **_: sorter is None or sorter.shape == sorted_sequence.shape,
+    Refused("searchsorted.Tensor", (f32(3), f32(5)), {"sorter": i64(2)}),
+)  # fmt: skip
+
+
+@TABLE.rule("searchsorted.Tensor", requires=(_SEARCHED, _SORTED_BY))
 def _searchsorted(
     sorted_sequence: Meta,
     self: Meta,
@@ -331,3 +360,18 @@ def _segment_reduce(
 @TABLE.rule("_segment_reduce_backward")
 def _segment_reduce_backward(grad: Meta, output: Meta, data: Meta, reduce: str, **_: Any) -> Meta:
     return contiguous(data.shape, grad.dtype, data.device)
+
+
+_WARNS = "var.correction std.correction var_mean.correction std_mean.correction"
+_OF_EXTENT = "topk kthvalue segment_reduce _segment_reduce_backward histogram.bins_tensor"
+_OF_SOMETHING = """
+    amax amin max min max.dim min.dim median.dim nanmedian.dim mode aminmax argmax argmin logsumexp norm.Scalar
+    norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype linalg_vector_norm
+"""
+_OF_INDICES = "searchsorted.Tensor searchsorted.Scalar"
+_OTHERS = set(TABLE).difference(map(full_name, f"{_WARNS} {_OF_EXTENT} {_OF_SOMETHING} {_OF_INDICES}".split()))
+TABLE.ask(*sorted(_OTHERS))
+TABLE.ask("histogram.bins_tensor", question=Question(size=2))
+TABLE.ask(_OF_INDICES, question=Question(fill=0))
+TABLE.ask(_OF_SOMETHING, question=Question(empties=True))
+TABLE.ask("topk kthvalue", question=Question(of=lambda self, k, dim=-1, *rest, **_: (ones(self), 1, dim, *rest)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from absint.kernels import Question, asked
 from absint.meta import Meta
+from absint.rules.constraint import Constraint, checked
 
 __all__ = ["Rule", "RuleTable", "Types"]
 
@@ -17,25 +19,45 @@ class RuleTable(dict[str, Rule]):
     """Rules of one family by overload name; `@table.rule("aten.add.Tensor")` adds one.
 
     Namespaces are implied: "add.Tensor" means "aten.add.Tensor", "gelu" means "aten.gelu.default".
+
+    constraints: what the rules demand, by overload.
+    questions: how ATen's kernel is asked for the dtypes, ranks and attributes that it takes, by overload.
     """
 
-    def rule(self, *names: str) -> Callable[[Rule], Rule]:
+    def __init__(self) -> None:
+        super().__init__()
+        self.constraints: dict[str, tuple[Constraint, ...]] = {}
+        self.questions: dict[str, Question] = {}
+
+    def rule(self, *names: str, requires: tuple[Constraint, ...] = ()) -> Callable[[Rule], Rule]:
         """Register the decorated function for each of `names` (separated by spaces or arguments)."""
 
         def register(function: Rule) -> Rule:
             for entry in names:
                 for name in entry.split():
-                    self.add(name, function)
+                    self.add(name, function, requires)
             return function
 
         return register
 
-    def add(self, name: str, function: Rule) -> None:
+    def add(self, name: str, function: Rule, requires: tuple[Constraint, ...] = ()) -> None:
         """Register `function` for one short or full overload name; a second owner is an error."""
         full = full_name(name)
         if full in self:
             raise ValueError(f"{full} has two rules")
-        self[full] = function
+        if requires:
+            self.constraints[full] = requires
+        self[full] = checked(name, function, requires) if requires else function
+
+    def ask(self, *names: str, question: Question | None = None) -> None:
+        """Have ATen's kernel asked, before the rule of each of `names` answers (`absint.kernels`)."""
+        for entry in names:
+            for name in entry.split():
+                full = full_name(name)
+                if full not in self or full in self.questions:
+                    raise ValueError(f"{full} has no rule, or is asked about twice")
+                self.questions[full] = question or Question()
+                self[full] = asked(full, self[full], self.questions[full])
 
 
 def full_name(name: str) -> str:

@@ -9,6 +9,7 @@ import torch
 from absint.errors import DimensionError, TypeRuleError
 from absint.meta import Meta, numel
 from absint.promote import complex_dtype, real_dtype
+from absint.rules.constraint import Constraint, Refused, f32, i64
 from absint.rules.sizes import expand_stride, infer_size, wrap_dim
 from absint.rules.table import RuleTable
 from absint.strides import view_stride
@@ -69,13 +70,21 @@ def _view_dtype(self: Meta, dtype: torch.dtype) -> Meta:
     return Meta(shape, (*stride, 1), dtype, self.device, self.storage_offset // ratio)
 
 
-@TABLE.rule("view_as_real")
+_IS_COMPLEX = Constraint(
+    "C1", "self is complex", lambda self: self.dtype.is_complex, Refused("view_as_real", (f32(2),))
+)
+_IS_REAL = Constraint(
+    "C1", "self is of floats", lambda self: self.dtype.is_floating_point, Refused("view_as_complex", (i64(3, 2),))
+)
+
+
+@TABLE.rule("view_as_real", requires=(_IS_COMPLEX,))
 def _view_as_real(self: Meta) -> Meta:
     shape, stride = (*self.shape, 2), (*[step * 2 for step in self.stride], 1)
     return Meta(shape, stride, real_dtype(self.dtype), self.device, self.storage_offset * 2)
 
 
-@TABLE.rule("view_as_complex")
+@TABLE.rule("view_as_complex", requires=(_IS_REAL,))
 def _view_as_complex(self: Meta) -> Meta:
     if not self.shape or self.shape[-1] != 2 or self.stride[-1] != 1:
         raise TypeRuleError("Tensor must have a last dimension of size 2 with stride 1")
@@ -277,14 +286,16 @@ def _unsqueeze(self: Meta, dim: int) -> Meta:
 
 
 @TABLE.rule("as_strided")
-def _as_strided(self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
+def as_strided(self: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
     if len(size) != len(stride):
         raise TypeRuleError("mismatch in length of strides and shape")
+    if any(step < 0 for step in stride) or (storage_offset is not None and storage_offset < 0):
+        raise TypeRuleError("as_strided: negative strides and offsets are not supported")
     return _restrided(self, tuple(size), tuple(stride), storage_offset)
 
 
 @TABLE.rule("diagonal")
-def _diagonal(self: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
+def diagonal(self: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta:
     first, second = wrap_dim(dim1, self.ndim), wrap_dim(dim2, self.ndim)
     if first == second:
         raise TypeRuleError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")

@@ -1,0 +1,181 @@
+"""What ATen's kernels refuse whatever the sizes: dtypes, ranks, attributes, nothing to reduce. They are asked for it.
+
+The overload runs once on tensors of one element, with the dtypes and ranks of the operands and the same other
+arguments; what it raises is what eager raises. Answers are kept by the question. Conditions between sizes are
+constraints of the rules (`rules.constraint`), because with symbolic sizes they have to become guards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from absint.errors import refusal_class
+from absint.meta import Meta, contiguous
+
+__all__ = ["Question", "ask", "asked", "ones", "shaped"]
+
+_LIMIT = 1 << 14
+_PASSED = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """How a kernel is asked.
+
+    fill: the value of each element: 1, or 0 where integers are indices.
+    size: of each dimension.
+    empties: dimensions without elements keep that; a symbolic size is guarded not to be 0.
+    of: the arguments in place of the given ones, where attributes fit the sizes of the operands (a kernel's extent).
+    """
+
+    fill: int = 1
+    size: int = 1
+    empties: bool = False
+    of: Callable[..., tuple[Any, ...]] | None = None
+
+
+def ones(meta: Meta | None, empties: bool = False) -> Meta | None:
+    """The type of a tensor of one element of the same dtype and rank; with `empties`, empty dimensions stay so."""
+    if meta is None:
+        return None
+    return shaped(meta, [0 if empties and size == 0 else 1 for size in meta.shape])
+
+
+def shaped(meta: Meta, shape: Sequence[int]) -> Meta:
+    """The type of a tensor of another shape."""
+    return contiguous(shape, meta.dtype, meta.device)
+
+
+def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[..., Any]:
+    """The rule of an overload behind the question to its kernel."""
+    _, packet, overload = name.split(".")
+    func: OpOverload = getattr(getattr(torch.ops.aten, packet), overload)
+
+    depends_on_sizes = question.empties or question.of is not None
+    has_lists = any("List" in str(argument.type) for argument in func._schema.arguments)
+    passed: set[Any] = set()
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or depends_on_sizes or has_lists:
+            ask(func, question, args, kwargs)
+            return rule(*args, **kwargs)
+        # Nearly every call: answered here, in a tenth of the time.
+        key = (_state(), *[(a.dtype, len(a.shape)) if type(a) is Meta else (type(a), a) for a in args])
+        if key not in passed and ask(func, question, args, kwargs):
+            if len(passed) == _PASSED:
+                passed.clear()
+            passed.add(key)
+        return rule(*args)
+
+    answer.__module__, answer.__name__ = rule.__module__, rule.__name__
+    return answer
+
+
+def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any], outs: tuple[str, ...] = ()) -> bool:
+    """Raise what the kernel of an overload raises for these operands (types in place of tensors), if it does.
+
+    Gives back whether it was asked.
+
+    outs: the names of the arguments that are written with another size than they have. Tensors of other devices than
+    the CPU are not asked about.
+    """
+    written = []
+    if question.of is not None:
+        written = [(name, shaped(kwargs[name], (0,) * kwargs[name].ndim)) for name in outs if name in kwargs]
+        args = question.of(*args, **{name: value for name, value in kwargs.items() if name not in outs})
+        kwargs = {}
+    try:
+        given = tuple([_key(value, question) for value in args])
+        named = tuple([(name, _key(value, _WRITTEN if name in outs else question)) for name, value in kwargs.items()])
+        named += tuple([(name, _key(value, _WRITTEN)) for name, value in written])
+    except _Unasked:
+        return False
+    error = _answer(func, question.fill, given, named, _state())
+    if error is None:
+        return True
+    if question.of is None and not question.empties and any(0 in one.shape for one in _metas((args, *kwargs.values()))):
+        ask(func, replace(question, empties=True), args, kwargs, outs)  # of nothing, many a kernel asks less
+        return False
+    raise refusal_class(type(error))((str(error).strip().splitlines() or [str(func)])[0])
+
+
+def _state() -> tuple[bool, torch.dtype]:
+    """What of torch's state an answer may depend on."""
+    return torch._C._get_deterministic_algorithms(), torch.get_default_dtype()
+
+
+def _metas(tree: Any) -> Iterator[Meta]:
+    if type(tree) is Meta:
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from _metas(item)
+
+
+class _Unasked(Exception):
+    """An operand is on another device, is too large, or is none that a question can hold."""
+
+
+_PLAIN = frozenset((int, float, bool, complex, str, torch.dtype, torch.layout, torch.memory_format))
+_OF_SIZES = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_WRITTEN = Question(size=0)
+_LARGE_RANK = 12
+_MOST = 1 << 20
+
+
+def _key(value: Any, question: Question) -> Any:
+    """An operand as far as it matters: dtype and shape of a tensor; a number computed of sizes is taken for 1."""
+    kind = type(value)
+    if kind is Meta:
+        if value.device.type != "cpu":
+            raise _Unasked
+        return value.dtype, _shape(value.shape, question)
+    if value is None:
+        return None
+    if kind in _PLAIN:
+        return kind, value
+    if kind is list or kind is tuple:
+        return list, tuple([_key(item, question) for item in value])
+    if isinstance(value, _OF_SIZES):
+        return int, 1
+    raise _Unasked
+
+
+def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
+    if question.of is not None:
+        if math.prod(shape) > _MOST:
+            raise _Unasked
+        return tuple(map(int, shape))
+    size = question.size if len(shape) < _LARGE_RANK else 1
+    if question.empties:
+        return tuple([0 if given == 0 else size for given in shape])
+    return (size,) * len(shape)
+
+
+@lru_cache(_LIMIT)
+def _answer(func: OpOverload, fill: int, args: Any, kwargs: Any, state: Any) -> Exception | None:
+    """What the kernel raises. `state` is that of torch on which it may depend."""
+    with torch.no_grad(), torch._C._DisableTorchDispatch():
+        operands = [_operand(key, fill) for key in args]
+        named = {name: _operand(key, fill) for name, key in kwargs}
+        try:
+            func(*operands, **named)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            return error.with_traceback(None)
+    return None
+
+
+def _operand(key: Any, fill: int) -> Any:
+    if key is None:
+        return None
+    kind, value = key
+    if isinstance(kind, torch.dtype):
+        return torch.ops.aten.full.default(value, fill, dtype=kind)
+    return [_operand(item, fill) for item in value] if kind is list else value

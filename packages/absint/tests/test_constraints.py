@@ -1,0 +1,92 @@
+"""Each constraint of a rule refuses its example, and eager refuses it with the same class; kernels are asked."""
+
+import pytest
+import torch
+
+from absint import AbstractMode, AbstractTensor, abstract_call, contiguous, from_tensor
+from absint.errors import KernelMissing, TypeRuleError
+from absint.kernels import Question, ask
+from absint.meta import Meta
+from absint.rules import CONSTRAINTS, RULES
+from absint.rules.table import full_name
+from absint.targets import resolve
+
+DISTINCT = list(dict.fromkeys(c for constraints in CONSTRAINTS.values() for c in constraints))
+
+
+def real(value):
+    """Zeros of a type, on which eager runs."""
+    if isinstance(value, Meta):
+        return torch.zeros(value.shape, dtype=value.dtype)
+    return [real(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("constraint", DISTINCT, ids=lambda c: f"{c.refused.name}-{c.label}")
+def test_the_example_is_refused_as_eager_refuses_it(constraint):
+    name = full_name(constraint.refused.name)
+    assert constraint in CONSTRAINTS[name]
+    args, kwargs = constraint.refused.args, constraint.refused.kwargs
+    assert not constraint.holds(*args, **kwargs)
+    with pytest.raises(TypeRuleError) as ours:
+        RULES[name](*args, **kwargs)
+    with pytest.raises(Exception) as eager:
+        resolve(name)(*map(real, args), **{key: real(value) for key, value in kwargs.items()})
+    assert ours.value.eager is type(eager.value)
+    assert f"({constraint.label})" in ours.value.message
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_labels_of_an_overload_are_its_own(name):
+    labels = [constraint.label for constraint in CONSTRAINTS[name]]
+    assert len(labels) == len(set(labels))
+
+
+F32, I64 = torch.float32, torch.int64
+F = torch.nn.functional
+
+
+def zeros(*shape, dtype=F32):
+    return torch.zeros(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("call", "operands"),
+    [
+        (torch.gcd, (zeros(3), zeros(3))),
+        (torch.where, (zeros(3), zeros(3), zeros(3))),
+        (lambda x, i: x.gather(0, i), (zeros(3, 2), zeros(3, dtype=I64))),
+        (torch.argmax, (zeros(0, 2),)),
+        (torch.max, (zeros(0, 2),)),
+        (lambda x: x.amax(0), (zeros(0, 2),)),
+        (torch.std, (zeros(3, dtype=I64),)),
+        (torch.Tensor.abs_, (zeros(3, dtype=torch.complex64),)),
+        (lambda x, i, out: torch.gather(x, 0, i, out=out), (zeros(3), zeros(3, dtype=I64), zeros(3, dtype=I64))),
+        (lambda x: F.gelu(x, approximate="asdf"), (zeros(3),)),
+        (lambda x: F.avg_pool2d(x, 2, divisor_override=0), (zeros(1, 4, 4),)),
+        (lambda x: F.max_pool2d(x, 2, padding=2), (zeros(1, 4, 4),)),
+        (lambda x: torch.rot90(x, 1, (1, 1)), (zeros(3, 3),)),
+        (lambda x: F.interpolate(x, size=(0, 2)), (zeros(1, 1, 3, 3),)),
+    ],
+)
+def test_what_a_kernel_refuses_whatever_the_sizes_is_refused(call, operands):
+    with pytest.raises((RuntimeError, IndexError)) as eager:
+        call(*operands)
+    with pytest.raises(TypeRuleError) as ours:
+        abstract_call(call, tuple(AbstractTensor(from_tensor(x)) for x in operands), mode=AbstractMode())
+    assert ours.value.eager is type(eager.value)
+
+
+def test_a_kernel_is_asked_once_for_operands_that_differ_in_sizes():
+    calls = []
+    question = Question(of=lambda x: calls.append(1) or (x,))
+    for size in (2, 3):
+        ask(torch.ops.aten.sin.default, Question(), (contiguous((size,), F32),), {})
+    ask(torch.ops.aten.sin.default, question, (contiguous((2,), F32),), {})
+    assert calls == [1]
+
+
+def test_other_devices_are_not_asked_about():
+    on_cuda = contiguous((3,), F32, torch.device("cuda", 0))
+    ask(torch.ops.aten.gcd.default, Question(), (on_cuda, on_cuda), {})
+    with pytest.raises(KernelMissing):
+        ask(torch.ops.aten.gcd.default, Question(), (contiguous((3,), F32),) * 2, {})
