@@ -17,6 +17,24 @@ TORCH_FREE = ("stagewire", "loopir")
 INTEGRATION = ("pytest", "hypothesis", "numpy", "transformers", "networkx", "expecttest")
 """What the tests of all packages together need."""
 
+LIMITS = {
+    "x86-64-v2": {"CODEGEN_ISA": "x86-64-v2", "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "x86-64-v3": {"CODEGEN_ISA": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
+"""What has a process use no more than a level of x86-64."""
+
+ON_EACH_TARGET = (
+    *(
+        f"packages/codegen/tests/{name}"
+        for name in ("cpp", "test_meaning.py", "test_programs.py", "test_symbolic_sizes.py")
+    ),
+    "packages/codegen/tests/runtime/test_executors.py",
+    "packages/absint/tests/test_cpu_kernels.py",
+    "packages/stagefold/tests/test_freezing.py",
+    *(f"integration_tests/test_{name}.py" for name in ("lstm", "half_precision", "hostile_memory", "models")),
+)
+"""Tests whose outcome may depend on the processor: generated C++, and what is asked of ATen's kernels."""
+
 ON_A_GPU = (
     "convolution_gradients", "decode", "gpu", "gpu_table", "launch", "model_kernels", "optimizers", "peak_memory",
     "products", "recorded_sizes", "replay_memory", "sums_and_scans", "two_gpus",
@@ -66,12 +84,27 @@ def integration(session: nox.Session) -> None:
     session.run("pytest", "integration_tests", "--durations=5", *session.posargs)
 
 
+@nox.session
+@nox.parametrize("level", list(LIMITS), ids=list(LIMITS))
+def targets(session: nox.Session, level: str) -> None:
+    """Run tests that depend on the processor with C++, ATen and oneDNN limited to a level of x86-64.
+
+    `-- PATHS` runs others. The limits are those that codegen/README.md names.
+    """
+    if level == "x86-64-v3" and " avx2 " not in Path("/proc/cpuinfo").read_text():
+        session.skip("this processor lacks AVX2")
+    install(session, *local(*PACKAGES, extra="[testing]"), *INTEGRATION)
+    session.run("pytest", *(session.posargs or ON_EACH_TARGET), "--durations=5", env=LIMITS[level])
+
+
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run every package's tests in its own environment, then the integration tests."""
+    """Run every package's tests in its own environment, the integration tests, and what depends on the processor."""
     for package in PACKAGES:
         session.notify(f"unit({package})")
     session.notify("integration")
+    for level in LIMITS:
+        session.notify(f"targets({level})")
 
 
 @nox.session
@@ -156,8 +189,9 @@ def threads(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Run the tests of bytecap's hook and guards with its C extension under gcc's sanitizers."""
-    install(session, *local("bytecap", extra="[testing]"))
+    """Run generated C++, then the tests of bytecap's hook and guards with its C extension, under gcc's sanitizers."""
+    install(session, *local(*PACKAGES, extra="[testing]"), *INTEGRATION)
+    session.run("python", "tools/sanitize_kernels.py")
     session.run("python", "tools/sanitize.py", *session.posargs)
 
 

@@ -15,6 +15,7 @@ from stagefold.errors import BadOption, NoEffect
 from stagefold.options import default_cache_dir, parse_options
 from stagefold.pipeline import Pipeline
 from stagewire import Loop, Prim
+from stagewire.errors import StageError
 
 
 def test_defaults_and_stage_options() -> None:
@@ -92,3 +93,15 @@ def test_a_stage_of_the_users_takes_no_sizes_open_unless_it_says_so() -> None:
     same.takes_symbols = True  # type: ignore[attr-defined]
     assert StagefoldBackend(parse_options(None, None), {"loopir": same}).takes_symbols
     assert StagefoldBackend(parse_options(None, None), {"loopir": LoopIR()}).takes_symbols
+
+
+def test_the_instruction_set_of_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level that the processor lacks is refused, with a code, and never run; another has machine code of its own."""
+    x = torch.randn(3, 4)
+    for isa in ("native", "x86-64-v2"):
+        found = stagefold.compile(torch.sin, options={"codegen.isa": isa, "cache_dir": tmp_path})(x)
+        torch.testing.assert_close(found, x.sin())
+    monkeypatch.setattr("codegen.cpp.target.processor", lambda: "flags : sse4_2")
+    stagefold.reset()
+    with pytest.raises(StageError, match="CG015: this processor lacks x86-64-v3"):
+        stagefold.compile(torch.sin, options={"codegen.isa": "x86-64-v3", "cache_dir": tmp_path})(x)
