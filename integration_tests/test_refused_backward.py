@@ -36,3 +36,16 @@ def test_a_saved_tensor_that_is_overwritten_raises_in_the_backward(fullgraph: bo
         found.append((y.detach(), x.grad, str(raised.value)))
     assert found[1][2] == found[0][2]
     torch.testing.assert_close(found[1][:2], found[0][:2], rtol=0, atol=0)
+
+
+def test_a_backward_whose_kernels_refuse_the_dtypes_raises_in_the_backward() -> None:
+    def divided(x: Tensor, n: Tensor) -> Tensor:
+        return torch.addcdiv(x, x, n)
+
+    n = torch.ones(3, dtype=torch.int64)
+    for call in (divided, stagefold.compile(divided)):
+        x = torch.linspace(1, 2, 3, requires_grad=True)
+        y = call(x, n)
+        torch.testing.assert_close(y, divided(x, n), rtol=0, atol=0)
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            y.sum().backward()

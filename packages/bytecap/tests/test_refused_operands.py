@@ -84,3 +84,10 @@ def test_operands_that_fit_share_a_program_and_others_are_refused() -> None:
     assert backend.made == 1
     with pytest.raises(RuntimeError, match="Size does not match"):
         call(torch.ones(8, 4), integers(2, 5))
+
+
+def test_a_tensor_of_more_dimensions_than_guards_hold_runs_plain() -> None:
+    deep = torch.ones([1] * 65)
+    with pytest.raises(RuntimeError, match="up to 64 dims"):
+        bytecap.optimize(lambda x: x.amax(64), Backend())(deep)
+    assert bytecap.optimize(lambda x: x.squeeze() * 2, Backend())(deep) == 2

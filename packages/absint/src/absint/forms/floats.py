@@ -153,11 +153,19 @@ def _written(rewrite: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    # (With beta == 0 the input is not looked at, be it nan.)
-    if _is_open(beta) or not beta or not input.is_floating_point() or input.dtype in _HALVES:
-        raise _UnfitError
-    return (input if beta == 1 else input * beta) + torch.matmul(mat1, mat2) * alpha
+def _added_product(rank: int) -> Callable[..., Any]:
+    """addmm or baddbmm: of matrices, or batches of them, of one dtype, onto an input that expands to the product."""
+
+    def call(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        # (With beta == 0 the input is not looked at, be it nan.)
+        if _is_open(beta) or not beta or not input.is_floating_point() or input.dtype in _HALVES:
+            raise _UnfitError
+        if not (mat1.dim() == mat2.dim() == rank >= input.dim() and input.dtype is mat1.dtype is mat2.dtype):
+            raise _UnfitError
+        product = torch.matmul(mat1, mat2) if rank == 2 else torch.bmm(mat1, mat2)
+        return (input if beta == 1 else input * beta).expand_as(product) + product * alpha
+
+    return call
 
 
 @_in_floats()
@@ -186,6 +194,8 @@ def _threshold(input: Any, threshold: Any, value: Any) -> Any:
 
 
 def _hardtanh(input: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
+    if min_val > max_val:
+        raise _UnfitError
     outside = (input <= min_val) | (input >= max_val)
     return torch.where(outside, input.detach().clamp(min_val, max_val), input)
 
@@ -258,7 +268,8 @@ _REWRITES: dict[str, Callable[..., Any]] = {
     "torch.Tensor.__rpow__": _reflected_pow,
     "torch.nn.functional.softplus": _softplus,
     "torch.Tensor.new_tensor": _new_tensor,
-    **{f"torch.{end}{name}": _addmm for name in ("addmm", "baddbmm") for end in ("", "Tensor.")},
+    **{f"torch.{end}addmm": _added_product(2) for end in ("", "Tensor.")},
+    **{f"torch.{end}baddbmm": _added_product(3) for end in ("", "Tensor.")},
     **{f"torch.nn.functional.{name}": _activation(rewrite) for name, rewrite in _ACTIVATIONS.items()},
     **{f"torch.{stem}": rewrite for (stem, inplace), rewrite in _SINGLE.items() if not inplace},
     **{f"torch.Tensor.{stem}{'_' * inplace}": rewrite for (stem, inplace), rewrite in _SINGLE.items()},

@@ -332,7 +332,7 @@ def _lu_solve(LU: Meta, pivots: Meta, B: Meta, *, left: bool = True, adjoint: bo
 
 @TABLE.rule("linalg_solve_triangular")
 def _solve_triangular(self: Meta, B: Meta, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Meta:
-    return _column_major(_solution_shape(self, B, left), B)
+    return _column_major(_solution_shape(self, B, left), self)
 
 
 def _is_square_for(self: Meta, A: Meta, *_: Any, **__: Any) -> bool:

@@ -12,6 +12,7 @@ writes into none of them.
 from __future__ import annotations
 
 from absint import Meta, to_wire
+from absint.errors import TypeRuleError
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
@@ -68,6 +69,8 @@ def _run_engine(
             tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
             allow_unreachable=True, accumulate_grad=False,
         )  # fmt: skip
+    except TypeRuleError as error:  # what eager's backward refuses as well
+        raise BackwardFailed(error.message) from error
     except StageError:
         raise
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:

@@ -273,6 +273,8 @@ class _Builder:
         if not isinstance(live, torch.Tensor):
             raise GuardError(f"{print_source(guard.source)} is not a tensor in the captured frame")
         expected: TensorType = guard.type
+        if len(expected.shape) > _MOST_DIMENSIONS:
+            raise GuardError(f"{print_source(guard.source)} has {len(expected.shape)} dimensions")
         device = torch.device(expected.device)
         if live.device.type == device.type and device.index is None:
             device = live.device
@@ -289,6 +291,9 @@ class _Builder:
             device,
         )
 
+
+_MOST_DIMENSIONS = 64
+"""TENSOR_MAX_RANK of guards.h, and what TensorIterator takes."""
 
 _FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
     type(None): lambda builder, source: (-1, "frame", None),
