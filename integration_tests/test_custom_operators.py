@@ -113,3 +113,26 @@ def test_gradients_pass_an_operator_that_writes(writers: dict[str, Callable]) ->
         call(x).backward()
         found.append(x.grad)
     torch.testing.assert_close(*found)
+
+
+def test_operators_of_the_program_run_as_often_as_it_says_in_its_order(scaled_sum: torch._ops.OpOverloadPacket) -> None:
+    seen: list[float] = []
+    library = torch.library.Library("stagefold_tests", "FRAGMENT")
+    library.define("note(Tensor x) -> Tensor")
+    library.impl("note", lambda x: (seen.append(x.sum().item()), x.clone())[1], "CPU")
+    library.impl("note", lambda x: torch.empty_like(x), "Meta")
+    note = torch.ops.stagefold_tests.note
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        note(x)
+        y, z = note(x * 2), note(x * 2)
+        note(z)
+        return y + 1
+
+    found = []
+    for call in (program, stagefold.compile(program, fullgraph=True)):
+        seen.clear()
+        result = call(torch.ones(3))
+        found.append((result.tolist(), list(seen)))
+    library._destroy()
+    assert found[1] == found[0]

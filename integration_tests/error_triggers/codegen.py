@@ -23,7 +23,7 @@ from stagewire.program import Program
 def loop(statements: str, dtype: str = "f32", device: str = "") -> Loop:
     """One kernel from an input x to an output y of four elements."""
     return parse_document(f"""
-        loop 1 {{
+        loop 2 {{
           binding {{
             inputs {{ BoundInput(name="x", type={dtype}[4]{device}) }}
             outputs {{ Fresh(result=0) }}

@@ -48,7 +48,7 @@ def PO004() -> None:
 
 def PO005() -> None:
     document = parse_document("""
-        prim 1 {
+        prim 2 {
           binding { inputs {} outputs {} }
           forward { return }
           opset = 1000

@@ -26,7 +26,7 @@ def SW002() -> None:
 
 def SW003() -> None:
     document = parse_document("""
-        prim 1 {
+        prim 2 {
           binding { inputs {} outputs { Fresh(result=0) } }
           forward {
             %y: f32[3] = prims.exp(%x)
@@ -41,7 +41,7 @@ def SW004() -> None:
 
 
 def SW005() -> None:
-    parse_document("prim 1 { binding = 3 }")
+    parse_document("prim 2 { binding = 3 }")
 
 
 def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -90,11 +90,22 @@ def test_data_dependent_ops_are_refused(name):
         Fallback().types(record, (contiguous((2,), torch.int64),) * 2, {})
 
 
+def test_a_kernel_for_types_runs_in_place_of_the_one_that_computes(library):
+    seen = []
+    library.define("note(Tensor x) -> Tensor")
+    library.impl("note", lambda x: seen.append(x) or x.clone(), "CPU")
+    library.impl("note", torch.empty_like, "Meta")
+    record = record_of(torch.ops.absint_fallback.note.default)
+    operand = contiguous((1 << 20, 1 << 20), torch.float16)
+    assert Fallback().types(record, (operand,), {}) == operand
+    assert seen == []
+
+
 def test_random_kernels_leave_the_generator_alone(library):
     library.define("noise(Tensor x) -> Tensor")
     library.impl("noise", torch.rand_like, "CPU")
     record = record_of(torch.ops.absint_fallback.noise.default)
-    assert not record.is_random
+    assert record.effect == "acts"
     state = torch.get_rng_state()
     Fallback().types(record, (contiguous((4,), torch.float32),), {})
     assert torch.equal(state, torch.get_rng_state())

@@ -120,7 +120,7 @@ def test_a_smaller_budget_saves_less_and_means_the_same() -> None:
     for budget in (1.0, 0.7, 0.4, 0.2, 0.0):
         grad = check_against_eager(capture, inputs, Options(memory_budget=budget))
         sizes.append(grad.partition.saved_bytes)
-        kept = [value for value in grad.forward.nodes if is_random(value.target)]
+        kept = [value for value in grad.forward.nodes if is_random(value)]
         least = sum(16 * 8 for _ in kept)  # masks of one byte an element are never drawn again
         peaks.append(peak_with(MinCut(memory_budget=budget), capture))
         assert sizes[-1] <= max(sizes[0] * budget, least) or peaks[-1] < peak_with(save_nothing, capture)
@@ -132,7 +132,7 @@ def test_a_smaller_budget_saves_less_and_means_the_same() -> None:
 
 def save_nothing(joint: Joint) -> Partition:
     """Inputs and masks."""
-    drawn = [value.name for node in joint.graph.nodes if is_random(node.target) for value in node.results]
+    drawn = [value.name for node in joint.graph.nodes if is_random(node) for value in node.results]
     return Partition((*drawn, *(value.name for value in joint.primal_values)))
 
 
@@ -348,7 +348,7 @@ def test_a_large_operand_is_saved_and_not_in_its_place_what_it_is_made_of() -> N
 
 def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:
     grad = grad_of(lambda x, w: F.dropout((x @ w).exp(), 0.3).sum(), leaf(16, 16), leaf(16, 16))
-    assert not any(is_random(node.target) for node in grad.backward.nodes)
+    assert not any(is_random(node) for node in grad.backward.nodes)
     assert grad.partition.saved_bytes == 16 * 16 * (1 + 4)
 
 

@@ -148,8 +148,8 @@ def test_a_number_as_graph_input_is_refused() -> None:
 def test_random_calls_keep_their_order_and_stay() -> None:
     graph = parse_graph(
         "input %x: f32[4]\n"
-        "%a: f32[4] = aten.bernoulli.p(%x, 0.5)\n"
-        "%b: f32[4] = aten.bernoulli.p(%x, 0.1)\n"
+        '%a: f32[4] = aten.bernoulli.p(%x, 0.5) with effect="draws"\n'
+        '%b: f32[4] = aten.bernoulli.p(%x, 0.1) with effect="draws"\n'
         "%c: f32[4] = aten.mm.default(%x, %x)\n"
         "return %b\n"
     )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from primops.builder import encode_argument
+from primops.effects import effect_of
 from primops.errors import OpsetMismatch, PrimFault, UnknownPrim
 from primops.prims import CONSTRAINTS, OPSET, RECORDS
 from primops.verify import GRAPH_CONSTRAINTS, verify, verify_graph
@@ -34,6 +35,11 @@ REFUSED_GRAPHS = {
     "G4": """
         input %x: f32[2]
         %y: f32[2] = prims.exp(%z)
+        return %y
+    """,
+    "G6": """
+        input %x: f32[2]
+        %y: f32[2] = prims.bernoulli(%x)
         return %y
     """,
 }
@@ -81,7 +87,9 @@ def _graph_of(name: str, arguments: tuple[object, ...]) -> Graph:
     record = RECORDS[name]
     args = tuple(encode(a, p.kind) for a, p in zip(arguments, record.parameters, strict=True))
     results = tuple(Value(f"y{i}", contiguous("float32", (2, 3))) for i, _ in enumerate(record.results))
-    return Graph(tuple(inputs), (Node(f"prims.{name}", args, {}, results),), (Ref("y0"),))
+    return Graph(
+        tuple(inputs), (Node(f"prims.{name}", args, {}, results, effect=effect_of(f"prims.{name}")),), (Ref("y0"),)
+    )
 
 
 def test_unknown_prim() -> None:

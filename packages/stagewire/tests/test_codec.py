@@ -88,10 +88,31 @@ def test_upgraders_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         decode(msgspec.json.encode(old))
 
 
-@pytest.mark.parametrize("version", [0, -1, 2, 10**9])
+@pytest.mark.parametrize("kind", ["grad", "prim", "loop"])
+def test_calls_of_version_1_have_the_effects_that_its_readers_told_by_name(kind: str) -> None:
+    targets = ("aten.mm.default", "prims.rand", "aten.normal_functional.default", "aten._assert_async.msg", "mine.op.x")
+    calls = [{"target": target, "args": [], "kwargs": {}, "results": []} for target in targets]
+    data = plain(kind) | {"version": 1}
+    if kind == "loop":
+        data["body"]["forward"]["steps"] = [{"kind": "extern"} | call for call in calls]
+    else:
+        data["body"]["forward"]["nodes"] = calls
+    document = decode(msgspec.json.encode(data))
+    assert isinstance(document, stagewire.Grad | stagewire.Prim | stagewire.Loop)
+    made = document.forward.steps if isinstance(document, stagewire.Loop) else document.forward.nodes
+    assert [call.effect for call in made] == [None, "draws", "draws", "acts", "acts"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("body", [b"3", b"[]", b'{"forward": 3}', b'{"forward": {"nodes": 3}}', b'{"forward": [1]}'])
+def test_malformed_bodies_of_version_1_are_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError, match="prim does not decode"):
+        decode(b'{"document": "prim", "version": 1, "producer": "", "body": ' + body + b"}")
+
+
+@pytest.mark.parametrize("version", [0, -1, 3, 10**9])
 def test_unknown_versions_are_refused(version: int) -> None:
     data = plain("prim") | {"version": version}
-    with pytest.raises(UnknownVersion, match=f"prim version {version} cannot be read: this stagewire reads up to 1"):
+    with pytest.raises(UnknownVersion, match=f"prim version {version} cannot be read: this stagewire reads up to 2"):
         decode(msgspec.json.encode(data))
 
 

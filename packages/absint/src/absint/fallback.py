@@ -1,5 +1,8 @@
 """The slow, correct path for an op without a type rule: run it once on zeros and read the types.
 
+An operator of the program that has a kernel for types (device "meta") runs that instead: its own may do more than to
+compute.
+
 Zeros are valid as indices, masks and sizes of groups, so that nearly every kernel accepts them. Each use is
 counted on the `Fallback` object, so that a missing rule is seen. Nothing here is shared between modes.
 """
@@ -37,15 +40,16 @@ class Fallback:
         """
         if record.is_data_dependent:
             raise DataDependentError(f"the result of {record.name} depends on data")
-        bytes_needed = sum(_span(m) * m.dtype.itemsize for m in _metas((args, kwargs)))
+        on_types = _has_kernel_for_types(record)
+        bytes_needed = 0 if on_types else sum(_span(m) * m.dtype.itemsize for m in _metas((args, kwargs)))
         if bytes_needed > self.max_bytes:
             raise NoTypeRule(f"{record.name} has no type rule and its operands take {bytes_needed} bytes")
         self.counts[record.name] += 1
         device = next((m.device for m in _metas((args, kwargs))), CPU)
-        if device.type != "cpu" and not torch.accelerator.is_available():
-            (args, kwargs), true_device = _replace_device((args, kwargs)), device
-        else:
-            true_device = None
+        stand_in = _META if on_types else CPU
+        true_device = None
+        if on_types or (device.type != "cpu" and not torch.accelerator.is_available()):
+            (args, kwargs), true_device = _replace_device((args, kwargs), stand_in), device
         zeros: dict[int, torch.Tensor] = {}
         # Tags do not tell every random kernel (whole recurrent layers drop out too).
         state = torch.get_rng_state()
@@ -59,6 +63,14 @@ class Fallback:
         finally:
             torch.set_rng_state(state)
         return _types(result, true_device)
+
+
+_META = torch.device("meta")
+
+
+def _has_kernel_for_types(record: OpRecord) -> bool:
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return record.func.namespace != "aten" and has_kernel(record.func.name(), "Meta")
 
 
 def _metas(tree: Any) -> list[Meta]:
@@ -83,13 +95,13 @@ def _map(tree: Any, visit: Any) -> Any:
             return visit(tree)
 
 
-def _replace_device(tree: Any) -> Any:
-    """Every device becomes the CPU: the build cannot run the true one, types do not depend on it."""
+def _replace_device(tree: Any, stand_in: torch.device) -> Any:
+    """Every device becomes another one: where the build cannot run the true one, types do not depend on it."""
 
     def visit(leaf: Any) -> Any:
         if isinstance(leaf, Meta):
-            return Meta(leaf.shape, leaf.stride, leaf.dtype, CPU, leaf.storage_offset)
-        return CPU if isinstance(leaf, torch.device) else leaf
+            return Meta(leaf.shape, leaf.stride, leaf.dtype, stand_in, leaf.storage_offset)
+        return stand_in if isinstance(leaf, torch.device) else leaf
 
     return _map(tree, visit)
 

@@ -170,7 +170,7 @@ class AbstractMode(TORCH.dispatch_mode):
     @property
     def may_draw(self) -> bool:
         """Whether an op that was met draws random numbers, or is a custom op, of which nothing is known."""
-        return any(record.is_random or not record.name.startswith("aten.") for record in self._records.values())
+        return any(record.effect == "draws" or not record.name.startswith("aten.") for record in self._records.values())
 
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""

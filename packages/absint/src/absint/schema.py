@@ -14,12 +14,14 @@ import msgspec
 import torch
 
 from absint.rules import RULES, Rule
+from absint.targets import resolve
 from absint.torch_capabilities import TORCH
+from stagewire.graph import Effect
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-__all__ = ["HIDDEN_WRITES", "Answers", "OpRecord", "functional_of", "record_of"]
+__all__ = ["DRAWS_NOTHING", "HIDDEN_WRITES", "Answers", "OpRecord", "effect_of", "functional_of", "record_of"]
 
 # Arguments that an op writes although its schema does not say so: (position, name).
 # native_batch_norm and its kin update the running statistics when `training` is true.
@@ -28,6 +30,11 @@ HIDDEN_WRITES: dict[str, tuple[tuple[int, str], ...]] = {
     "aten.cudnn_batch_norm.default": ((3, "running_mean"), (4, "running_var")),
     "aten.miopen_batch_norm.default": ((3, "running_mean"), (4, "running_var")),
 }
+
+# Tagged as drawing random numbers in ATen, though their kernels draw none.
+DRAWS_NOTHING = frozenset(
+    ("aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_sdp_choice.default")
+)
 
 # In-place overloads whose functional twin has another name.
 _FUNCTIONAL_EXCEPTIONS = {
@@ -58,6 +65,7 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     functional: for in-place and out= overloads the overload that computes the same, if any.
     answers: the shape of this record, for the fast paths.
     changes_type: writes sizes or strides of its argument (t_, squeeze_, resize_, set_).
+    effect: what it does besides computing, as nodes of documents state it.
     """
 
     func: OpOverload
@@ -71,11 +79,11 @@ class OpRecord(msgspec.Struct, frozen=True, eq=False):
     functional: OpOverload | None
     functional_rule: Rule | None
     is_composite: bool
-    is_random: bool
     is_data_dependent: bool
     changes_type: bool
     out_names: tuple[str, ...]
     answers: Answers
+    effect: Effect | None
 
 
 @cache
@@ -108,12 +116,32 @@ def record_of(func: OpOverload) -> OpRecord:
         functional=functional,
         functional_rule=None if functional is None else RULES.get(str(functional)),
         is_composite=_is_composite(func),
-        is_random=torch.Tag.nondeterministic_seeded in tags,
         is_data_dependent=torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags,
         changes_type=torch.Tag.inplace_view in tags,
         out_names=tuple(a.name for a in arguments if a.is_out),
         answers=_answers(func, writes, sources),
+        effect=_effect(func, writes),
     )
+
+
+def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...]) -> Effect | None:
+    """ATen says by a tag which ops draw random numbers; an op that can be given a generator is one of them."""
+    if func.namespace not in ("aten", "prims"):
+        return "acts"
+    generators = any("Generator" in str(argument.type) for argument in func._schema.arguments)
+    if (generators or torch.Tag.nondeterministic_seeded in func.tags) and str(func) not in DRAWS_NOTHING:
+        return "draws"
+    return "acts" if writes or not func._schema.returns else None  # what returns nothing raises on purpose
+
+
+@cache
+def effect_of(target: str) -> Effect | None:
+    """The effect of an overload by its name in documents.
+
+    >>> effect_of("aten.bernoulli.p"), effect_of("aten.normal_functional.default"), effect_of("aten.mm.default")
+    ('draws', 'draws', None)
+    """
+    return record_of(resolve(target)).effect  # type: ignore[arg-type]
 
 
 def _answers(func: OpOverload, writes: tuple[tuple[int, str], ...], sources: list[str | None]) -> Answers:

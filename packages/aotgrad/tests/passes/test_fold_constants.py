@@ -55,7 +55,7 @@ def test_what_literals_decide_is_a_constant_of_the_gpu() -> None:
     [
         ("return %y", "return %y, %g"),  # the caller may write into it
         ("return %y", "%v: i64[16]@cuda:0 = aten.view.default(%g, [16])\nreturn %y, %v"),
-        ("aten.arange.default(4)", "aten.randint.default(9, [4])"),
+        ("aten.arange.default(4)", 'aten.randint.default(9, [4]) with effect="draws"'),
         ("aten.arange.default(4)", "aten.empty.memory_format([4], dtype=dtype(int64))"),
         ("@cuda:0", ""),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from aotgrad.passes import (
 )
 from aotgrad.testing import check_against_eager, eager_refuses_backward
 from aotgrad.testing.strategies import programs
+from aotgrad.testing.torch_function import capture_by_torch_function
 from stagewire.capture import Capture
 from stagewire.grad import Binding
 from stagewire.graph import Ref
@@ -90,13 +92,13 @@ def test_dead_code_goes_and_random_numbers_stay() -> None:
         input %x: f32[2]
         %a: f32[2] = aten.sin.default(%x)
         %b: f32[2] = aten.cos.default(%a)
-        %r: f32[2] = aten.bernoulli.p(%x, 0.5)
+        %r: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
         %c: f32[2] = aten.exp.default(%x)
         return %c
         """,
         """
         input %x: f32[2]
-        %r: f32[2] = aten.bernoulli.p(%x, 0.5)
+        %r: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
         %c: f32[2] = aten.exp.default(%x)
         return %c
         """,
@@ -159,8 +161,8 @@ def test_what_differs_is_not_merged() -> None:
     input %x: f32[2]
     %a: f32[2] = aten.mul.Scalar(%x, 1)
     %b: f32[2] = aten.mul.Scalar(%x, 1.0)
-    %c: f32[2] = aten.bernoulli.p(%x, 0.5)
-    %d: f32[2] = aten.bernoulli.p(%x, 0.5)
+    %c: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
+    %d: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
     %e: f32[2] = aten.empty_like.default(%x)
     %f: f32[2] = aten.empty_like.default(%x)
     return %a, %b, %c, %d, %e, %f
@@ -206,6 +208,41 @@ def test_results_with_gaps_keep_their_strides() -> None:
     )
     assert "aten.empty_strided.default([2], [2]" in printed
     assert "%d_copy: f32[2]{2} = aten.copy.default(%d_copy_memory, %d)" in printed
+
+
+def test_a_result_that_repeats_elements_is_viewed_again() -> None:
+    """No op makes such memory: what a copy into it would state as its strides is not what it gives."""
+    assert_becomes(
+        SeparateResults(),
+        """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = aten.sin.default(%x)
+        %e: f32[3, 2, 2]{0, 2, 1} = aten.expand.default(%a, [3, 2, 2])
+        %t: f32[2, 2, 3]{1, 2, 0} = aten.permute.default(%e, [2, 1, 0])
+        return %a, %t
+        """,
+        """
+        input %x: f32[2, 2]
+        %a: f32[2, 2] = aten.sin.default(%x)
+        %e: f32[3, 2, 2]{0, 2, 1} = aten.expand.default(%a, [3, 2, 2])
+        %t: f32[2, 2, 3]{1, 2, 0} = aten.permute.default(%e, [2, 1, 0])
+        %a_copy: f32[2, 2] = aten.clone.default(%a, memory_format=memory_format(contiguous_format))
+        %e_copy: f32[3, 2, 2]{0, 2, 1} = aten.expand.default(%a_copy, [3, 2, 2])
+        %t_copy: f32[2, 2, 3]{1, 2, 0} = aten.permute.default(%e_copy, [2, 1, 0])
+        return %a, %t_copy
+        """,
+        results=2,
+    )
+
+
+VIEWS = [lambda x: x.expand(2, 3, 4), lambda x: x.unfold(1, 3, 1), lambda x: x.expand(2, 3, 4)[1].t()]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_equal_results_of_which_one_repeats_its_elements(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    inputs = [torch.randn(3, 4, requires_grad=True)]
+    capture, inputs = capture_by_torch_function(lambda x: (x - 1, view(x - 1)), inputs)
+    check_against_eager(capture, list(inputs))
 
 
 def test_separate_results_are_left_alone() -> None:

@@ -41,7 +41,7 @@ class _Draws(AbstractMode):
     found = False
 
     def on_op(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.found = self.found or self.record(func).is_random
+        self.found = self.found or self.record(func).effect == "draws"
         return super().on_op(func, args, kwargs)
 
 

@@ -119,7 +119,7 @@ def test_one_loaded_unit_takes_memory_for_results_of_every_size(directory, graph
 
 
 TOTALS = """
-  loop 1 {
+  loop 2 {
     binding { inputs = () outputs = () symbols { Symbol(name="n", source=None, hint=8, lower=2, upper=None) } }
     forward {
       buffers { %x: f32[n, 2*n]@cuda:0 = input  %y: f32[n]@cuda:0 = kernel }

@@ -88,7 +88,7 @@ def test_memory_is_cleared_before_each_launch_and_freed_behind():
 
 
 OPEN = """
-  loop 1 {
+  loop 2 {
     binding { inputs = () outputs = () symbols { Symbol(name="n", source=None, hint=64, lower=0, upper=None) } }
     forward {
       buffers {

@@ -92,7 +92,7 @@ def test_the_product_has_no_memory_under_a_template():
 def chain(text, dtype="float32"):
     t = SHORT[dtype]
     return parse_document(f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () }}
         forward {{
           buffers {{

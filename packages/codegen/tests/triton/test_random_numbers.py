@@ -15,7 +15,7 @@ def rows(device, rows, columns, threads, width):
     """One kernel: the numbers of each row, their mask, and the sum of what the mask keeps of x."""
     place = f"{columns}*i + j"
     return parse_document(f"""
-        loop 1 {{
+        loop 2 {{
           binding {{
             inputs {{
               BoundInput(name="seed", type=i64[])

@@ -60,7 +60,7 @@ def check_at_every_size(directory, device, graph, seed, hint):
 
 def rows(size):
     text = f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () symbols {{ Symbol(name="n", source=None, hint=8, lower=2, upper=None) }} }}
         forward {{
           buffers {{
@@ -95,7 +95,7 @@ def test_tiles_follow_the_hints():
 def shares(statistics: str) -> str:
     """A kernel that reads rows of n elements again, for what it found in a first loop over them."""
     text = f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () symbols {{ Symbol(name="n", source=None, hint=8, lower=0, upper=None) }} }}
         forward {{
           buffers {{

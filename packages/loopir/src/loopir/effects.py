@@ -1,5 +1,4 @@
-"""What is known of externs: which must run in program order (random numbers, calls of the user, assertions), which give
-views."""
+"""What is known of externs by their names: which nodes they are, and which give views."""
 
 from __future__ import annotations
 
@@ -8,34 +7,6 @@ from loopir.prim_calls import PRIM_CALLS
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
-
-
-RANDOM: frozenset[str] = _words(
-    "bernoulli bernoulli_ cauchy_ dropout exponential exponential_ geometric_ log_normal_ multinomial "
-    "native_dropout normal normal_ poisson random_ rrelu_with_noise rrelu_with_noise_functional uniform "
-    "uniform_ alpha_dropout _fused_dropout binomial _standard_gamma _sample_dirichlet"
-)
-
-
-ASSERTIONS: frozenset[str] = _words("_assert_async _assert_scalar _assert_tensor_metadata _linalg_check_errors")
-
-
-def is_ordered(target: str) -> bool:
-    """Whether calls of `target` keep their order and are never dropped.
-
-    >>> is_ordered("aten.bernoulli.p"), is_ordered("aten.mm.default"), is_ordered("mylib.log.default")
-    (True, False, True)
-    >>> is_ordered("prims.rand"), is_ordered("prims.sort")
-    (True, False)
-    """
-    namespace, _, rest = target.partition(".")
-    if namespace == "prims":
-        return rest in PRIM_CALLS and PRIM_CALLS[rest].draws
-    if namespace != "aten":
-        return True
-    name = rest.partition(".")[0]
-    attention = name.startswith("_scaled_dot_product") and not name.endswith("backward")
-    return name in RANDOM or name in ASSERTIONS or name.startswith("rand") or attention
 
 
 def is_call(target: str) -> bool:

@@ -1,6 +1,6 @@
 """Prims that stay calls, nearly all of ATen: sorting, scans, special functions, pooling, random numbers, spectra.
 
-    row ::= prim parameters target keyword* draws?
+    row ::= prim parameters target keyword*
 
 The table repeats what primops' opset.json says of them (a test compares the two); loopir imports no other stage.
 """
@@ -11,17 +11,16 @@ from typing import NamedTuple
 
 
 class PrimCall(NamedTuple):
-    """The ATen overload of a prim: the parameters go by position, save the `keywords`; `draws`: random numbers."""
+    """The ATen overload of a prim: the parameters go by position, save the `keywords`."""
 
     parameters: tuple[str, ...]
     target: str
     keywords: tuple[str, ...] = ()
-    draws: bool = False
 
 
-def _row(parameters: str, target: str, keywords: str = "", draws: bool = False) -> PrimCall:
+def _row(parameters: str, target: str, keywords: str = "") -> PrimCall:
     full = target if target.startswith("stagefold.") else f"aten.{target}"
-    return PrimCall(tuple(parameters.split()), full, tuple(keywords.split()), draws)
+    return PrimCall(tuple(parameters.split()), full, tuple(keywords.split()))
 
 
 PRIM_CALLS: dict[str, PrimCall] = {
@@ -65,25 +64,25 @@ PRIM_CALLS: dict[str, PrimCall] = {
     "lcm": _row("x y", "lcm.default"),
     "frexp": _row("x", "frexp.Tensor"),
     # random
-    "rand": _row("shape dtype", "rand.default", "dtype", draws=True),
-    "randn": _row("shape dtype", "randn.default", "dtype", draws=True),
-    "randint": _row("low high shape dtype", "randint.low", "dtype", draws=True),
-    "randperm": _row("n dtype", "randperm.default", "dtype", draws=True),
-    "bernoulli": _row("x", "bernoulli.default", draws=True),
-    "bernoulli_p": _row("x p", "bernoulli.p", draws=True),
-    "uniform": _row("x low high", "uniform.default", draws=True),
-    "normal": _row("x mean std", "normal_functional.default", draws=True),
-    "normal_of": _row("mean std", "normal.Tensor_Tensor", draws=True),
-    "exponential": _row("x rate", "exponential.default", draws=True),
-    "cauchy": _row("x median sigma", "cauchy.default", draws=True),
-    "log_normal": _row("x mean std", "log_normal.default", draws=True),
-    "geometric": _row("x p", "geometric.default", draws=True),
-    "poisson": _row("rate", "poisson.default", draws=True),
-    "binomial": _row("count prob", "binomial.default", draws=True),
-    "standard_gamma": _row("shape", "_standard_gamma.default", draws=True),
-    "multinomial": _row("weights count replacement", "multinomial.default", draws=True),
-    "rrelu": _row("x noise low high training", "rrelu_with_noise_functional.default", draws=True),
-    "philox_state": _row("count device", "stagefold.philox_state.default", draws=True),
+    "rand": _row("shape dtype", "rand.default", "dtype"),
+    "randn": _row("shape dtype", "randn.default", "dtype"),
+    "randint": _row("low high shape dtype", "randint.low", "dtype"),
+    "randperm": _row("n dtype", "randperm.default", "dtype"),
+    "bernoulli": _row("x", "bernoulli.default"),
+    "bernoulli_p": _row("x p", "bernoulli.p"),
+    "uniform": _row("x low high", "uniform.default"),
+    "normal": _row("x mean std", "normal_functional.default"),
+    "normal_of": _row("mean std", "normal.Tensor_Tensor"),
+    "exponential": _row("x rate", "exponential.default"),
+    "cauchy": _row("x median sigma", "cauchy.default"),
+    "log_normal": _row("x mean std", "log_normal.default"),
+    "geometric": _row("x p", "geometric.default"),
+    "poisson": _row("rate", "poisson.default"),
+    "binomial": _row("count prob", "binomial.default"),
+    "standard_gamma": _row("shape", "_standard_gamma.default"),
+    "multinomial": _row("weights count replacement", "multinomial.default"),
+    "rrelu": _row("x noise low high training", "rrelu_with_noise_functional.default"),
+    "philox_state": _row("count device", "stagefold.philox_state.default"),
     # ordering
     "sort": _row("x stable dim descending", "sort.stable", "stable dim descending"),
     "topk": _row("x k dim largest sorted", "topk.default"),

@@ -27,8 +27,8 @@ def schedule(
 
 
 def call(target: str, operands: str, results: str) -> Extern:
-    names = tuple(results.split())
-    return Extern(f"aten.{target}.default", tuple(Ref(name) for name in operands.split()), {}, names)
+    names, effect = tuple(results.split()), "draws" if target in ("bernoulli", "normal_") else None
+    return Extern(f"aten.{target}.default", tuple(Ref(name) for name in operands.split()), {}, names, effect=effect)  # type: ignore[arg-type]
 
 
 def peak(schedule: Schedule) -> int:

@@ -34,7 +34,7 @@ def test_kernels_over_nothing_are_gone() -> None:
 
 
 def test_random_calls_stay_though_nothing_reads_them() -> None:
-    graph = lowered("input %x: f32[4]\n%r: f32[4] = aten.rand_like.default(%x)\nreturn %x\n")
+    graph = lowered('input %x: f32[4]\n%r: f32[4] = aten.rand_like.default(%x) with effect="draws"\nreturn %x\n')
     assert [extern.target for extern in externs(graph)] == ["aten.rand_like.default"]
 
 

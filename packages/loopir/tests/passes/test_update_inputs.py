@@ -70,7 +70,7 @@ def test_without_reading_the_input() -> None:
 
 MM = "%m: f32[8, 8] = aten.mm.default(%y, %g)\n"
 SORTED = "%m: f32[8, 8] = aten.mish.default(%y)\n"
-LOGGED = "%l: f32[8, 8] = mylib.log.default(%g)\n"
+LOGGED = '%l: f32[8, 8] = mylib.log.default(%g) with effect="acts"\n'
 REFUSED = {
     "another output": (STEP, (Fresh(0),)),
     "the input is an output too": (STEP.replace("return %y", "return %y, %x"), (Fresh(1),)),

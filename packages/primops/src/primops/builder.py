@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from primops.effects import effect_of
 from primops.errors import Decline
 from primops.prims import RECORDS
 from primops.prims.record import Kind, Record
@@ -194,7 +195,7 @@ class GraphBuilder(Builder):
         self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
     ) -> tuple[Value | None, ...]:
         results = tuple([NamedValue(self.fresh_name(), type) for type in types])
-        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase))
+        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase, effect_of(target)))
         if len(results) == 1 and type(types[0]) is TensorType:
             return (Value(types[0], results[0].name),)
         return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])

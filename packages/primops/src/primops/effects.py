@@ -1,14 +1,12 @@
-"""Calls that must run even if nobody uses their results."""
+"""What calls do besides computing, and which of them ATen computes."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
-import torch
-
-from primops.aten import overload
-from primops.errors import InterpretFault
+from absint import schema
 from primops.prims import RECORDS
+from stagewire.graph import Effect
 
 
 def is_call(target: str) -> bool:
@@ -23,26 +21,14 @@ def is_call(target: str) -> bool:
     return record is not None and record.call is not None
 
 
-_ASSERTIONS = frozenset(
-    f"aten.{name}" for name in ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "_linalg_check_errors")
-)
+@cache
+def effect_of(target: str) -> Effect | None:
+    """What nodes that call `target` state as their effect: the record says so of a prim, ATen's schema of others.
 
-
-@lru_cache(maxsize=4096)
-def has_effect(target: str) -> bool:
-    """Does the call draw random numbers, write into an argument, or raise on purpose. Prims do the first at most.
-
-    >>> has_effect("aten.bernoulli.p"), has_effect("aten.mm.default")
-    (True, False)
+    >>> effect_of("prims.rand"), effect_of("aten.bernoulli.p"), effect_of("aten.mm.default")
+    ('draws', 'draws', None)
     """
     if target.startswith("prims."):
         record = RECORDS.get(target.removeprefix("prims."))
-        return record is not None and record.draws
-    try:
-        op = overload(target)
-    except InterpretFault:
-        # An op that this process does not know: nothing says that it may be left out.
-        return True
-    if torch.Tag.nondeterministic_seeded in op.tags or target.rpartition(".")[0] in _ASSERTIONS:
-        return True
-    return any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
+        return "draws" if record is not None and record.draws else None
+    return schema.effect_of(target)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from msgspec.structs import replace
+
 from primops.builder import GraphBuilder, Value, decode_argument
 from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
@@ -202,7 +204,7 @@ class _Lowering:
             if results[0].name in stated or (len(results) > 1 and any(r.name in stated for r in results)):
                 names.update((r.name, stated[r.name].name) for r in results if r.name in stated)
                 results = tuple([stated.get(r.name, r) for r in results])
-                node = Node(node.target, node.args, node.kwargs, results, node.line, node.phase)
+                node = replace(node, results=results)
             nodes[position] = node
 
     def extern(self, node: Node) -> None:
@@ -211,7 +213,7 @@ class _Lowering:
         args = tuple([renamed(arg, self.renamed) for arg in node.args])
         kwargs = {key: renamed(arg, self.renamed) for key, arg in node.kwargs.items()}
         target = _PHYSICAL.get(node.target, node.target)
-        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase))
+        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase, node.effect))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
 

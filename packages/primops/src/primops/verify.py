@@ -1,6 +1,6 @@
 """Checks Prim graphs against the records: every node has a known prim, fitting arguments and the stated result types.
 
-Labels: G1 to G5 here, the others with the prims (SPEC.md lists all).
+Labels: G1 to G6 here, the others with the prims (SPEC.md lists all).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from primops.builder import Value, type_of
+from primops.effects import effect_of
 from primops.errors import OpsetMismatch, PrimFault, UnknownPrim
 from primops.prims import OPSET, RECORDS
 from primops.prims.record import Kind, Record
@@ -22,6 +23,7 @@ GRAPH_CONSTRAINTS = {
     "G3": "The results are as many as the rule gives, with its dtypes and shapes.",
     "G4": "Every reference is to an input or an earlier result; no name is defined twice.",
     "G5": "The stride of a result has one entry for each dimension.",
+    "G6": "A prim states its effect: it draws random numbers if its record says so, and does nothing else.",
 }
 
 
@@ -64,6 +66,10 @@ def verify_node(node: Node, types: dict[str, ValueType]) -> None:
     if node.kwargs or len(node.args) != len(record.parameters):
         raise PrimFault(
             "G1", f"{name} with {len(node.args)} arguments and {len(node.kwargs)} keyword arguments", where=where
+        )
+    if node.effect != effect_of(node.target):
+        raise PrimFault(
+            "G6", f"{name} states the effect {node.effect}, its record {effect_of(node.target)}", where=where
         )
     arguments = []
     for arg, parameter in zip(node.args, record.parameters, strict=True):

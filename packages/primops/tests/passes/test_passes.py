@@ -54,8 +54,8 @@ def test_dead_nodes_go() -> None:
 def test_random_numbers_are_drawn_even_for_nobody() -> None:
     assert unchanged(EliminateDead(), """
         input %x: f32[2]
-        %a: f32[2] = aten.bernoulli.p(%x, 0.5)
-        %u: f32[2] = unknown.op.default(%x)
+        %a: f32[2] = aten.bernoulli.p(%x, 0.5) with effect="draws"
+        %u: f32[2] = unknown.op.default(%x) with effect="acts"
         return %x
     """)  # fmt: skip
 

@@ -20,6 +20,7 @@ from stagewire.grad import Grad
 from stagewire.loop import Loop
 from stagewire.prim import Prim
 from stagewire.program import Program
+from stagewire.upgrades import state_effects
 
 Document = Capture | Grad | Prim | Loop | Program
 Format = Literal["json", "msgpack"]
@@ -31,10 +32,16 @@ KINDS: dict[str, type[Document]] = {
     "loop": Loop,
     "program": Program,
 }
-VERSIONS: dict[str, int] = {"capture": 1, "grad": 1, "prim": 1, "loop": 1, "program": 1}
+VERSIONS: dict[str, int] = {"capture": 1, "grad": 2, "prim": 2, "loop": 2, "program": 1}
 
 Upgrade = Callable[[Any], Any]
-UPGRADES: dict[str, dict[int, Upgrade]] = {kind: {} for kind in KINDS}
+UPGRADES: dict[str, dict[int, Upgrade]] = {
+    "capture": {},
+    "grad": {1: state_effects},
+    "prim": {1: state_effects},
+    "loop": {1: state_effects},
+    "program": {},
+}
 
 
 class _Wire(msgspec.Struct):

@@ -122,7 +122,7 @@ def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
 def _node(node: graph.Node, scope: _Scope) -> tuple[Any, ...]:
     args = _tuple(node.args, scope)
     kwargs = _dict(node.kwargs, scope) if node.kwargs else None
-    return node.target, args, kwargs, [_value(result, scope) for result in node.results], node.phase
+    return node.target, args, kwargs, [_value(result, scope) for result in node.results], node.phase, node.effect
 
 
 def _index(index: loop.Index, scope: _Scope) -> tuple[Any, ...]:

@@ -140,10 +140,18 @@ class Value(msgspec.Struct, frozen=True):
 
 Phase = Literal["forward", "backward"]
 
+Effect = Literal["draws", "acts"]
+"""What a call does besides computing. "draws": it takes numbers from a random stream. "acts": it may raise on purpose,
+writes into an operand, or is an operator of the program's own, of which nothing else is known."""
+
 
 class Node(msgspec.Struct, frozen=True):
     """One call: `results = target(*args, **kwargs)`; targets are qualified names ("torch.nn.functional.linear",
-    "aten.add.Tensor", "prims.add")."""
+    "aten.add.Tensor", "prims.add").
+
+    effect: what it does besides (stated in Grad and Prim; a Capture leaves it open). Calls with an effect run in
+    program order, each as often as it stands there, whether anything uses their results or not.
+    """
 
     target: str
     args: tuple[Arg, ...]
@@ -151,6 +159,7 @@ class Node(msgspec.Struct, frozen=True):
     results: tuple[Value, ...]
     line: SourceLine | None = None
     phase: Phase = "forward"
+    effect: Effect | None = None
 
 
 class Graph(msgspec.Struct, frozen=True):

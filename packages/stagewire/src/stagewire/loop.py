@@ -28,7 +28,7 @@ import msgspec
 
 from stagewire.expr import Dim
 from stagewire.grad import Binding
-from stagewire.graph import Arg, NonFinite, Ref, SourceLine
+from stagewire.graph import Arg, Effect, NonFinite, Ref, SourceLine
 from stagewire.types import DType, TensorType
 
 
@@ -180,7 +180,7 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel", tag_field="kind"):
 class Extern(msgspec.Struct, frozen=True, tag="extern", tag_field="kind"):
     """results = target(*args, **kwargs) by ATen ("aten.addmm.default"); `Ref`s name buffers.
 
-    The results are allocated by the call itself ("" where a result is None or unused).
+    The results are allocated by the call itself ("" where a result is None or unused). effect: as of a graph's node.
     """
 
     target: str
@@ -188,6 +188,7 @@ class Extern(msgspec.Struct, frozen=True, tag="extern", tag_field="kind"):
     kwargs: dict[str, Arg]
     results: tuple[str, ...]
     line: SourceLine | None = None
+    effect: Effect | None = None
 
 
 class Free(msgspec.Struct, frozen=True, tag="free", tag_field="kind"):

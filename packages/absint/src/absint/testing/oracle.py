@@ -41,7 +41,7 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class OracleMode(TorchDispatchMode):
-    """Checks the rule of each op it sees, and the slow path where there is none.
+    """Checks the rule of each op it sees (the slow path where there is none), and that it says so if it draws numbers.
 
     mismatches: the findings. checked, unruled: how often each op was seen, with and without a rule.
 
@@ -67,7 +67,11 @@ class OracleMode(TorchDispatchMode):
         record = record_of(func)
         # Types first: an op may change the type of its argument in place.
         metas = (_metas(args), _metas(kwargs))
+        stream = torch.get_rng_state()
         result = func(*args, **kwargs)
+        if record.effect != "draws" and not torch.equal(torch.get_rng_state(), stream):
+            call = f"{record.name}{metas}"
+            self.mismatches.append(Mismatch(record.name, call, "draws no random numbers", "draws random numbers"))
         if record.func._schema.returns and _all_strided((args, kwargs, result)):
             self._check(record, metas, result)
             self._check_aliases(record, metas, args, kwargs, result)

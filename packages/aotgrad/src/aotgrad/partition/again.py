@@ -30,7 +30,7 @@ def what_gradients_take(joint: Joint, needs: Needs) -> tuple[tuple[int, ...], tu
         if node is None:
             continue
         pending.extend(operands(node))
-        if is_random(node.target):
+        if is_random(node):
             devices.update(value.type.device for value in node.results if isinstance(value.type, TensorType))
     given = enumerate(joint.binding.inputs)
     return tuple(n for n, item in given if item.name in seen and not item.mutated), tuple(sorted(devices))

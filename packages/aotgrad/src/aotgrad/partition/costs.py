@@ -8,7 +8,7 @@ from math import prod
 import msgspec
 
 from aotgrad.operands import operands
-from aotgrad.ops import is_random, is_repeatable, packet_of
+from aotgrad.ops import is_repeatable, packet_of
 from aotgrad.partition.needs import Sizes
 from aotgrad.partition.policy import Policy
 from stagewire.expr import evaluate
@@ -31,7 +31,7 @@ class Costs(msgspec.Struct, frozen=True, eq=False):
 
     def of(self, node: Node) -> int | None:
         """The cost of running the node again; None where it would not give the same."""
-        if is_random(node.target) or not is_repeatable(node.target):
+        if not is_repeatable(node):
             return None
         moved = sum(self.sizes.bytes(self.values[name].type) for name in operands(node))
         moved += sum(self.sizes.bytes(value.type) for value in node.results)

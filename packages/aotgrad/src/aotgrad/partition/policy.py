@@ -74,7 +74,7 @@ class Policy(msgspec.Struct, frozen=True):
         Random ops never are: they would draw other numbers.
         """
         packet = packet_of(node.target)
-        if packet not in (RECOMPUTABLE if self.recomputable is None else self.recomputable) or is_random(node.target):
+        if packet not in (RECOMPUTABLE if self.recomputable is None else self.recomputable) or is_random(node):
             return 0 if self.is_free(node) else None
         if packet == "aten.pow" and node.args[1:] in _FEW_PRODUCTS:
             return self.pointwise

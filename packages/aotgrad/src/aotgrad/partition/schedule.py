@@ -80,7 +80,7 @@ class _Schedule:
             node = needs.producers.get(name)
             if node is None:
                 raise PartitionError(f"the backward uses the input {name}, which is not among the saved values")
-            if is_random(node.target):
+            if is_random(node):
                 raise PartitionError(f"the backward uses {name}, made by {node.target}, which is not saved")
             missing = [operand for operand in operands(node) if operand not in ready]
             if missing:

@@ -117,4 +117,4 @@ def _check(condition: Condition, values: dict[str, Value], names: _Names, node: 
         below = call("aten.lt.Scalar", "bool", result(greatest), condition.high)
         holds = call("aten.logical_and.default", "bool", result(above), result(below))
         yield from (least, greatest, above, below, holds)
-    yield Node(ASSERTION, (result(holds),), {}, (), node.line)
+    yield Node(ASSERTION, (result(holds),), {}, (), node.line, effect="acts")

@@ -120,7 +120,7 @@ def _fixed(joint: Joint, largest: int) -> Fixed:
     found = {value.name: value.type for value in constants if isinstance(value.type, TensorType)}
     found = {name: type_ for name, type_ in found.items() if type_.device == "cpu"}
     for node in joint.graph.nodes:
-        if not is_pure(node.target):
+        if not is_pure(node):
             continue
         given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
         if any(isinstance(leaf, Expr) or (isinstance(leaf, Ref) and leaf.name not in found) for leaf in given):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
-from aotgrad.ops import has_effect, is_repeatable
+from aotgrad.ops import is_repeatable
 from stagewire.graph import Graph, Node, rename
 
 __all__ = ["MergeCommonSubexpressions"]
@@ -15,7 +16,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 class MergeCommonSubexpressions(msgspec.Struct, frozen=True):
-    """After it, no two nodes of one phase have the same target and arguments, but for random and asserting ones.
+    """After it, no two nodes of one phase have the same target and arguments, but for those with an effect.
 
     Phases are kept apart: a checkpoint recomputes in the backward what the forward has computed, on purpose.
     """
@@ -26,7 +27,7 @@ class MergeCommonSubexpressions(msgspec.Struct, frozen=True):
         nodes: list[Node] = []
         for node in joint.graph.nodes:
             node = rename_node(node, names)
-            if has_effect(node.target) or not is_repeatable(node.target):
+            if not is_repeatable(node):
                 nodes.append(node)
                 continue
             # Encoded, 1 and 1.0 and True are different, as they are to an op.
@@ -46,11 +47,5 @@ def rename_node(node: Node, names: dict[str, str]) -> Node:
     """`node` with the values it uses renamed."""
     if not names or names.keys().isdisjoint(operands(node)):
         return node
-    return Node(
-        node.target,
-        tuple([rename(arg, names) for arg in node.args]),
-        {key: rename(arg, names) for key, arg in node.kwargs.items()},
-        node.results,
-        node.line,
-        node.phase,
-    )
+    args = tuple([rename(arg, names) for arg in node.args])
+    return replace(node, args=args, kwargs={key: rename(arg, names) for key, arg in node.kwargs.items()})

@@ -6,7 +6,6 @@ import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
-from aotgrad.ops import has_effect
 from aotgrad.passes.dropped_checks import checks_of_dropped
 from stagewire.graph import Graph, Node, references
 
@@ -14,7 +13,7 @@ __all__ = ["RemoveDeadCode", "live_nodes"]
 
 
 class RemoveDeadCode(msgspec.Struct, frozen=True):
-    """After it, every node is used by a later node or an output, draws random numbers, or may raise on purpose.
+    """After it, every node is used by a later node or an output, or has an effect.
 
     A node of the forward that is dropped and could raise because of its data (`aotgrad.raising`) leaves a check of its
     operand alone (`dropped_checks`). The backward computes again what the forward has checked.
@@ -37,7 +36,7 @@ def live_nodes(graph: Graph) -> tuple[Node, ...]:
     needed = {name for arg in graph.outputs for name in references(arg)}
     kept = []
     for node in reversed(graph.nodes):
-        if not needed.isdisjoint([value.name for value in node.results]) or has_effect(node.target):
+        if not needed.isdisjoint([value.name for value in node.results]) or node.effect is not None:
             needed.update(operands(node))
             kept.append(node)
     return tuple(reversed(kept))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import msgspec
+from msgspec.structs import replace
 
 from absint import from_wire
 from absint.strides import is_dense
@@ -10,7 +13,7 @@ from aotgrad.errors import UnsupportedOutput
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
 from stagewire.graph import Arg, DeviceArg, DTypeArg, Graph, List, MemoryFormatArg, Node, Ref, Value, definitions
-from stagewire.types import TensorType, contiguous_stride
+from stagewire.types import TensorType, ValueType, contiguous_stride
 
 __all__ = ["SeparateResults"]
 
@@ -27,14 +30,14 @@ class SeparateResults(msgspec.Struct, frozen=True):
         roots = memory_roots(graph)
         taken = {value.name for value in graph.inputs}
         values = definitions(graph)
+        makers = {value.name: node for node in graph.nodes for value in node.results}
         clones: list[Node] = []
         outputs: list[Arg] = []
         for position, arg in enumerate(graph.outputs):
             if position < joint.results and isinstance(arg, Ref):
                 if roots[arg.name] in taken:
-                    copies = copy_nodes(values[arg.name], f"{arg.name}_copy", values)
+                    arg, copies = _copied(values[arg.name], values, makers)
                     clones += copies
-                    arg = Ref(copies[-1].results[0].name)
                 else:
                     taken.add(roots[arg.name])
             outputs.append(arg)
@@ -58,6 +61,49 @@ def memory_roots(graph: Graph) -> dict[str, str]:
 
 # Not views by their schema, but they may return their argument's memory.
 _MAY_SHARE = frozenset(("aten._unsafe_view.default", "aten.lift.default"))
+
+
+def _copied(value: Value, values: dict[str, Value], makers: dict[str, Node]) -> tuple[Ref, list[Node]]:
+    """A copy of `value` in the same strides.
+
+    No op makes memory that shows an element several times: of a view that does (`expand`, `unfold`, what is turned
+    after them) the value that it is a view of is copied, and viewed again.
+    """
+    views: list[Node] = []
+    source = value
+    while _repeats_elements(source.type) and _is_single_view(node := makers.get(source.name)):
+        views.append(node)
+        source = values[node.args[0].name]  # type: ignore[union-attr]
+    nodes = copy_nodes(source, f"{source.name}_copy", values)
+    for node in reversed(views):
+        kind = node.results[0].type
+        offset = kind.storage_offset - source.type.storage_offset  # type: ignore[union-attr]
+        made = Value(_unused(f"{node.results[0].name}_copy", values), replace(kind, storage_offset=offset))
+        values[made.name] = made
+        given = (Ref(nodes[-1].results[0].name), *node.args[1:])
+        nodes.append(replace(node, args=given, results=(made,), phase="forward"))
+    return Ref(nodes[-1].results[0].name), nodes
+
+
+def _is_single_view(node: Node | None) -> TypeGuard[Node]:
+    if node is None or len(node.results) != 1 or not is_view(node.target):
+        return False
+    return isinstance(node.args[0], Ref) and node.target != "aten.as_strided.default"  # which counts from the storage
+
+
+def _repeats_elements(kind: ValueType) -> bool:
+    """Whether several elements of a tensor are one in memory, as far as sizes are known."""
+    if not isinstance(kind, TensorType) or any(size == 0 for size in kind.shape):
+        return False
+    steps = [(step, size) for step, size in zip(kind.stride, kind.shape, strict=True) if size != 1]
+    if not all(isinstance(number, int) for pair in steps for number in pair):
+        return any(step == 0 for step, _ in steps)
+    reach = 0
+    for step, size in sorted(steps):  # type: ignore[type-var]
+        if step <= reach:  # type: ignore[operator]
+            return True
+        reach += (size - 1) * step  # type: ignore[operator,assignment]
+    return False
 
 
 def copy_nodes(value: Value, name: str, values: dict[str, Value]) -> list[Node]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from absint import Meta, to_wire
+from absint.schema import effect_of
 from absint.symbolic import dim_of
 from absint.wire import to_arg
 from aotgrad.errors import UnwirableValue
@@ -68,6 +69,7 @@ class Recorder:
                 tuple(results),
                 self.line,
                 self.phase,
+                effect_of(target),
             )
         )
         return refs

@@ -12,7 +12,7 @@ def linear_relu(rows: int, columns: int, depth: int, dtype: str, name: str = "")
     """relu(linear(x)) + residual in place of the product; `name` is part of every name."""
     t, n = SHORT[dtype], name
     return parse_document(f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () }}
         forward {{
           buffers {{
@@ -46,7 +46,7 @@ def batched_scale(batch: int, rows: int, columns: int, depth: int, dtype: str) -
     """0.5 * (x @ y) per batch, y being the same for each."""
     t = SHORT[dtype]
     return parse_document(f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () }}
         forward {{
           buffers {{
@@ -77,7 +77,7 @@ def convolution_relu(number: int, channels: int, side: int, result: int, dtype: 
     t, area = SHORT[dtype], side * side
     made = f"{t}[{number}, {result}, {side}, {side}]{{{result * area}, 1, {result * side}, {result}}}"
     return parse_document(f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () }}
         forward {{
           buffers {{
@@ -113,7 +113,7 @@ def made_operands(rows: int, columns: int, depth: int, dtype: str, kept: bool = 
     t = SHORT[dtype]
     outputs, end = ("(%y, %a)", "") if kept else ("(%y,)", "free %a")
     return parse_document(f"""
-      loop 1 {{
+      loop 2 {{
         binding {{ inputs = () outputs = () }}
         forward {{
           buffers {{

@@ -140,7 +140,7 @@ def _window(plan: _Plan, base: str) -> str:
 
 
 SYMBOLIC_STEPS = """
-  loop 1 {
+  loop 2 {
     binding {
       inputs { BoundInput(name="x", type=f32[b, s, 8])  BoundInput(name="w", type=f32[8, 6]) }
       outputs { Fresh(result=0)  Fresh(result=1)  Fresh(result=2) }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from loopir.effects import is_call, is_ordered
+from loopir.effects import is_call
 from loopir.errors import UnsupportedPrim
 from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
@@ -75,11 +75,11 @@ def _wanted(graph: Graph, nodes: list[Node]) -> frozenset[str]:
 
 
 def live_nodes(graph: Graph) -> list[Node]:
-    """The nodes that an output or an ordered extern needs, in order."""
+    """The nodes that have an effect, and those that an output or one of them needs, in order."""
     live = {name for arg in graph.outputs for name in references(arg)}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(value.name in live for value in node.results) or is_ordered(node.target):
+        if any(value.name in live for value in node.results) or node.effect is not None:
             for arg in node.args:
                 if arg.__class__ is Ref:
                     live.add(arg.name)  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ def _lower_extern(lowering: Lowering, node: Node) -> None:
         if isinstance(value.type, TensorType):
             lowering.declare(value.name, value.type, "extern")
         results.append(value.name if isinstance(value.type, TensorType) else "")
-    lowering.extern(Extern(node.target, node.args, node.kwargs, tuple(results), node.line))
+    lowering.extern(Extern(node.target, node.args, node.kwargs, tuple(results), node.line, node.effect))
 
 
 __all__ = ["LOWERINGS", "lower_graph", "lower_node"]

@@ -12,7 +12,7 @@ from stagewire.types import TensorType
 
 def lower_prim_call(lowering: Lowering, call: Call) -> None:
     """The call that `PRIM_CALLS` names; made from nothing, the result says on which device."""
-    _, target, keywords, _ = PRIM_CALLS[call.name]
+    _, target, keywords = PRIM_CALLS[call.name]
     args = tuple([arg for name, arg in call.arguments.items() if name not in keywords])
     named = {name: call.arguments[name] for name in keywords}
     results: list[str] = []
@@ -22,7 +22,7 @@ def lower_prim_call(lowering: Lowering, call: Call) -> None:
         results.append(value.name)
     if not any(True for arg in call.arguments.values() for _ in references(arg)) and _device(call.node) != "cpu":
         named["device"] = DeviceArg(_device(call.node))
-    lowering.extern(Extern(target, args, named, tuple(results), call.node.line))
+    lowering.extern(Extern(target, args, named, tuple(results), call.node.line, call.node.effect))
 
 
 def _device(node: Node) -> str:

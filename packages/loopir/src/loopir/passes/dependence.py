@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from loopir.effects import is_ordered
 from loopir.errors import DependenceCycle
 from loopir.nest import Schedule, reads_of, writes_of
 from stagewire.loop import Extern
@@ -37,7 +36,7 @@ class Dependences:
             for name in set(writes_of(item)):
                 needs.update(self.writers.get(name, ()))
                 self.writers.setdefault(name, []).append(number)
-            if isinstance(item, Extern) and is_ordered(item.target):
+            if isinstance(item, Extern) and item.effect is not None:
                 if ordered is not None:
                     needs.add(ordered)
                 ordered = number

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.effects import is_ordered
 from loopir.nest import (
     Block,
     Item,
@@ -26,8 +25,8 @@ from stagewire.loop import Extern, Reduce
 
 @dataclass(frozen=True)
 class RemoveDead:
-    """Before: any schedule. After: every write reaches an output or an ordered extern, every value reaches a write or
-    may raise, nests over no points are gone, and every buffer is touched.
+    """Before: any schedule. After: every write reaches an output or an extern with an effect, every value reaches a
+    write or may raise, nests over no points are gone, and every buffer is touched.
 
     An index that no longer matters for what a nest writes (it reads a tensor of one number) is still checked."""
 
@@ -51,7 +50,7 @@ class RemoveDead:
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
         """The call without names for results that nothing reads, so that they are given back at once."""
         results = tuple([result if result in live else "" for result in item.results])
-        if not any(results) and not is_ordered(item.target):
+        if not any(results) and item.effect is None:
             return None
         return item if results == item.results else msgspec.structs.replace(item, results=results)
 

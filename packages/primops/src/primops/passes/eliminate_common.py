@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from primops.effects import has_effect
 from primops.passes.renaming import output_names, renamed_node, with_nodes
 from stagewire.graph import Graph, Node
 
@@ -27,7 +26,7 @@ class EliminateCommon:
         nodes: list[Node] = []
         for node in graph.nodes:
             node = renamed_node(node, names)
-            if not node.target.startswith("prims.") or node.target == "prims.clone" or has_effect(node.target):
+            if not node.target.startswith("prims.") or node.target == "prims.clone" or node.effect is not None:
                 nodes.append(node)
                 continue
             # Encoded, 1 and 1.0 and True are different, as they are to a prim.

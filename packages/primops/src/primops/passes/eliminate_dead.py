@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primops.effects import has_effect
 from primops.passes.renaming import output_names, used_names, with_nodes
 from stagewire.graph import Graph, Node
 
@@ -28,4 +27,4 @@ class EliminateDead:
 
 
 def _is_needed(node: Node, needed: set[str]) -> bool:
-    return any(value.name in needed for value in node.results) or has_effect(node.target)
+    return any(value.name in needed for value in node.results) or node.effect is not None

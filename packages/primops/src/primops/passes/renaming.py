@@ -39,7 +39,7 @@ def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
     if kwargs:
         kwargs = {key: renamed(arg, names) for key, arg in kwargs.items()}
         changed = changed or kwargs != node.kwargs
-    return Node(node.target, tuple(args), kwargs, node.results, node.line, node.phase) if changed else node
+    return Node(node.target, tuple(args), kwargs, node.results, node.line, node.phase, node.effect) if changed else node
 
 
 def used_names(node: Node) -> list[str]:

@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from primops.aten import argument_of, overload, tensor_type
 from primops.compute import compute
 from primops.decompositions import TABLE
+from primops.effects import effect_of
 from primops.errors import Decline
 from primops.interpret import interpret
 from primops.meanings import NAMES
@@ -173,7 +174,7 @@ def run_as_graph(target: str, args: Any, kwargs: Any, types: tuple[ValueType, ..
     results = tuple(Value(f"y{i}", type) for i, type in enumerate(types))
     values = tuple(Value(name, tensor_type(tensor)) for name, tensor in inputs.values())
     outputs = tuple(Ref(r.name) if isinstance(r.type, TensorType) else None for r in results)
-    graph = lower_graph(Graph(values, (Node(target, encoded, named, results),), outputs))
+    graph = lower_graph(Graph(values, (Node(target, encoded, named, results, effect=effect_of(target)),), outputs))
     verify_graph(graph)
     return interpret(graph, [tensor for _, tensor in inputs.values()])
 

@@ -14,6 +14,7 @@ import torch
 from hypothesis import strategies as st
 
 from primops.aten import argument_of, overload, tensor_type
+from primops.effects import effect_of
 from primops.meanings import DTYPES
 from stagewire.graph import Arg, Graph, Node, Ref, Value
 
@@ -78,7 +79,8 @@ class _Writer:
             self.tensors[name] = tensor
             values.append(Value(name, tensor_type(tensor)))
         encoded = {key: argument_of(value, _unexpected) for key, value in kwargs.items()}
-        self.nodes.append(Node(target, tuple(argument_of(a, _unexpected) for a in args), encoded, tuple(values)))
+        arguments = tuple(argument_of(a, _unexpected) for a in args)
+        self.nodes.append(Node(target, arguments, encoded, tuple(values), effect=effect_of(target)))
         return True
 
     def real(self, argument: Any) -> Any:

@@ -34,7 +34,7 @@ def constant_nodes(grad: Grad) -> list[Node]:
     for node in grad.forward.nodes:
         names = set(node_references(node))
         results = [value.name for value in node.results if value.name]
-        is_fixed = names <= weights | fixed and is_pure(node.target) and _makes_tensors(node)
+        is_fixed = names <= weights | fixed and is_pure(node) and _makes_tensors(node)
         if is_fixed and outputs.isdisjoint(results):
             (weights if names & weights else fixed).update(results)
             found.append(node)

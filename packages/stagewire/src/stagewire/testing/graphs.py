@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from stagewire.graph import Arg, Graph, Node, Phase, Ref, Value, definitions
+from stagewire.graph import Arg, Effect, Graph, Node, Phase, Ref, Value, definitions
 from stagewire.testing.basics import Names, args, names, qualified_names, source_lines, tensor_types, value_types
 from stagewire.types import TensorType, ValueType, contiguous_stride
 
@@ -59,11 +60,12 @@ def graphs(
             node = _elementwise(draw, vocabulary, tensors, supply)
         line = draw(st.one_of(st.none(), source_lines))
         chosen = draw(_PHASES) if phase is None else phase
-        nodes.append(Node(node.target, node.args, node.kwargs, node.results, line, chosen))
+        nodes.append(replace(node, line=line, phase=chosen))
         values += node.results
     return Graph(taken, tuple(nodes), _outputs(draw, values, vocabulary, symbols))
 
 
+EFFECTS: st.SearchStrategy[Effect | None] = st.sampled_from((None, "draws", "acts"))
 _PHASES: st.SearchStrategy[Phase] = st.sampled_from(("forward", "forward", "backward"))
 
 
@@ -100,6 +102,7 @@ def _opaque(
         tuple(draw(st.lists(arg, max_size=3))),
         draw(st.dictionaries(names, arg, max_size=2)),
         tuple(Value(supply.fresh(), kind) for kind in results),
+        effect=draw(EFFECTS),
     )
 
 

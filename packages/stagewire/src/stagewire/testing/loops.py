@@ -26,6 +26,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.testing.basics import Names, args, names, qualified_names, source_lines, tensor_types
+from stagewire.testing.graphs import EFFECTS
 from stagewire.testing.kernels import Body
 from stagewire.types import ITEM_SIZE, DType, TensorType, ValueType, contiguous_stride
 
@@ -161,7 +162,7 @@ class _Plan:
         for kept in self.draw(st.lists(st.booleans(), min_size=1, max_size=2)):
             kind = self.draw(tensor_types(self.symbols, loop_dtypes))
             results.append(self.add(kind, "extern").name if kept else "")
-        self.steps.append(Extern(target, arguments, keywords, tuple(results), line))
+        self.steps.append(Extern(target, arguments, keywords, tuple(results), line, self.draw(EFFECTS)))
 
     def view(self) -> None:
         """A window on a buffer: its dimensions in another order."""
