@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from absint.errors import TypeRuleError
 from absint.meta import Meta, contiguous
 from absint.rules.movement import like
@@ -82,7 +84,9 @@ def _native_dropout_backward(grad_output: Meta, mask: Meta, scale: float) -> Met
 
 @TABLE.rule("_weight_norm_interface")
 def _weight_norm(v: Meta, g: Meta, dim: int = 0) -> tuple[Meta, Meta]:
-    norms = contiguous(g.shape, g.dtype, g.device)
+    """The norms of half precision are float32; kernels of CUDA keep those of bfloat16."""
+    halves = (torch.float16,) if g.device.type == "cuda" else (torch.float16, torch.bfloat16)
+    norms = contiguous(g.shape, torch.float32 if g.dtype in halves else g.dtype, g.device)
     stride = stride_of_format(v.shape, suggest_format(v))
     return Meta(v.shape, stride, v.dtype, v.device), norms
 

@@ -22,7 +22,7 @@ def _same_dtype(first: Meta, second: Meta) -> torch.dtype:
     return first.dtype
 
 
-@TABLE.rule("mm _int_mm mm.dtype")
+@TABLE.rule("mm mm.dtype")
 def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
     if self.ndim != 2 or mat2.ndim != 2:
         raise TypeRuleError("mat1 and mat2 must be matrices" if self.ndim != 2 else "mat2 must be a matrix")
@@ -33,6 +33,13 @@ def _mm(self: Meta, mat2: Meta, out_dtype: torch.dtype | None = None) -> Meta:
         )
     dtype = out_dtype or _same_dtype(self, mat2)
     return contiguous((self.shape[0], mat2.shape[1]), dtype, common_device((self, mat2)))
+
+
+@TABLE.rule("_int_mm")
+def _int_mm(self: Meta, mat2: Meta) -> Meta:
+    if self.dtype not in (torch.int8, torch.uint8) or mat2.dtype is not torch.int8:
+        raise TypeRuleError(f"expected int8 or uint8 times int8, but got {self.dtype} times {mat2.dtype}")
+    return _mm(self, mat2, torch.int32)
 
 
 @TABLE.rule("addmm _addmm_activation")
