@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import stagefold
 from integration_tests.zoo.devices import ON_GPU
+from stagewire.errors import StageError
 
 Run = Callable[[Callable[..., Tensor]], Any]
 
@@ -90,6 +91,93 @@ def test_higher_orders(order: int) -> None:
         return [answer.detach() for answer in answers]
 
     same_both_ways(lambda x: x.exp() * x.sin() * x.detach(), use)
+
+
+class Cube(torch.autograd.Function):
+    """Its backward applies another Function: the usual way to write a second derivative by hand."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return CubeBackward.apply(*ctx.saved_tensors, gradient)
+
+
+class CubeBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(x, gradient)
+        return 3 * x**2 * gradient
+
+    @staticmethod
+    def backward(ctx: Any, second: Tensor) -> tuple[Tensor, Tensor]:
+        x, gradient = ctx.saved_tensors
+        return 7 * x * gradient * second, 3 * x**2 * second  # 7, where 6 is right: it is this that counts
+
+
+class Exponential(torch.autograd.Function):
+    """Its backward applies itself, and saves only where gradients are wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return Exponential.apply(*ctx.saved_tensors) * gradient
+
+
+class OnceOnly(torch.autograd.Function):
+    """Its backward applies a Function whose own backward cannot be captured."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return OnceOnlyBackward.apply(*ctx.saved_tensors) * gradient
+
+
+class OnceOnlyBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise ValueError("no second derivative")
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("function", [Cube, Exponential])
+def test_backwards_that_apply_functions(function: Any, order: int) -> None:
+    def use(call: Callable[..., Tensor]) -> list[Tensor]:
+        x = torch.linspace(0.5, 1, 4, requires_grad=True)
+        value, found = call(x).sum(), []
+        for _ in range(order):
+            (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+            found.append(gradient.detach())
+            value = (gradient * x).sum()
+        return found
+
+    same_both_ways(lambda x: function.apply(x * 2), use)
+
+
+def test_a_backward_of_a_backward_that_cannot_be_captured_is_needed_by_the_second_order_alone() -> None:
+    call = stagefold.compile(lambda x: OnceOnly.apply(x), fullgraph=True)
+    x = torch.ones(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(call(x).sum(), x)
+    assert gradient.tolist() == [2, 2, 2]
+    (gradient,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+    with pytest.raises(StageError, match="OnceOnlyBackward was captured without its backward"):
+        gradient.sum().backward()
 
 
 def test_tangents_are_differentiated_too() -> None:

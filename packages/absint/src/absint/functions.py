@@ -91,7 +91,10 @@ def _differentiable(function: CustomFunction, known: Functions, size_of: SizeOf)
 
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         if function.backward is None:
-            raise RuntimeError(f"{function.name} was captured where nothing required grad")
+            raise RuntimeError(
+                f"{function.name} was captured without its backward: nothing required grad, or it could not be "
+                "evaluated as part of the gradient of a gradient"
+            )
         found = run_graph(function.backward, (*gradients, *ctx.saved_tensors, *ctx.kept), known, size_of)
         return (*found, None)
 

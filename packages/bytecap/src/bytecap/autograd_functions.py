@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint import AbstractTensor
-from bytecap.errors import UnsupportedCall, UnsupportedValue
+from bytecap.errors import CannotCapture, UnsupportedCall, UnsupportedValue
 from bytecap.graph_builder import GraphBuilder, tensor_type
+from bytecap.signals import PythonRaise
 from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
@@ -36,6 +37,10 @@ from stagewire.graph import Value as WireValue
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer
+
+
+GRADIENT_ORDERS = 2
+"""How often a gradient can be differentiated in turn where backwards apply Functions, which may do so for ever."""
 
 
 class Context:
@@ -111,11 +116,20 @@ class _Application:
         self.args = self._with_defaults(args) if self.apart else args
         self.outer = tracer.graph
         self.operands = [arg for arg in self.args if isinstance(arg, TensorValue)]
-        self.differentiable = torch.is_grad_enabled() and any(x.abstract.requires_grad for x in self.operands)
+        self.order = self.outer.gradient_order
+        self.differentiable = self.order <= GRADIENT_ORDERS and any(map(self._needs_gradient, self.operands))
+
+    def _needs_gradient(self, value: Value) -> bool:
+        """Inside of a backward, gradients may be differentiated by whatever they are computed of."""
+        if not isinstance(value, TensorValue):
+            return False
+        if self.order:
+            return value.abstract.is_floating_point() or value.abstract.is_complex()
+        return torch.is_grad_enabled() and bool(value.abstract.requires_grad)
 
     def run(self) -> Value:
         tracer = self.tracer
-        needs = [Constant(isinstance(a, TensorValue) and bool(a.abstract.requires_grad)) for a in self.args]
+        needs = [Constant(self._needs_gradient(arg)) for arg in self.args]
         ctx = tracer.wrap(Context, None).call(tracer, [TupleValue(list(needs))], {})
         assert isinstance(ctx, ObjectValue)
         forward, returned = self._forward(ctx)
@@ -123,7 +137,7 @@ class _Application:
         results = [item for item in items if isinstance(item, TensorValue)]
         self._check_results(items, results)
         marked = {name: self._marked(ctx, name) for name in ("to_save", "dirty", "non_differentiable")}
-        backward, gradients = self._backward(ctx, items) if self.differentiable else (None, [])
+        backward, gradients = self._backward_if_any(ctx, items)
         kept = self._kept(forward, backward, gradients, results, marked["to_save"])
         function = self._function(forward, backward, gradients, results, kept, marked)
         outs = self._abstract_results(results, marked)
@@ -150,13 +164,32 @@ class _Application:
             setup.call(tracer, [ctx, TupleValue(list(self.args)), returned], {})
             return body, returned
 
+    def _backward_if_any(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body | None, list[Arg]]:
+        """None where nothing is differentiated; and inside of another backward where it cannot be evaluated, since few
+        programs differentiate their gradients (those that do are told then)."""
+        if not self.differentiable:
+            return None, []
+        if not self.order:
+            return self._backward(ctx, items)
+        before = [state_of_effect(effect) for effect in self.tracer.effects]
+        functions, handled = len(self.outer.functions), list(self.tracer.handled)
+        try:
+            return self._backward(ctx, items)
+        except (CannotCapture, PythonRaise):
+            if [state_of_effect(effect) for effect in self.tracer.effects] != before:
+                raise
+            del self.outer.functions[functions:]
+            self.tracer.handled[:] = handled
+            return None, []
+
     def _backward(self, ctx: ObjectValue, items: list[Value]) -> tuple[_Body, list[Arg]]:
         tracer = self.tracer
         self._refuse_missing_gradients(ctx, items)
         tangents = [self._tangent(item) if isinstance(item, TensorValue) else Constant(None) for item in items]
         self.tangents = [tangent for tangent in tangents if isinstance(tangent, TensorValue)]
         before = [state_of_effect(effect) for effect in tracer.effects]
-        with self._body() as body:
+        order = 0 if _is_once_differentiable(self.real.backward) else self.order + 1
+        with self._body(order) as body:
             found = self.cls.get_attribute(tracer, "backward").call(tracer, [ctx, *tangents], {})
         if [state_of_effect(effect) for effect in tracer.effects] != before:
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} changes an object outside of it")
@@ -176,7 +209,7 @@ class _Application:
     def _gradient(self, operand: Value, gradient: Value) -> Arg:
         assert isinstance(operand, TensorValue)
         if isinstance(gradient, TensorValue):
-            return Ref(gradient.name) if operand.abstract.requires_grad else None
+            return Ref(gradient.name) if self._needs_gradient(operand) else None
         if not gradient.is_none():
             raise UnsupportedCall(f"the backward of {self.real.__qualname__} returns a {gradient.describe()}")
         return None
@@ -191,10 +224,10 @@ class _Application:
         return value
 
     @contextlib.contextmanager
-    def _body(self) -> Iterator[_Body]:
+    def _body(self, gradient_order: int = 0) -> Iterator[_Body]:
         """Record what is evaluated as a body of its own, without gradients."""
         enabled = torch.is_grad_enabled()
-        inside = self.tracer.graph = GraphBuilder(self.outer)
+        inside = self.tracer.graph = GraphBuilder(self.outer, gradient_order=gradient_order)
         TORCH.set_grad_enabled(False)
         try:
             yield _Body(inside)

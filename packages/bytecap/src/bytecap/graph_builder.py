@@ -24,10 +24,14 @@ class GraphBuilder:
     functions: the finished custom functions of the capture. hidden: values of their bodies, which nothing outside may
     use. is_closed: nothing more may be computed. made: inputs that the replacement makes; they stand behind the others.
     is_transformed: the body is that of a function under a transform of torch.func. numbers: Python numbers that nodes
-    give, of data. floats: those of them that are computed of sizes, by what they compute.
+    give, of data. floats: those of them that are computed of sizes, by what they compute. gradient_order: the body is
+    that of a backward, whose results may be differentiated in turn: 1, or one more for the backward of a function that
+    such a body applies.
     """
 
-    def __init__(self, outer: GraphBuilder | None = None, *, is_transformed: bool = False) -> None:
+    def __init__(
+        self, outer: GraphBuilder | None = None, *, is_transformed: bool = False, gradient_order: int = 0
+    ) -> None:
         self.nodes: list[Node] = []
         self.inputs: list[Input] = [] if outer is None else outer.inputs
         self.functions: list[CustomFunction] = [] if outer is None else outer.functions
@@ -35,6 +39,7 @@ class GraphBuilder:
         self.is_body = outer is not None
         self.is_closed = False
         self.is_transformed = is_transformed
+        self.gradient_order = gradient_order
         self.checkpoints: list[Checkpoint] = []
         self.used: set[str] = set()
         self.made: set[str] = set() if outer is None else outer.made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from loopir.builder import Recorder
 from loopir.emitter import Typed
-from loopir.fold import FLOATS
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.ops import OPS
