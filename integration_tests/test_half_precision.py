@@ -59,3 +59,25 @@ def test_long_sums_at_indices_are_found_in_float32(dtype, way):
 
     table = torch.zeros(3, dtype=dtype, requires_grad=way == "gradient")
     assert stagefold.compile(program)(table).tolist() == [4096.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("towards", [float("inf"), float("-inf"), 0.0, -0.0, 1.0, float("nan")])
+def test_the_next_number_of_every_number(dtype: torch.dtype, towards: float) -> None:
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    y = torch.full_like(x, towards)
+    found, expected = stagefold.compile(torch.nextafter, fullgraph=True)(x, y), torch.nextafter(x, y)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.view(torch.int16)[~found.isnan()], expected.view(torch.int16)[~expected.isnan()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, -1.0, 1 / 3])
+def test_powers_of_what_has_no_root(dtype: torch.dtype, exponent: float) -> None:
+    """A number as exponent, and a tensor of it, are other functions of -inf and of -0.0 in eager, by the dtype."""
+    infinity = float("inf")
+    x = torch.tensor([-infinity, -0.0, 0.0, infinity, -1.0, 2.0, 1e-30]).to(dtype)
+    for power in (lambda x: x**exponent, lambda x: x ** torch.full_like(x, exponent)):
+        found, expected = stagefold.compile(power, fullgraph=True)(x), power(x)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert torch.equal(found.signbit()[found == 0], expected.signbit()[expected == 0])

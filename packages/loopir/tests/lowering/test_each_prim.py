@@ -55,7 +55,7 @@ def test_elementwise(op: str) -> None:
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 0.5, -0.5, -1, -2, 2.7])
-def test_powers_that_aten_special_cases(exponent: float) -> None:
+def test_powers_with_constant_exponents(exponent: float) -> None:
     check(parse_graph(f"input %x: f32[7]\n%y: f32[7] = prims.pow(%x, {exponent})\nreturn %y\n"), 0.5, 2.0)
 
 

@@ -153,10 +153,13 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
 
 
 def _power(mark: str, suffix: str, a: str, b: str) -> str:
-    """Constant exponents as eager's kernel treats them; otherwise the general function."""
-    special = {"2.0": f"({a} * {a})", "3.0": f"({a} * {a} * {a})", "1.0": a, "0.5": f"__builtin_sqrt{mark}({a})",
+    """Constant exponents by products and by roots, which are others of -inf and of -0.0. (gcc's vectoriser forgets that
+    and makes them of the function.)"""
+    infinity = f"__builtin_inf{mark}()"
+    root = f"__builtin_sqrt{mark}({a} == -{infinity} ? {infinity} : {a} + 0.0{mark})"
+    special = {"2.0": f"({a} * {a})", "3.0": f"({a} * {a} * {a})", "1.0": a, "0.5": root,
                "(-1.0)": f"(1.0{mark} / {a})", "(-2.0)": f"(1.0{mark} / ({a} * {a}))",
-               "(-0.5)": f"(1.0{mark} / __builtin_sqrt{mark}({a}))"}  # fmt: skip
+               "(-0.5)": f"(1.0{mark} / {root})"}  # fmt: skip
     key = b.replace("f", "")
     if key in special:
         return special[key]

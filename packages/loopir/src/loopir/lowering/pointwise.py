@@ -30,8 +30,6 @@ def lower_elementwise(lowering: Lowering, call: Call) -> None:
 
     def point(ops: Recorder, *indices: Index) -> Typed:
         values = [_operand(call, ops, operand, literal_dtype, indices) for operand in operands]
-        if call.name == "pow" and isinstance(operands[1], int | float):
-            return _power(ops, values[0], operands[1], values[1])
         return ops.emitter.compute(call.name, *values)
 
     lowering.pointwise(call, point)
@@ -52,28 +50,6 @@ def _operand(call: Call, ops: Recorder, operand: object, dtype: DType, indices: 
     if isinstance(operand, bool | int | float | NonFinite | Expr):
         return ops.number(operand, dtype)
     raise call.refuse(f"{operand!r} is neither a tensor nor a number")
-
-
-def _power(ops: Recorder, a: Typed, exponent: float, literal: Typed) -> Typed:
-    """The exponents that ATen special-cases, the same way (aten/src/ATen/native/cpu/PowKernel.cpp)."""
-    if a.dtype not in FLOATS:
-        return ops.mul(a, a) if exponent == 2 else ops.emitter.compute("pow", a, literal)
-    match exponent:
-        case 1:
-            return a
-        case 2:
-            return ops.mul(a, a)
-        case 3:
-            return ops.mul(ops.mul(a, a), a)
-        case 0.5:
-            return ops.sqrt(a)
-        case -0.5:
-            return ops.rsqrt(a)
-        case -1:
-            return ops.reciprocal(a)
-        case -2:
-            return ops.reciprocal(ops.mul(a, a))
-    return ops.emitter.compute("pow", a, literal)
 
 
 def lower_convert(lowering: Lowering, call: Call) -> None:

@@ -120,12 +120,33 @@ def _half_quotient(p: Builder, x: Value, y: Value) -> Value:
     return p.trunc(convert(p, convert(p, p.div(x, y), p.out.dtype), "float32"))
 
 
+def nextafter(p: Builder, x: Value, y: Value) -> Value:
+    """Of half precision by its bits: the next float32 would be rounded back to what it was."""
+    dtype = p.out.dtype
+    if dtype not in HALVES:
+        return pointwise(p, lambda p, x, y: p.nextafter(x, y), x, y)
+    a, b = (p.bitcast(operand(p, v, dtype, p.out.shape), "int16") for v in (x, y))
+    size_a, size_b = (p.bitwise_and(bits, 0x7FFF) for bits in (a, b))
+    zeros = p.logical_and(p.eq(size_a, 0), p.eq(size_b, 0))
+    # With the magnitude turned where the sign is set, bits are ordered as the numbers are.
+    rising = p.lt(*(p.bitwise_xor(bits, p.bitwise_and(p.shift_right(bits, 15), 0x7FFF)) for bits in (a, b)))
+    step = p.where(p.eq(rising, p.ge(a, 0)), p.full(p.out.shape, 1, "int16"), -1)
+    least = p.bitwise_or(p.bitwise_and(b, -(2**15)), 1)  # the one behind zero, with the sign of y
+    found = p.where(p.logical_or(zeros, p.eq(a, b)), b, p.where(p.eq(size_a, 0), least, p.add(a, step)))
+    infinite = 0x7C00 if dtype == "float16" else 0x7F80
+    is_nan = p.logical_or(p.gt(size_a, infinite), p.gt(size_b, infinite))
+    return p.bitcast(p.where(is_nan, infinite + 1, found), dtype)
+
+
 def pow_scalar(p: Builder, x: Value, exponent: Any) -> Value:
-    """Eager's own special cases: 0, 1, 2, 3, 1/2, -1/2, -1, -2."""
-    return pointwise(p, lambda p, x: _power(p, x, exponent), x)
+    """Eager's own special cases: 0, 1, 2, 3, -2; and roots and the reciprocal, but for float16 on a CPU."""
+    special = p.out.dtype != "float16" or p.out.device != "cpu"
+    if p.out.dtype in HALVES:
+        exponent = in_dtype(exponent, p.out.dtype)  # its kernel is given it in half precision
+    return pointwise(p, lambda p, x: _power(p, x, exponent, special), x)
 
 
-def _power(p: Builder, x: Value, exponent: Any) -> Value:
+def _power(p: Builder, x: Value, exponent: Any, special: bool = True) -> Value:
     if exponent == 0:
         return p.full(x.shape, 1.0 if is_float(x.dtype) else 1, x.dtype)
     if exponent == 1:
@@ -135,9 +156,9 @@ def _power(p: Builder, x: Value, exponent: Any) -> Value:
     if exponent == 3:
         return p.mul(p.mul(x, x), x)
     if is_float(x.dtype):
-        special = {0.5: p.sqrt, -0.5: p.rsqrt, -1: p.reciprocal}.get(exponent)
-        if special is not None:
-            return special(x)
+        known = {0.5: p.sqrt, -0.5: p.rsqrt, -1: p.reciprocal}.get(exponent) if special else None
+        if known is not None:
+            return known(x)
         if exponent == -2:
             return p.reciprocal(p.mul(x, x))
         return p.pow(x, float(exponent))
@@ -369,7 +390,7 @@ _UNARY_FLOAT = (
     "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma",
     "sigmoid",
 )  # fmt: skip
-_BINARY = ("atan2", "hypot", "nextafter")
+_BINARY = ("atan2", "hypot")
 _OVERLOADS = ("Tensor", "Scalar")
 
 TABLE: Table = {
@@ -389,6 +410,7 @@ TABLE: Table = {
     "aten.floor_divide.Scalar": lambda p, x, y: div_mode(p, x, y, "floor"),
     **{f"aten.remainder.{o}": remainder for o in (*_OVERLOADS, "Scalar_Tensor")},
     **{f"aten.fmod.{o}": fmod for o in _OVERLOADS},
+    "aten.nextafter.default": nextafter,
     "aten.pow.Tensor_Scalar": pow_scalar,
     "aten.pow.Tensor_Tensor": _simple("pow"),
     "aten.pow.Scalar": _simple("pow"),
