@@ -310,7 +310,7 @@ input %i: i64[3]
 %check_2: b8[] = aten.ge.Scalar(%check_0, {low})
 %check_3: b8[] = aten.lt.Scalar(%check_1, {high})
 %check_4: b8[] = aten.logical_and.default(%check_2, %check_3)
-aten._assert_async.default(%check_4)
+aten._assert_async.default(%check_4) with effect="acts"
 %z: f32[5, 4] = aten.neg.default(%x)
 return %z
 """,

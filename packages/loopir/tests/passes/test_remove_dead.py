@@ -75,5 +75,5 @@ return %x
 
 
 def test_assertions_stay() -> None:
-    graph = lowered("input %x: b8[]\naten._assert_async.default(%x)\nreturn %x\n")
+    graph = lowered('input %x: b8[]\naten._assert_async.default(%x) with effect="acts"\nreturn %x\n')
     assert [extern.target for extern in externs(graph)] == ["aten._assert_async.default"]

@@ -62,7 +62,7 @@ def _literal_nodes(name: str, graph: Graph, values: dict[str, Value]) -> tuple[N
         if needed.isdisjoint(value.name for value in node.results):
             continue
         given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
-        if not is_pure(node.target) or any(isinstance(leaf, Expr) for leaf in given):
+        if not is_pure(node) or any(isinstance(leaf, Expr) for leaf in given):
             return None
         needed.update(operands(node))
         found.append(node)
