@@ -27,5 +27,9 @@ def opens_files(target: str) -> bool:
 
 
 def is_keyword_name(name: str) -> bool:
-    """Whether Python can pass an argument by this name: `f(name=...)`."""
-    return name.isidentifier() and not keyword.iskeyword(name)
+    """Whether Python can pass an argument by this name: `f(name=...)`, or `f(**{name: ...})` for `RESERVED`."""
+    return name.isidentifier() and (name in RESERVED or not keyword.iskeyword(name))
+
+
+RESERVED = frozenset({"from"})
+"""Reserved words of Python that are names of arguments in torch: `x.random_(**{"from": 3})`."""
