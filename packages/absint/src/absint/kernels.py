@@ -11,13 +11,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from absint.errors import refusal_class
 from absint.meta import Meta, contiguous
+from absint.torch_capabilities import TORCH
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 __all__ = ["Question", "ask", "asked", "ones", "shaped"]
 
@@ -108,7 +111,7 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
 
 def _state() -> tuple[bool, torch.dtype]:
     """What of torch's state an answer may depend on."""
-    return torch._C._get_deterministic_algorithms(), torch.get_default_dtype()
+    return torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()
 
 
 def _metas(tree: Any) -> Iterator[Meta]:
@@ -162,7 +165,7 @@ def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
 @lru_cache(_LIMIT)
 def _answer(func: OpOverload, fill: int, args: Any, kwargs: Any, state: Any) -> Exception | None:
     """What the kernel raises. `state` is that of torch on which it may depend."""
-    with torch.no_grad(), torch._C._DisableTorchDispatch():
+    with torch.no_grad(), TORCH.no_dispatch():
         operands = [_operand(key, fill) for key in args]
         named = {name: _operand(key, fill) for name, key in kwargs}
         try:
