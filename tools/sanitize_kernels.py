@@ -1,6 +1,6 @@
 """Run generated C++ under the address and undefined-behaviour sanitizers: drawn kernels, programs on hostile operands.
 
-    python tools/sanitize_kernels.py [--examples N] [--isa LEVEL ...] [--skip-programs]
+    python tools/sanitize_kernels.py [--examples N] [--isa LEVEL ...] [--programs [NAME ...]]
 
 Kernels and executor are compiled with codegen's `Options(sanitize=("address", "undefined"))`; a process of its own has
 gcc's runtimes loaded first, so that each tensor's memory lies between zones that nothing may touch. The "reference"
@@ -79,15 +79,16 @@ def kernel_check(graphs: Any, examples: int, isa: str, directory: str) -> Callab
     return check
 
 
-def run_programs(levels: Sequence[str], directory: str) -> None:
-    """Programs on hostile operands, compiled as a whole; results are eager's."""
+def run_programs(levels: Sequence[str], names: Sequence[str] | None, directory: str) -> None:
+    """Programs on hostile operands, all or those of some names, compiled as a whole; results are eager's."""
     sys.path.insert(0, str(ROOT))
     from integration_tests.hostile_programs import PROGRAMS, check
 
+    chosen = [program for program in PROGRAMS if names is None or program.name in names]
     for isa in levels:
         options = {"codegen.isa": isa, "codegen.sanitize": SANITIZERS, "cache_dir": directory}
-        count = sum(check(program, options) for program in PROGRAMS)
-        print(f"{isa}: {count} calls of {len(PROGRAMS)} programs", flush=True)
+        count = sum(check(program, options) for program in chosen)
+        print(f"{isa}: {count} calls of {len(chosen)} programs", flush=True)
 
 
 def levels_here() -> list[str]:
@@ -101,7 +102,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=60, help="drawn kernels of each kind (default: 60)")
     parser.add_argument("--isa", nargs="+", choices=LEVELS, help="default: all that this machine has")
-    parser.add_argument("--skip-programs", action="store_true", help="kernels alone")
+    parser.add_argument("--programs", nargs="*", metavar="NAME", help="of integration_tests/hostile_programs.py")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if not chosen.inside:
@@ -110,8 +111,8 @@ def main() -> int:
     levels = chosen.isa or levels_here()
     with tempfile.TemporaryDirectory() as directory:
         draw_kernels(chosen.examples, levels, directory)
-        if not chosen.skip_programs:
-            run_programs(levels, directory)
+        if chosen.programs is None or chosen.programs:
+            run_programs(levels, chosen.programs, directory)
     return 0
 
 
