@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
 import stagefold
+from aotgrad.tracer import custom_writers
 
 
 @pytest.fixture
@@ -136,3 +141,28 @@ def test_operators_of_the_program_run_as_often_as_it_says_in_its_order(scaled_su
         found.append((result.tolist(), list(seen)))
     library._destroy()
     assert found[1] == found[0]
+
+
+def test_threads_that_need_the_functional_form_of_one_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is registered in torch's table once."""
+    shifted = torch.library.custom_op(
+        "stagefold_tests::shift_in_threads", lambda x: x.add_(1) and None,
+        mutates_args={"x"}, schema="(Tensor(a!) x) -> ()",
+    )  # fmt: skip
+    operator = torch.ops.stagefold_tests.shift_in_threads.default
+    register = custom_writers._register
+    start = threading.Barrier(4)
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.05)
+        register(*args)
+
+    def find(number: int) -> object:
+        start.wait()
+        return custom_writers._twin(operator)
+
+    monkeypatch.setattr(custom_writers, "_register", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(find, range(4)))
+    shifted._lib._destroy()
+    assert len({id(one) for one in found}) == 1

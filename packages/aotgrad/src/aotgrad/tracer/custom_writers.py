@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,11 +65,16 @@ def run_twin(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kwargs: d
 
 def _twin(func: OpOverload) -> OpOverload:
     name = f"{func.namespace}_{func._schema.name.rpartition('::')[2]}_{func._overloadname}"
-    packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
-    if packet is None:
-        _register(func, name)
-        packet = getattr(getattr(torch.ops, NAMESPACE), name)
-    return packet.default
+    with _REGISTRATION:
+        packet = getattr(getattr(torch.ops, NAMESPACE), name, None)
+        if packet is None:
+            _register(func, name)
+            packet = getattr(getattr(torch.ops, NAMESPACE), name)
+        return packet.default
+
+
+_REGISTRATION = threading.RLock()
+"""torch's table of operators belongs to the process: an operator is registered once, by one thread."""
 
 
 def _register(func: OpOverload, name: str) -> None:
