@@ -1,4 +1,4 @@
-"""Machine code is unloaded with the compiled function that runs it."""
+"""What a compiled function holds and does not need: machine code once it is dropped, memory of larger runs."""
 
 from __future__ import annotations
 
@@ -37,3 +37,26 @@ def test_dropped_functions_leave_no_machine_code(code_cache: Path) -> None:
     gc.collect()
     assert mapped(code_cache) <= before
     run(1)  # as ever
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_memory_of_a_larger_version_is_given_back() -> None:
+    """One large run, then small ones: they run another version of the function."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(torch.sort(x.sin())[0].cos())[0].sum()
+
+    compiled = stagefold.compile(function, fullgraph=True)
+    small = torch.linspace(0, 1, 100)
+    other = stagefold.compile(lambda x: function(x) + 1, fullgraph=True)
+    for size in (100, 90):  # what torch and the compiler load at first
+        other(small[:size])
+    before = resident()
+    compiled(torch.linspace(0, 1, 20_000_000))
+    for _ in range(20):
+        torch.testing.assert_close(compiled(small), function(small))
+    assert resident() - before < 40_000_000

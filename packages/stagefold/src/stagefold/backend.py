@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ from codegen import load as load_unit
 from codegen.errors import NotRecorded
 from stagefold.by_sizes import BySizes, holds, with_sizes
 from stagefold.cache import Cache, is_on_gpu, program_key
-from stagefold.errors import FixedSizes, RunsPlain, SizesRefused, is_refusal
+from stagefold.errors import FixedSizes, NotTraced, RunsPlain, SizesRefused, is_refusal
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
@@ -37,7 +38,7 @@ from stagefold.parts import PartsCall, is_decided_by_data
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
-from stagewire.codec import kind_of
+from stagewire.codec import Document, kind_of
 from stagewire.errors import PartlyDone, StageError
 from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
 from stagewire.program import CallExtern, Program
@@ -78,7 +79,8 @@ class StagefoldBackend:
         self.takes_data_sizes = self.takes_symbols
         self.reports: list[CompileReport] = []
         self.refused_sizes = 0
-        self._cache = Cache(options.cache_directory)
+        self._loaded: weakref.WeakSet[Callee] = weakref.WeakSet()
+        self._cache = Cache(options.cache_directory, options.cache_limits)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
         if is_decided_by_data(capture):
@@ -87,20 +89,18 @@ class StagefoldBackend:
 
     def _compiled(self, capture: Capture) -> Callee:
         seconds: list[tuple[str, float]] = []
-        trace = _trace_directory(self.options.trace_dir, capture)
+        save = _saver(self.options.trace_dir, capture)
         with Progress(capture.code.name, self.options.progress) as progress:
 
             def observe(event: Event) -> None:
                 seconds.append((event.stage, event.seconds))
                 progress.step(event.stage, event.seconds)
-                if trace is not None:
-                    stagewire.save(event.document, trace / f"{kind_of(event.document)}.json")
+                save(event.document)
 
-            if trace is not None:
-                stagewire.save(capture, trace / "capture.json")
+            save(capture)
             try:
                 with self._fixed_if_need_be(capture):
-                    programs, cached, key = self._programs(capture, observe, traced=trace is not None)
+                    programs, cached, key = self._programs(capture, observe, traced=self.options.trace_dir is not None)
                     progress.step("cache", 0.0) if cached else None
                     start = time.perf_counter()
                     function = self._load_all(programs, capture)
@@ -177,7 +177,12 @@ class StagefoldBackend:
         units = [program.forward] if program.backward is None else [program.forward, program.backward]
         records &= self.options.cuda_graphs
         replay = _replays(program.binding, self.options.recorded_sizes)[: len(units)] if records else ()
+        # Another version is made: the memory that others keep for their next run may be large, and not needed again.
+        for other in tuple(self._loaded):
+            other([])
         loaded = load_unit(units, cache_dir=directory, replay=replay)
+        if not replay:  # which would forget what it recorded
+            self._loaded.update(run for run, unit in zip(loaded, units, strict=True) if unit.inputs)
         backward = loaded[1] if program.backward is not None else None
         gradient = None if capture is None else functools.partial(self._gradient, capture)
         partial = None if capture is None or not is_linear(capture) else _Partial(self, capture, program, backward)
@@ -446,11 +451,20 @@ def _calls_twins(program: Program) -> bool:
     return any(isinstance(step, CallExtern) and step.target.startswith(f"{NAMESPACE}.") for step in steps)
 
 
-def _trace_directory(root: Path | None, capture: Capture) -> Path | None:
+def _saver(root: Path | None, capture: Capture) -> Callable[[Document], None]:
+    """What saves the documents of a compilation below `root`, with a warning where that cannot be done."""
     if root is None:
-        return None
+        return lambda document: None
     with _compilation_lock:
         number = next(_compilation)
     directory = root / f"{number:04d}_{capture.code.name.replace('<', '').replace('>', '')}"
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
+
+    def save(document: Document) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stagewire.save(document, directory / f"{kind_of(document)}.json")
+        except OSError as error:
+            message = f"the documents of {capture.code.name} are not saved in {root}: {error}"
+            warnings.warn(message, NotTraced, stacklevel=3)
+
+    return save

@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from absint.cpu_kernels import cpu_kernels
+from stagefold.eviction import DEFAULT_LIMITS, Limits, is_due, prune
 from stagewire.capture import Capture, Input, Local, facts_of
 from stagewire.codec import decode, encode
 from stagewire.digest import digest
@@ -85,6 +86,7 @@ class Cache:
     """
 
     directory: Path
+    limits: Limits = DEFAULT_LIMITS
 
     @functools.cached_property
     def home(self) -> Path:
@@ -117,5 +119,7 @@ class Cache:
         path = self.path(key)
         try:
             write_entry(path, key, encode(program, "msgpack"))
+            if is_due(self.home):
+                prune(self.home, self.limits)
         except OSError as error:
             warnings.warn(f"stagefold cannot write its cache at {path}: {error}", CacheWarning, stacklevel=2)

@@ -4,7 +4,7 @@
     stagefold run-stage SLOT IN OUT         carry a saved document through one stage
     stagefold run FILE INPUTS OUTPUTS       finish from any saved document and run it on tensors (torch.save files)
     stagefold doctor                        what is installed, which compiler, what is missing
-    stagefold cache [--clear]               where the cache lies and how large it is
+    stagefold cache [--prune | --clear]     where the cache lies, how large it is and may be
 
 Exit codes: 0 done, 1 a coded error (printed), 2 a wrong command line.
 """
@@ -14,13 +14,16 @@ from __future__ import annotations
 import argparse
 import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from stagefold.errors import CommandFault
+from stagefold.eviction import FOLDERS, entries_of, prune
 from stagefold.options import SLOTS, Options
 from stagewire.codec import kind_of
 from stagewire.command import guarded
+from stagewire.errors import StageError
 from stagewire.files import read, read_verified, write
 from stagewire.printer import print_document
 
@@ -62,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     cache = commands.add_parser("cache", help="where the cache lies and how large it is")
+    cache.add_argument("--prune", action="store_true", help="remove what is beyond its limits, and leftovers")
     cache.add_argument("--clear", action="store_true", help="delete it")
     cache.set_defaults(run=_cache)
     return parser
@@ -98,8 +102,21 @@ def _run(chosen: argparse.Namespace) -> int:
         raise CommandFault(
             f"{chosen.inputs} holds no tensors: {reason}", fix="Write it with torch.save([tensor, ...], path)."
         ) from error
-    torch.save(list(backend.load(program)(*inputs)), chosen.outputs)
+    torch.save(_outputs(backend.load(program), inputs), chosen.outputs)
     return 0
+
+
+def _outputs(run: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    """What a program gives. A document may call an operator in a way that torch refuses."""
+    try:
+        return list(run(*inputs))
+    except StageError:
+        raise
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise CommandFault(
+            f"the program raised {type(error).__name__}: {error}",
+            fix="Give it inputs for which its calls are right, or make the document again from the program.",
+        ) from error
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
@@ -112,11 +129,22 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
 
 def _cache(chosen: argparse.Namespace) -> int:
-    directory = Options().cache_directory
-    files = [path for path in directory.rglob("*") if path.is_file()] if directory.exists() else []
-    size = sum(path.stat().st_size for path in files)
-    print(f"{directory}: {len(files)} files, {size / 1e6:.1f} MB")
+    options = Options()
+    directory, limits = options.cache_directory, options.cache_limits
+    entries = entries_of(directory)
+    print(f"{directory}: {len(entries)} entries, {_megabytes(sum(entry.size for entry in entries))}")
+    for folder in FOLDERS:
+        of_folder = [entry.size for entry in entries if directory / folder in entry.paths[0].parents]
+        print(f"  {folder}: {len(of_folder)} entries, {_megabytes(sum(of_folder))}")
+    print(f"  limits: {_megabytes(limits.size)}, {limits.days:g} days since the last use")
+    if chosen.prune:
+        count, size = prune(directory, limits)
+        print(f"removed {count} entries, {_megabytes(size)}")
     if chosen.clear and directory.exists():
         shutil.rmtree(directory)
         print("cleared")
     return 0
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

@@ -82,6 +82,10 @@ class NoEffect(UserWarning):
     """An argument of torch.compile that is accepted and changes nothing in this version."""
 
 
+class NotTraced(UserWarning):
+    """Documents of a compilation could not be saved in `trace_dir`."""
+
+
 class RunsPlain(UserWarning):
     """Calls of a program ran by eager torch: it met inputs that it was not made for, its backward will raise, or a part
     of it could not be compiled."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import platformdirs
 
 from codegen.replay import SIZES
 from stagefold.errors import BadOption
+from stagefold.eviction import Limits
+from stagewire.private_files import CacheWarning, temporary_directory
 
 SLOTS = ("aotgrad", "primops", "loopir", "codegen")
 
@@ -32,7 +35,18 @@ MODES: dict[str, dict[str, Any]] = {
 def default_cache_dir() -> Path:
     """STAGEFOLD_CACHE_DIR, or the platform's directory for caches of a user."""
     chosen = os.environ.get("STAGEFOLD_CACHE_DIR")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("stagefold"))
+    if chosen:
+        return Path(chosen)
+    try:
+        found = Path(platformdirs.user_cache_dir("stagefold"))
+    except RuntimeError:
+        found = Path("~")
+    if found.is_absolute():
+        return found
+    instead = temporary_directory()  # neither HOME is set nor has the user an entry in the system's list
+    message = f"stagefold finds no home directory: its cache is {instead}, until this process ends"
+    warnings.warn(f"{message}; STAGEFOLD_CACHE_DIR names another", CacheWarning, stacklevel=2)
+    return instead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +54,8 @@ class Options:
     """Options of the pipeline itself.
 
     cache: read and write the on-disk cache. cache_dir: where it lies (default: `default_cache_dir()`).
+    cache_size, cache_days: entries of the cache that were not used for so many days are removed, and those used least
+    recently where it is larger than so many megabytes; looked at once an hour, while programs are compiled.
     trace_dir: save every document of every compilation there (default: STAGEFOLD_TRACE, if set).
     verify: check every document at every boundary (slower; for people who write stages).
     progress: one status line on stderr while compiling (default: when stderr is a terminal).
@@ -69,6 +85,8 @@ class Options:
 
     cache: bool = True
     cache_dir: Path | None = None
+    cache_size: int = 8192
+    cache_days: int = 90
     trace_dir: Path | None = None
     verify: bool = False
     progress: bool | None = None
@@ -85,6 +103,10 @@ class Options:
     def cache_directory(self) -> Path:
         return self.cache_dir or default_cache_dir()
 
+    @property
+    def cache_limits(self) -> Limits:
+        return Limits(self.cache_size * 1_000_000, self.cache_days)
+
     def for_stage(self, slot: str) -> dict[str, Any]:
         """The fields that the user set for the stage in `slot`."""
         return dict(dict(self.stage).get(slot, ()))
@@ -93,6 +115,8 @@ class Options:
 _TYPES: dict[str, tuple[type, ...]] = {
     "cache": (bool,),
     "cache_dir": (str, Path),
+    "cache_size": (int,),
+    "cache_days": (int,),
     "trace_dir": (str, Path),
     "verify": (bool,),
     "progress": (bool,),

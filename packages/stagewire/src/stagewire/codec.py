@@ -8,6 +8,7 @@ that of the next. Decoding never runs code: typed data in, typed data out, every
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -105,8 +106,13 @@ def save(document: Document, path: str | Path) -> None:
     path = Path(path)
     data = encode(document, "json" if path.suffix == ".json" else "msgpack")
     part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    part.replace(path)
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def load(path: str | Path, expect: str | None = None) -> Document:

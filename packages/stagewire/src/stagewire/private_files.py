@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "CacheWarning",
     "DamagedEntry",
     "NotPrivate",
+    "note_use",
     "private_directory",
     "read_entry",
     "replace_file",
@@ -35,6 +37,7 @@ __all__ = [
 
 _ROOT = 0
 _DIGEST = 32
+_HOUR = 3600.0
 
 
 class CacheWarning(UserWarning):
@@ -128,13 +131,22 @@ def read_entry(path: Path, key: str) -> bytes | None:
     if not path.parent.is_dir():
         return None
     try:
-        held = (private_directory(path.parent) / path.name).read_bytes()
+        path = private_directory(path.parent) / path.name
+        held = path.read_bytes()
     except FileNotFoundError:
         return None
     digest, data = held[:_DIGEST], held[_DIGEST:]
     if seal(key, data) != digest:
         raise DamagedEntry(f"{path} is not what was written under its key (truncated, changed or moved)")
+    note_use(path)
     return data
+
+
+def note_use(path: Path) -> None:
+    """Have the time of a file tell when it was used last, by the hour: what is used least recently is evicted first."""
+    with contextlib.suppress(OSError):  # a cache that is only read
+        if time.time() - path.stat().st_mtime > _HOUR:
+            os.utime(path)
 
 
 def write_entry(path: Path, key: str, data: bytes) -> None:

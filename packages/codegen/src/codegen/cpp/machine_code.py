@@ -25,7 +25,7 @@ from codegen.cpp.compiler import code_key, find_compiler
 from codegen.cpp.target import NATIVE, Target
 from codegen.errors import CompilerFault, CorruptCode
 from stagewire.errors import StageError
-from stagewire.private_files import CacheWarning, replace_file, seal, temporary_directory, usable_directory
+from stagewire.private_files import CacheWarning, note_use, replace_file, seal, temporary_directory, usable_directory
 
 Compile = Callable[..., Compilation]
 """Begins to compile a source: (source, scratch=directory)."""
@@ -91,6 +91,7 @@ def _whole(home: Path, key: str) -> Path | None:
     try:
         noted = msgspec.json.decode(record.read_bytes(), type=_Record).seal
         if seal(key, code.read_bytes()).hex() == noted:
+            note_use(record)
             return code
     except FileNotFoundError:
         return None

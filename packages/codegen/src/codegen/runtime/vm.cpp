@@ -98,6 +98,7 @@ struct Frame {
   i64 *words, *types, *values;  // the unit's own, without symbolic sizes
   bool sized;                   // whether they are written for `values`
   i64 arena_bytes, arena_room;
+  i64 spare_runs;               // how many runs in a row have left most of a large arena unused; -1: not the last one
   void *arena;
   Handle block;     // the tensor that the arena is, on a CUDA device, while a run is in progress
   void **data;
@@ -226,6 +227,17 @@ static i64 roomy(i64 bytes) {
   return bytes < 1 << 20 ? bytes : (bytes + step - 1) / step * step;
 }
 
+static const i64 LARGE = 1 << 24, SPARE_RUNS = 8;
+
+// Whether the arena is to be laid out anew, smaller: a few runs in a row had sizes that need little of it.
+static inline bool is_too_large(Frame *frame) {
+  if (frame->spare_runs < 0 || ++frame->spare_runs <= SPARE_RUNS) return false;
+  free(frame->arena);
+  frame->arena = nullptr;
+  frame->arena_room = 0;
+  return true;
+}
+
 // Everything that depends on the values of the symbols: words, types, the arena and the tensors in it.
 static bool resize(const Unit *unit, Frame *frame) {
   const Sizes *s = &unit->sizes;
@@ -253,6 +265,9 @@ static bool resize(const Unit *unit, Frame *frame) {
         return false;
       }
     }
+    bool spares = frame->arena_room > LARGE && frame->arena_bytes < frame->arena_room / 4;
+    if (!spares) frame->spare_runs = -1;
+    else if (frame->spare_runs < 0) frame->spare_runs = 0;
     if (!lay_out(unit, frame)) return false;
   }
   return frame->sized = true;
@@ -273,6 +288,7 @@ static Frame *new_frame(const Unit *unit) {
   frame->words = (i64 *)unit->words;
   frame->types = (i64 *)unit->types;
   frame->arena_bytes = unit->arena_bytes;
+  frame->spare_runs = -1;
   if (unit->sizes.words) {
     if (copy_tables(unit, frame)) return frame;
     free_frame(unit, frame);
@@ -621,6 +637,7 @@ static bool bind_symbols(Run *run, Object *const *args) {
     changed |= value != frame->values[k];
     frame->values[k] = value;
   }
+  changed |= is_too_large(frame);
   return !changed || resize(unit, frame);
 }
 
