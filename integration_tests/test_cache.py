@@ -84,3 +84,33 @@ def test_an_unwritable_cache_is_a_warning(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "cache" in done.stderr
+
+
+def test_a_user_without_a_home_directory_gets_a_temporary_cache(tmp_path: Path) -> None:
+    script = """
+import os, pwd
+os.environ.pop("HOME"), os.environ.pop("STAGEFOLD_CACHE_DIR"), os.environ.pop("XDG_CACHE_HOME", None)
+def nobody(user): raise KeyError(user)
+pwd.getpwuid = nobody
+"""
+    done = run(tmp_path, script=script + SCRIPT)
+    assert done.returncode == 0, done.stderr
+    assert "STAGEFOLD_CACHE_DIR names another" in done.stderr
+
+
+def test_any_name_of_a_directory_will_do(tmp_path: Path) -> None:
+    """No part of it is an option of the compiler."""
+    environment = {**os.environ, "STAGEFOLD_CACHE_DIR": "-o x"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    assert entries(tmp_path / "-o x", "*.so")
+
+
+def test_documents_that_cannot_be_saved_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    script = SCRIPT.replace("fullgraph=True", f"options={{'trace_dir': {str(tmp_path / 'file')!r}}}")
+    done = run(tmp_path, script=script)
+    assert done.returncode == 0, done.stderr
+    assert "NotTraced" in done.stderr

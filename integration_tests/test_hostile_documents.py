@@ -82,3 +82,24 @@ def test_what_is_harmless_runs(documents: Path, tmp_path: Path) -> None:
     for kind in ("capture", "grad", "prim", "loop", "program"):
         assert run(stagewire.load(documents / f"{kind}.json"), tmp_path) == 0
     assert torch.load(tmp_path / "out.pt")[0].shape == (3, 3)
+
+
+def test_a_launch_of_nothing_is_a_coded_error(
+    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = stagewire.load(documents / "program.json", expect="program")
+    assert isinstance(program, stagewire.Program)
+    kernel = program.forward.kernels[0].name
+    source = program.forward.source.replace(kernel, f"{kernel}_of_another_name")
+    forward = msgspec.structs.replace(program.forward, source=source)
+    assert run(msgspec.structs.replace(program, forward=forward), tmp_path) == 1
+    assert "CG019" in capsys.readouterr().err
+
+
+def test_a_call_that_torch_refuses_is_a_coded_error(
+    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = msgspec.json.decode((documents / "program.json").read_bytes())
+    changed = with_keyword(plain, "no_such_argument")
+    assert run(stagewire.decode(msgspec.json.encode(changed)), tmp_path) == 1
+    assert "SF006: the program raised" in capsys.readouterr().err

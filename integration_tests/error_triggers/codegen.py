@@ -11,8 +11,9 @@ import torch
 
 from codegen.cpp.compilation import Compilation
 from codegen.cpp.compiler import Compiler, find_compiler
+from codegen.cpp.machine_code import compile_sources
 from codegen.load import load
-from codegen.runtime.library import LAUNCH_FAILED, raise_status
+from codegen.runtime.library import LAUNCH_FAILED, Library, raise_status
 from codegen.runtime.philox import philox_state
 from codegen.stage import Codegen, Options
 from stagewire.loop import Loop
@@ -87,6 +88,11 @@ def CG002(folder: Path) -> None:
 
 def CG018(folder: Path) -> None:
     Compilation(Compiler("true", "a program that makes nothing"), "int main() {}", folder).machine_code()
+
+
+def CG019(folder: Path) -> None:
+    (path,) = compile_sources(["void answer() {}"], folder)
+    Library(path).address("kernel0")
 
 
 def CG003() -> None:

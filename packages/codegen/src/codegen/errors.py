@@ -30,6 +30,13 @@ class CompilerFault(StageError):
     fix = "`stagefold doctor` says which compiler it is; name another one in the environment variable CXX."
 
 
+class MissingKernel(StageError):
+    """A unit launches a kernel that its source does not define."""
+
+    code = "CG019"
+    fix = "The stage that wrote the Program document has a fault; report it with the document."
+
+
 class UnsupportedType(StageError):
     """A dtype that the emitter has no arithmetic for."""
 

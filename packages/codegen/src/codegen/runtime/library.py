@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from codegen.cpp.statements import OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed, OperatorFailed
+from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed, MissingKernel, OperatorFailed
 from stagewire.errors import PartlyDone
 
 LAUNCH_FAILED = 1 << 16
@@ -35,8 +35,12 @@ class Library:
         weakref.finalize(self, dlclose, self._library._handle).atexit = False
 
     def address(self, name: str) -> int:
-        """The address of a function."""
-        found = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+        """The address of a function. Raises `MissingKernel`."""
+        try:
+            function = getattr(self._library, name)
+        except AttributeError as error:
+            raise MissingKernel(f"the source defines no function {name!r}") from error
+        found = ctypes.cast(function, ctypes.c_void_p).value
         assert found is not None
         return found
 
