@@ -6,6 +6,7 @@ Each case is (program, arguments, a change after compilation): the compiled prog
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -73,10 +74,19 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_of_tensors_that_are_patched(name):
+def check_operator(name):
     program, method = OPERATORS[name]
     check_change((program, (T,), lambda: patched(torch.Tensor, name, method)))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_tensors_that_are_patched(name):
+    if name not in ("__getitem__", "__setitem__"):
+        check_operator(name)
+        return
+    # CPython never again takes a class for what it was that had these: torch.tensor([x.sum(), 2]) raises then.
+    done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @case
@@ -201,3 +211,7 @@ def import_from():
 @pytest.mark.parametrize("name", CASES)
 def test_change(name: str) -> None:
     check_change(CASES[name]())
+
+
+if __name__ == "__main__":
+    check_operator(sys.argv[1])
