@@ -38,6 +38,12 @@ def with_item(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def masked_scatter(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    """As many elements are taken of a source of three as the index says."""
+    mask = torch.arange(ROWS * WIDTH).reshape(ROWS, WIDTH) < i[1].clamp(0, ROWS)
+    return x.masked_scatter(mask, torch.ones(ROWS - 1)) * 2
+
+
 CALLS: dict[str, Call] = {
     "x[i]": lambda x, i: x[i] * 2,
     "x[:, i]": lambda x, i: x.t()[:, i] * 2,
@@ -47,6 +53,7 @@ CALLS: dict[str, Call] = {
     "index_put, accumulated": lambda x, i: x.index_put((i,), ones(i), accumulate=True),
     "take": lambda x, i: x.take(i) * 2,
     "put": lambda x, i: x.put(i, i.to(x.dtype)),
+    "masked_scatter": masked_scatter,
     "take_along_dim": lambda x, i: x.take_along_dim(across(i), 0),
     "gather": lambda x, i: x.gather(0, across(i)) * 2,
     "scatter": lambda x, i: x.scatter(0, across(i), 1.0),
@@ -71,6 +78,8 @@ CALLS: dict[str, Call] = {
     "cross_entropy": lambda x, i: F.cross_entropy(x.t()[: i.shape[0]], i),
     "cross_entropy, smoothed": lambda x, i: F.cross_entropy(x.t()[: i.shape[0]], i, label_smoothing=0.1),
     "cross_entropy with weights": lambda x, i: F.cross_entropy(x.t()[: i.shape[0]], i, weight=x[:, 0].detach()),
+    "one_hot": lambda x, i: F.one_hot(i, ROWS) @ x,
+    "one_hot of pairs": lambda x, i: F.one_hot(i[:, None], ROWS).to(x.dtype) + x.sum(),
     "multi_margin_loss": lambda x, i: F.multi_margin_loss(x.t()[: i.shape[0]], i),
     "multilabel_margin_loss": lambda x, i: F.multilabel_margin_loss(x.t()[: i.shape[0]], i[:, None].expand(-1, ROWS)),
 }

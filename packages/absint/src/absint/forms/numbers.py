@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from absint.errors import TypeRuleError
 from absint.symbolic import is_symbolic, make_float, unwrap
 from absint.symbolic.floats import FUNCTIONS, as_float
 
@@ -93,13 +94,15 @@ def logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, *, dtype: Any =
 
 
 def one_hot(input: Any, num_classes: Any = -1) -> Any:
-    """`torch.nn.functional.one_hot`."""
-    if not is_symbolic(num_classes) and not _is_open(*input.shape):
-        return torch.nn.functional.one_hot(input, num_classes)
+    """`torch.nn.functional.one_hot`: a comparison with each class. Of a class that there is none of, `gather` raises
+    (ATen looks at the data of tensors that have some; of others its one is a row of zeros)."""
     if input.dtype is not torch.int64 or (not is_symbolic(num_classes) and num_classes < 0):
         return torch.nn.functional.one_hot(input, num_classes)  # which refuses it, or leaves it to the data
-    zeros = torch.zeros((*input.shape, num_classes), dtype=torch.int64, device=input.device)
-    return zeros.scatter_(-1, input.unsqueeze(-1), 1)
+    if not is_symbolic(num_classes) and num_classes == 0:
+        raise TypeRuleError("one_hot: there are no classes")
+    classes = torch.arange(num_classes, device=input.device)
+    chosen = classes.gather(0, input.reshape(-1)).reshape(input.shape)
+    return (chosen.unsqueeze(-1) == classes).to(torch.int64)
 
 
 def kron(self: Any, other: Any) -> Any:
