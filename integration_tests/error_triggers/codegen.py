@@ -199,3 +199,12 @@ def CG020() -> None:
                   store %y[0] sum= %a
     """)
     Codegen().run(document, Options(target="cpp"))
+
+
+def CG021(folder: Path) -> None:
+    document = loop("""
+                  %a: f32 = load %x[i]
+                  %b: f32 = check_range(%a, 0.0, 1.0)
+                  store %y[i] = %b
+    """)
+    load(Codegen().run(document).forward, folder)(torch.tensor([0.0, 0.5, 1.0, 1.5]))

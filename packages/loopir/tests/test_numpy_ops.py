@@ -82,6 +82,15 @@ def test_an_index_outside_is_an_error() -> None:
             numpy_ops.apply("check_index", [np.array([outside]), np.array(3)], "int64")
 
 
+def test_a_value_out_of_range_is_an_error() -> None:
+    low, high = np.array(0.0), np.array(1.0)
+    inside = np.array([0.0, 0.5, 1.0])
+    assert numpy_ops.apply("check_range", [inside, low, high], "float64").tolist() == inside.tolist()
+    for outside in (-1e-9, 1.1, math.nan, math.inf):
+        with pytest.raises(RuntimeError, match="out of the range"):
+            numpy_ops.apply("check_range", [np.array([0.5, outside]), low, high], "float64")
+
+
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_bfloat16_is_the_nearest(x: float) -> None:
     with np.errstate(over="ignore"):

@@ -75,6 +75,13 @@ class IntegerDivisionByZero(StageError, RuntimeError, ZeroDivisionError):
     fix = "Check the divisor tensor for zeros."
 
 
+class ValueOutOfRange(StageError, RuntimeError):
+    """A value outside of what an operator takes, met while a kernel ran."""
+
+    code = "CG021"
+    fix = "Check the operand: binary_cross_entropy takes probabilities, 0 <= p <= 1 (nan is none)."
+
+
 class WrongInput(StageError, TypeError):
     """A tensor given to a loaded unit has another type than the program was compiled for."""
 

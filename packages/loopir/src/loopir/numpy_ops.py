@@ -132,6 +132,12 @@ def _check_index(a: Array, b: Array) -> Array:
     return a
 
 
+def _check_range(a: Array, b: Array, c: Array) -> Array:
+    if not np.all((a >= b) & (a <= c)):
+        raise RuntimeError("a value is out of the range that the operator takes")
+    return a
+
+
 def _wrap_index(a: Array, b: Array) -> Array:
     return _check_index(np.where(a < 0, a + b, a), b)
 
@@ -154,8 +160,8 @@ TABLE: dict[str, Callable[..., Array]] = {
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "logical_and": np.logical_and,
     "logical_or": np.logical_or, "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "shift_left": _shift(True),
-    "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c, "check_index": _check_index,
-    "wrap_index": _wrap_index, "philox": uniform,
+    "shift_right": _shift(False), "where": np.where, "fma": lambda a, b, c: a * b + c,
+    "check_index": _check_index, "check_range": _check_range, "wrap_index": _wrap_index, "philox": uniform,
 }  # fmt: skip
 
 

@@ -110,6 +110,8 @@ OPS: dict[str, LoopOp] = _table(
     # ternary
     ("where", 3, "same", 1, "b if a else c; a is bool, b and c have the result's dtype"),
     ("fma", 3, "same", 1, "a * b + c (one rounding or two)"),
+    ("check_range", 3, "same", 1, "a; b <= a <= c must hold (not for nan): code generators report a violation as a "
+     "RuntimeError where they can"),
     # casts
     ("convert", 1, "given", 1, "a in the statement's dtype; of a literal: a typed constant. float to int truncates"),
     ("bitcast", 1, "given", 1, "the bits of a read as the statement's dtype (same item size)"),
@@ -124,6 +126,8 @@ OPS: dict[str, LoopOp] = _table(
 
 INDEX_CHECKS: frozenset[str] = frozenset(["check_index", "wrap_index"])
 """Ops that give an index inside of a dimension, or raise."""
+CHECKS: frozenset[str] = INDEX_CHECKS | {"check_range"}
+"""Ops that raise because of their operands alone."""
 
 COMMUTATIVE: frozenset[str] = frozenset(
     [

@@ -8,7 +8,7 @@ import pytest
 from loopir.errors import UnsupportedPrim
 from loopir.interpret import interpret
 from loopir.numpy_ops import rounded
-from loopir.ops import INDEX_CHECKS, OPS
+from loopir.ops import CHECKS, OPS
 from loopir.pipeline import PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
@@ -43,7 +43,7 @@ def check(graph: Graph, low: float = -2.0, high: float = 2.0, rtol: float = 1e-5
             np.testing.assert_allclose(have, want, rtol=rtol, atol=1e-6)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op not in ("convert", "bitcast", "where", "philox", *INDEX_CHECKS)])
+@pytest.mark.parametrize("op", [op for op in OPS if op not in ("convert", "bitcast", "where", "philox", *CHECKS)])
 def test_elementwise(op: str) -> None:
     dtype = "int64" if op in INTEGER else "f32"
     names = [f"%x{n}" for n in range(OPS[op].arity)]

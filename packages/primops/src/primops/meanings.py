@@ -51,6 +51,12 @@ def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     return wide.to(x.dtype)
 
 
+def _check_range(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    if not ((x >= low) & (x <= high)).all():
+        raise RuntimeError("a value is out of the range that the operator takes")
+    return x.clone()
+
+
 def _broadcast_in_dim(x: torch.Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> torch.Tensor:
     placed = [1] * len(shape)
     for i, dim in enumerate(broadcast_dimensions):
@@ -144,6 +150,7 @@ _TORCH_NAMES = {
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
     "fma": _fma,
+    "check_range": _check_range,
     "erfinv": torch.special.erfinv,
     "digamma": torch.special.digamma,
 }

@@ -17,7 +17,7 @@ Emit = Callable[..., str]
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 EXACT = frozenset(
     """
-    neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod
+    neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod check_range
     """.split()  # noqa: SIM905
 )  # on values that are already rounded to a 16-bit float these give such values again
 BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not", "logical_and", "logical_or",
@@ -26,13 +26,15 @@ DIVISIONS = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
 """Ops whose integer form reports a zero divisor."""
 INDEX_CHECKS = frozenset({"check_index", "wrap_index"})
 """Ops that report an index out of range."""
+CHECKS = INDEX_CHECKS | {"check_range"}
+"""Ops that report operands out of range."""
 
 
 def may_report(statement: object) -> bool:
-    """Whether a statement may report an error: an index out of range, an integer division by zero."""
+    """Whether a statement may report an error: an index or a value out of range, an integer division by zero."""
     if not isinstance(statement, Compute):
         return False
-    return statement.op in INDEX_CHECKS or (statement.op in DIVISIONS and not is_floating(statement.dtype))
+    return statement.op in CHECKS or (statement.op in DIVISIONS and not is_floating(statement.dtype))
 
 
 _LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}
@@ -57,6 +59,8 @@ def _common(op: str, operands: tuple[str, ...]) -> str | None:
     match op, operands:
         case ("where", (c, a, b)):
             return f"({c} ? {a} : {b})"
+        case ("check_range", (a, _, _)):  # the caller reports
+            return a
         case (_, (a, b)) if op in COMPARISONS:
             return f"({a} {COMPARISONS[op]} {b})"
         case ("logical_not", (a,)):

@@ -14,7 +14,7 @@ from stagewire.graph import Ref
 from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Store
 from stagewire.types import TensorType
 
-OUT_OF_RANGE, ZERO_DIVISOR = 1, 2
+OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
 """Bits of a kernel's status word."""
 
 
@@ -181,6 +181,11 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
     if op in DIVISIONS and is_integer(typed):
         scope.report()
         lines.append(f"bad |= {_guarded(scope, f'{texts[1]} == 0')} ? {ZERO_DIVISOR} : 0;")
+    if op == "check_range":
+        scope.report()
+        value, low, high = texts
+        inside = f"(({value} >= {low}) & ({value} <= {high}))"
+        lines.append(f"bad |= {_guarded(scope, f'!{inside}')} ? {NO_SUCH_VALUE} : 0;")
     text = expression(op, typed, texts)
     if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
         scope.rounded.add(statement.result)

@@ -11,8 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from codegen.cpp.statements import OUT_OF_RANGE, ZERO_DIVISOR
-from codegen.errors import IndexOutOfRange, IntegerDivisionByZero, LaunchFailed, MissingKernel, OperatorFailed
+from codegen.cpp.statements import NO_SUCH_VALUE, OUT_OF_RANGE, ZERO_DIVISOR
+from codegen.errors import (
+    IndexOutOfRange,
+    IntegerDivisionByZero,
+    LaunchFailed,
+    MissingKernel,
+    OperatorFailed,
+    ValueOutOfRange,
+)
 from stagewire.errors import PartlyDone
 
 LAUNCH_FAILED = 1 << 16
@@ -64,6 +71,8 @@ def raise_status(status: int) -> None:
         raise LaunchFailed(f"the driver did not start a kernel: result {result}")
     if status & OUT_OF_RANGE:
         raise IndexOutOfRange("an index is out of range for the dimension that it indexes")
+    if status & NO_SUCH_VALUE:
+        raise ValueOutOfRange("a value is out of the range that the operator takes")
     if status & ZERO_DIVISOR:
         raise IntegerDivisionByZero("integer division by zero")
 

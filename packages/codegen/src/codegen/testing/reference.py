@@ -53,6 +53,7 @@ OPS: dict[str, Callable[..., torch.Tensor]] = {
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
     "fma": lambda a, b, c: a * b + c,
+    "check_range": lambda a, b, c: _between(a, b, c),
     "check_index": lambda a, b: _inside(a, b),
     "wrap_index": lambda a, b: _inside(torch.where(a < 0, a + b, a), b),
     "philox": lambda seed, offset, element, threads, width: uniform(
@@ -65,6 +66,12 @@ def _inside(index: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     if ((index < 0) | (index >= size)).any():
         raise IndexError("an index is out of range for the dimension that it indexes")
     return index
+
+
+def _between(value: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    if not ((value >= low) & (value <= high)).all():
+        raise RuntimeError("a value is out of the range that the operator takes")
+    return value
 
 
 def _single(numbers: torch.Tensor) -> int:

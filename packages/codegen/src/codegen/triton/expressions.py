@@ -29,6 +29,7 @@ _ANY: dict[str, str] = {
     "ge": "{0} >= {1}", "where": "tl.where({0}, {1}, {2})", "fma": "{0} * {1} + {2}",
     "logical_not": "{0} == 0", "logical_and": "({0} != 0) & ({1} != 0)", "logical_or": "({0} != 0) | ({1} != 0)",
     "logical_xor": "({0} != 0) != ({1} != 0)",
+    "check_range": "{0}",  # what is out of range cannot be reported
     "sign": "({0} > 0).to({type}) - ({0} < 0).to({type})",
     "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})",
     "fmax": "tl.where({0} != {0}, {1}, tl.where({0} < {1}, {1}, {0}))",

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from loopir import index as ix
-from loopir.ops import INDEX_CHECKS
+from loopir.ops import CHECKS, INDEX_CHECKS
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 from stagewire.types import contiguous
@@ -24,12 +24,12 @@ Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
 
 
 def may_raise(statement: Statement) -> bool:
-    """Whether a kernel on a CPU may raise there: an index out of range, or a division of integers by 0."""
+    """Whether a kernel on a CPU may raise there: an index or a value out of range, or a division of integers by 0."""
     if not isinstance(statement, Compute):
         return False
     if statement.op in DIVISIONS and "float" not in statement.dtype:
         return not isinstance(statement.operands[1], int) or statement.operands[1] == 0
-    return statement.op in INDEX_CHECKS
+    return statement.op in CHECKS
 
 
 DIVISIONS = ("div", "floor_div", "trunc_div", "remainder", "fmod")

@@ -121,9 +121,9 @@ def _overflowing(p: Builder, x: Value) -> Value:
 def binary_cross_entropy(
     p: Builder, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN
 ) -> Value:
-    """-(t log x + (1 - t) log(1 - x)), the logarithms not below -100."""
+    """-(t log x + (1 - t) log(1 - x)), the logarithms not below -100; x outside of 0..1 is an error."""
     inner, out = opmath(x.dtype), x.dtype
-    x, target = convert(p, x, inner), convert(p, target, inner)
+    x, target = p.check_range(convert(p, x, inner), 0.0, 1.0), convert(p, target, inner)
     low = p.maximum(p.log(x), -100.0)
     high = p.maximum(p.log1p(p.neg(x)), -100.0)
     loss = p.sub(p.mul(p.sub(target, 1.0), high), p.mul(target, low))

@@ -189,6 +189,7 @@ RECORDS: tuple[Record, ...] = (
     *(_elementwise(name, 2, E9, doc) for name, doc in _SHIFTS.items()),
     *(_elementwise(name, 2, E10, doc) for name, doc in _LOGICAL.items()),
     _elementwise("fma", 3, E6, "x * y + z, rounded once."),
+    _elementwise("check_range", 3, E7, "x. An element that is not in y..z, both included, is an error; so is nan."),
     Record(
         "where", "elementwise", parameters("cond: tensor, x: operand, y: operand"), "x where cond holds, else y.",
         _where,
