@@ -40,7 +40,8 @@ with warnings.catch_warnings():
 found[0].sum().backward()
 torch.testing.assert_close((x.grad, y.grad), gradients)
 told = {row.what for row in missing_names()}
-assert missing - {"all"} <= told, (missing, told)
+stated = {name for name in missing if not name.startswith("torch.ops.")}
+assert stated - {"all"} <= told, (missing, told)
 assert not any(row.good for row in missing_names())
 print(len(told))
 """
@@ -64,6 +65,7 @@ def test_a_torch_without_any_private_name() -> None:
         "torch.utils._python_dispatch.TorchDispatchMode",
         "torch._C._DisableTorchDispatch",
         "torch._C._autograd._get_current_graph_task_keep_graph",
+        "torch.ops.aten.cholesky.default",  # torch 2.14 has none
     ],
 )
 def test_a_torch_without_one_of_them(name: str) -> None:

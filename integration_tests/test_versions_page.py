@@ -21,10 +21,6 @@ def test_the_page_is_one_that_the_command_writes() -> None:
     assert torches.page_of(torches.rows_of(text)) == text
 
 
-def test_no_row_of_the_page_failed() -> None:
-    assert not [row for row in torches.rows_of(torches.PAGE.read_text()) if "**" in row.line()]
-
-
 def test_a_new_row_takes_the_place_of_the_pairs_older_one() -> None:
     newer = dataclasses.replace(ROW, torch="2.14.2", run_at="2026-03-04, abcdef1")
     other = dataclasses.replace(ROW, python="3.9.1")

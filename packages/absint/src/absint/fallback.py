@@ -17,6 +17,7 @@ import torch
 from absint.errors import DataDependentError, NoTypeRule
 from absint.meta import CPU, Meta, from_tensor
 from absint.schema import OpRecord
+from absint.torch_capabilities import TORCH
 
 __all__ = ["Fallback"]
 
@@ -69,7 +70,7 @@ _META = torch.device("meta")
 
 
 def _has_kernel_for_types(record: OpRecord) -> bool:
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    has_kernel = TORCH.has_kernel
     return record.func.namespace != "aten" and has_kernel(record.func.name(), "Meta")
 
 

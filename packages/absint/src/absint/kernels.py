@@ -18,6 +18,7 @@ import torch
 from absint.errors import refusal_class
 from absint.meta import Meta, contiguous
 from absint.torch_capabilities import TORCH
+from stagewire.capabilities import MISSING, find
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -57,9 +58,10 @@ def shaped(meta: Meta, shape: Sequence[int]) -> Meta:
 
 
 def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[..., Any]:
-    """The rule of an overload behind the question to its kernel."""
-    _, packet, overload = name.split(".")
-    func: OpOverload = getattr(getattr(torch.ops.aten, packet), overload)
+    """The rule of an overload behind the question to its kernel; as it is where this torch has no such operator."""
+    func: OpOverload = find(torch, f"torch.ops.{name}")
+    if func is MISSING:
+        return rule
 
     depends_on_sizes = question.empties or question.of is not None
     has_lists = any("List" in str(argument.type) for argument in func._schema.arguments)

@@ -19,8 +19,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from absint.forms.attention import ATTENTION_FORMS
 from absint.forms.floats import FLOAT_FORMS
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
@@ -29,8 +27,7 @@ from absint.forms.products import PRODUCT_FORMS, takes_symbols
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
 from absint.forms.spectra import SPECTRAL_FORMS
-from absint.targets import resolve
-from stagewire.capabilities import MISSING, find
+from absint.vocabulary import listed
 
 __all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
@@ -48,8 +45,7 @@ def symbolic_forms() -> Mapping[str, Callable[..., Any]]:
 @cache
 def _by_function() -> dict[Any, Callable[..., Any]]:
     """Of the calls that this torch has."""
-    found = {name: find(torch, name) if name.startswith("torch.") else resolve(name) for name in symbolic_forms()}
-    return {found[name]: form for name, form in symbolic_forms().items() if found[name] is not MISSING}
+    return {found: form for name, form in symbolic_forms().items() if (found := listed(name)) is not None}
 
 
 def symbolic_form(function: Any) -> Any:

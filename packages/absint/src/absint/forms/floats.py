@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from absint.targets import resolve
+from absint.vocabulary import listed
 
 __all__ = ["FLOAT_FORMS"]
 
@@ -276,5 +277,7 @@ _REWRITES: dict[str, Callable[..., Any]] = {
     **{f"torch._foreach_{stem}{'_' * end}": _each(stem, end) for stem in _FOREACH.split() for end in (False, True)},
 }
 
-FLOAT_FORMS: dict[str, Callable[..., Any]] = {name: _form(name, rewrite) for name, rewrite in _REWRITES.items()}
-"""See `absint.forms`."""
+FLOAT_FORMS: dict[str, Callable[..., Any]] = {
+    name: _form(name, rewrite) for name, rewrite in _REWRITES.items() if listed(name) is not None
+}
+"""See `absint.forms`; of the calls that this torch has."""
