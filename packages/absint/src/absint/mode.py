@@ -28,6 +28,7 @@ from absint.float_forms import has_floats, with_floats
 from absint.forms import symbolic_form
 from absint.kernels import ask
 from absint.meta import Meta, contiguous, from_tensor, numel
+from absint.overlap import reads_what_it_writes
 from absint.promote import can_cast
 from absint.rules import QUESTIONS
 from absint.schema import Answers, OpRecord, argument_value, record_of
@@ -249,6 +250,10 @@ class AbstractMode(TORCH.dispatch_mode):
 
     def finish(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], types: Any) -> Any:
         """Make the results of an op from their types: written arguments, views, fresh tensors."""
+        if record.writes and not record.changes_type:
+            operand = reads_what_it_writes(record, args, kwargs, lambda tensor: tensor.storage_record)
+            if operand is not None:
+                raise NoTypeRule(f"{record.name} reads elements of {operand.meta} that it writes, which eager refuses")
         for write in record.writes:
             self._count_write(argument_value(write, args, kwargs))
         if record.changes_type:

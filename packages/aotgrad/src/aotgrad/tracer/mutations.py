@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.meta import Meta, contiguous_stride
+from absint.overlap import reads_what_it_writes
 from absint.schema import OpRecord, argument_value
-from aotgrad.errors import GeneratorArgument, NoFunctionalForm
+from aotgrad.errors import GeneratorArgument, NoFunctionalForm, NoInverse
 from aotgrad.tracer.custom_writers import has_twin, run_twin
 from aotgrad.tracer.values import Traced
 from stagewire.graph import Ref
@@ -28,6 +29,9 @@ def write_arguments(mode: TraceMode, record: OpRecord, args: tuple[Any, ...], kw
         raise GeneratorArgument(f"{record.name} with a generator of its own")
     kwargs = {k: v for k, v in kwargs.items() if k != "generator"}
     mode.result_types(record, args, kwargs)  # refuses what eager refuses
+    operand = reads_what_it_writes(record, args, kwargs, lambda tensor: tensor.memory)
+    if operand is not None:
+        raise NoInverse(f"{record.name} reads elements of {operand.meta} that it writes")
     targets = [argument_value(write, args, kwargs) for write in record.writes]
     if has_twin(record):
         return run_twin(mode, record, args, kwargs)
