@@ -120,6 +120,25 @@ def test_the_temporary_directory_ends_with_its_own_process():
     assert not os.path.exists(done.stdout.split()[0])
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    script = "from stagewire.private_files import temporary_directory\nprint(temporary_directory(), flush=True)\n"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def started(code):
+        return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+
+    with started(script + "import os; os.kill(os.getpid(), 9)") as killed:
+        left = killed.stdout.readline().strip()
+    assert os.path.isdir(left)
+    with started(script + "import time; time.sleep(300)") as living:
+        used = living.stdout.readline().strip()
+        assert not os.path.exists(left)
+        with started(script) as last:
+            assert last.stdout.readline().strip() != used
+        assert os.path.isdir(used)
+        living.kill()
+
+
 def test_what_is_written_is_read_back(tmp_path):
     path = tmp_path / "below" / "file"
     assert read_entry(path, "key") is None

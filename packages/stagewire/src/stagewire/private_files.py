@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -38,6 +39,7 @@ __all__ = [
 _ROOT = 0
 _DIGEST = 32
 _HOUR = 3600.0
+_PREFIX, _HELD = "stagefold-", "held"
 
 
 class CacheWarning(UserWarning):
@@ -102,15 +104,32 @@ def usable_directory(path: str | Path | None, what: str) -> Path:
 
 
 def temporary_directory() -> Path:
-    """A private directory that ends with this process; a forked process has one of its own."""
-    return private_directory(_temporary_of(os.getpid()))
+    """A private directory that ends with this process; a forked process has one of its own.
+
+    The first removes those that killed processes of this user have left.
+    """
+    return private_directory(_temporary_of(os.getpid())[0])
 
 
 @lru_cache(maxsize=1)
-def _temporary_of(process: int) -> Path:
-    path = Path(tempfile.mkdtemp(prefix="stagefold-"))
+def _temporary_of(process: int) -> tuple[Path, int]:
+    """The directory, and an open file in it that is locked for as long as the process lives."""
+    _sweep(Path(tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.suppress(OSError):  # a file system without locks, where nothing is swept
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     atexit.register(_remove, path, process)
-    return path
+    return path, held
+
+
+def _sweep(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is in use, another user's, or gone
+            if _fault(path) is None:
+                with open(path / _HELD, "r+") as held:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove(path: Path, process: int) -> None:
