@@ -64,3 +64,31 @@ def test_unknown_prims_and_ops_are_refused() -> None:
         interpret(parse_graph("input %x: f32[2]\n%y: f32[2] = prims.nothing(%x)\nreturn %y"), [torch.zeros(2)])
     with pytest.raises(InterpretFault, match="no operator"):
         interpret(parse_graph("input %x: f32[2]\n%y: f32[2] = aten.nothing.default(%x)\nreturn %y"), [torch.zeros(2)])
+
+
+INDEXED = """
+input %x: f32[3]
+input %i: i64[1]
+%y: f32[1] = prims.index(%x, [%i], WRAP)
+%z: f32[3] = prims.index_put(%x, [%i], %y, False, WRAP)
+return %y, %z
+"""
+
+
+@pytest.mark.parametrize(("wrap", "least"), [("True", -3), ("False", 0)])
+def test_negative_indices_count_from_the_end_where_the_prim_says_so(wrap: str, least: int) -> None:
+    run = Interpreter(parse_graph(INDEXED.replace("WRAP", wrap)))
+    x = torch.arange(3.0)
+    for inside in (least, 2):
+        assert run(x, torch.tensor([inside]))[0].item() == x[inside].item()
+    for outside in (least - 1, 3):
+        with pytest.raises(IndexError):
+            run(x, torch.tensor([outside]))
+
+
+def test_a_value_out_of_range_is_an_error() -> None:
+    run = Interpreter(parse_graph("input %x: f32[2]\n%y: f32[2] = prims.check_range(%x, 0.0, 1.0)\nreturn %y\n"))
+    assert run(torch.tensor([0.0, 1.0]))[0].tolist() == [0.0, 1.0]
+    for outside in (-0.5, 1.5, float("nan")):
+        with pytest.raises(RuntimeError, match="out of the range"):
+            run(torch.tensor([0.5, outside]))
