@@ -76,3 +76,18 @@ def test_scans_have_eagers_bits_or_its_refusal(device: str) -> None:
     program = lambda x: x.cumsum(1) * 2  # noqa: E731
     expected, found = outcome(program, x), outcome(stagefold.compile(program), x)
     assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found == expected
+
+
+MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "empty": lambda x: torch.empty(3),
+    "integers": lambda x: x.new_empty(2, dtype=torch.int32),
+    "like": torch.empty_like,
+    "strided": lambda x: torch.empty_strided((2, 2), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_new_memory_is_filled_as_eager_fills_it(name: str) -> None:
+    x = torch.ones(4)
+    found = stagefold.compile(MADE[name], fullgraph=True)(x)
+    torch.testing.assert_close(found, MADE[name](x), equal_nan=True)

@@ -43,6 +43,11 @@ def test_weights_by_their_norms():
     assert taken(torch.ops.aten._weight_norm_interface.default, torch.ones(3, 4), torch.ones(3, 1), 0) >= same
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_leaky_slopes_at_random_are_row_major(training):
+    assert holds(torch.nn.functional.rrelu, torch.randn(3, 4).t(), 0.1, 0.3, training)
+
+
 def operand(argument, first, second, numbers):
     kind = str(argument.type)
     if kind == "List[Tensor]":

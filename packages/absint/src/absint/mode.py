@@ -410,8 +410,10 @@ def _check_write(record: OpRecord, result: Any, target: Any) -> None:
         raise error(
             f"{record.name}: result type {result.dtype} can't be cast to the desired output type {target.dtype}"
         )
-    overlaps = 0 in target.stride and any(
-        step == 0 and size > 1 for size, step in zip(target.shape, target.stride, strict=True)
+    overlaps = (
+        0 in target.stride
+        and 0 not in target.shape
+        and any(step == 0 and size > 1 for size, step in zip(target.shape, target.stride, strict=True))
     )
     if overlaps and record.answers is Answers.SELF and record.name not in _WRITES_OVERLAPPING:
         raise RefusedWrite(

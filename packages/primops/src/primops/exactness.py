@@ -94,6 +94,11 @@ def is_deterministic(nodes: Iterable[Node]) -> bool:
     return not any(node.target in _UNORDERED and _makes_floats(node) for node in nodes)
 
 
+def reads_mode(target: str) -> bool:
+    """Whether ATen does something else where deterministic algorithms are asked for: it fills new memory."""
+    return target.split(".")[1] in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+
+
 def _makes_floats(node: Node) -> bool:
     return any(isinstance(v.type, TensorType) and v.type.dtype in FLOATS for v in node.results)
 

@@ -14,7 +14,7 @@ from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
-from primops.exactness import is_deterministic, is_exact
+from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
 from primops.passes.renaming import renamed, renamed_node
 from primops.prims import OPSET
@@ -152,6 +152,8 @@ class _Lowering:
     def decompose(self, node: Node, function: Function) -> bool:
         """Emit the decomposition of `node`; False (and nothing emitted) if it declines."""
         builder = self.builder
+        if self.deterministic and reads_mode(node.target):
+            return False
         builder.begin(node)
         mark = len(builder.nodes)
         try:

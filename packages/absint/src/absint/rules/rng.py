@@ -91,12 +91,12 @@ def _normal_both(mean: Meta, std: Meta, *, generator: Any = None) -> Meta:
 
 @TABLE.rule("rrelu_with_noise_functional")
 def _rrelu(self: Meta, noise: Meta, *_: Any, **__: Any) -> tuple[Meta, Meta]:
-    return like(self, None), noise
+    return contiguous(self.shape, self.dtype, self.device), noise
 
 
 @TABLE.rule("rrelu_with_noise")
 def _rrelu_with_noise(self: Meta, noise: Meta, *_: Any, **__: Any) -> Meta:
-    return like(self, None)
+    return contiguous(self.shape, self.dtype, self.device)
 
 
 @TABLE.rule("rrelu_with_noise_backward")
