@@ -21,15 +21,15 @@ from tools.refusals.judge import FAULTS, Judge, Raised, status
 from tools.refusals.pool import Pool
 from tools.refusals.report import report
 
-SAMPLE = ("add", "stack", "matmul", "roll", "nn.functional.linear")
+SAMPLE = ("add", "stack", "roll", "nn.functional.linear", "gather", "index_add", "nn.functional.layer_norm")
 
 
 def test_what_eager_refuses_is_refused(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
-    code = main([*SAMPLE, "--misfits", "8", "--results", str(results)])
+    code = main([*SAMPLE, "--misfits", "5", "--results", str(results)])
     rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert [row for row in rows if row.get("status") in FAULTS or "broken" in row] == []
-    assert {row["op"] for row in rows if row.get("status") == "same"} >= {"stack", "matmul", "roll"}
+    assert {row["op"] for row in rows if row.get("status") == "same"} >= {"stack", "roll", "gather", "index_add"}
     assert code == 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from absint.errors import TypeRuleError
+from absint.kernels import Question
 from absint.meta import Meta, contiguous
 from absint.rules.movement import like
 from absint.rules.pointwise import pointwise
@@ -98,3 +99,4 @@ def _weight_norm_backward(grad_w: Meta, saved_v: Meta, saved_g: Meta, saved_norm
 
 
 TABLE.ask("log_sigmoid_forward _prelu_kernel _weight_norm_interface")
+TABLE.ask("glu", question=Question(size=2))

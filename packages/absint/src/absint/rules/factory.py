@@ -11,6 +11,7 @@ import torch
 from absint.errors import TypeRuleError
 from absint.meta import CPU, Meta, contiguous
 from absint.promote import number_dtype
+from absint.rules.constraint import Constraint, Refused
 from absint.rules.movement import like, numbered
 from absint.rules.table import RuleTable
 from absint.strides import stride_of_format
@@ -51,7 +52,14 @@ def _empty_strided(size: Sizes, stride: Sizes, *, dtype: DType = None, device: A
     return Meta(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device_of(device))
 
 
-@TABLE.rule("empty_permuted")
+_PERMUTES = Constraint(
+    "C1", "the layout names each dimension once",
+    lambda size, physical_layout, **_: sorted(physical_layout) == list(range(len(size))),
+    Refused("empty_permuted", ([2, 3], [0, 0])),
+)  # fmt: skip
+
+
+@TABLE.rule("empty_permuted", requires=(_PERMUTES,))
 def _empty_permuted(size: Sizes, physical_layout: Sizes, *, dtype: DType = None, device: Any = None, **_: Any) -> Meta:
     physical = contiguous([size[dim] for dim in physical_layout], torch.float32).stride
     stride = [0] * len(size)

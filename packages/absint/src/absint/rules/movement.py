@@ -11,6 +11,7 @@ from absint.errors import TypeRuleError
 from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.promote import result_type
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.pointwise import broadcast, common_device
 from absint.rules.sizes import wrap_dim
 from absint.rules.table import RuleTable
@@ -191,7 +192,25 @@ def _diagonal_scatter(self: Meta, src: Meta, offset: int = 0, dim1: int = 0, dim
     return _scattered(self, src, diagonal(self, offset, dim1, dim2))
 
 
-@TABLE.rule("as_strided_scatter")
+def _span(meta: Meta) -> int:
+    """The elements of memory from its start to the last one of a tensor."""
+    if 0 in meta.shape:
+        return 0
+    return meta.storage_offset + sum((n - 1) * step for n, step in zip(meta.shape, meta.stride, strict=True)) + 1
+
+
+def _lies_within(self: Meta, src: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> bool:
+    copy = span_clone(self)
+    return _span(as_strided(copy, size, stride, storage_offset)) <= _span(copy)
+
+
+_WITHIN = Constraint(
+    "C1", "the view lies within the memory of self", _lies_within,
+    Refused("as_strided_scatter", (f32(3), f32(2), (2,), (3,))),
+)  # fmt: skip
+
+
+@TABLE.rule("as_strided_scatter", requires=(_WITHIN,))
 def _strided_scatter(self: Meta, src: Meta, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Meta:
     return _scattered(self, src, as_strided(span_clone(self), size, stride, storage_offset))
 

@@ -371,6 +371,14 @@ def _channels(self: Meta, count: int) -> Meta:
     return shaped(self, [1 if dim != self.ndim - 3 else max(count, 1) for dim in range(self.ndim)])
 
 
+def _of_fractions(self: Meta, kernel_size: Sizes, output_size: Sizes, random_samples: Meta) -> tuple[Any, ...]:
+    """The samples have one place in each dimension, for every channel."""
+    rank = len(output_size)
+    image = _windowed(self, random_samples.shape[-1], _largest(kernel_size) + _largest(output_size))
+    lead = (1, *image.shape)[-2 - random_samples.shape[-1] : -random_samples.shape[-1]]
+    return image, kernel_size, output_size, shaped(random_samples, (*lead, rank))
+
+
 def _of_grid(input: Meta, grid: Meta, *rest: Any) -> tuple[Any, ...]:
     """The last dimension of the grid is the place in an image."""
     return ones(input, True), shaped(grid, (*ones(grid, True).shape[:-1], *grid.shape[-1:])), *rest
@@ -385,6 +393,7 @@ for _rank in (2, 3):
     TABLE.ask(f"max_pool{_rank}d_with_indices avg_pool{_rank}d", question=_of_window(_rank))
 for _name in (*_UPSAMPLE.split(), *_ADAPTIVE.split()):
     TABLE.ask(_name, question=Question(of=_of_outputs))
+TABLE.ask("fractional_max_pool2d fractional_max_pool3d", question=Question(of=_of_fractions))
 TABLE.ask(_PADS, question=Question(of=_of_padding))
 TABLE.ask("im2col", question=Question(of=_of_patches))
 TABLE.ask("pixel_shuffle", question=Question(of=lambda self, factor: (_channels(self, factor * factor), factor)))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from absint.meta import Meta, contiguous
+from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.factory import device_of
 from absint.rules.movement import like
 from absint.rules.pointwise import broadcast, pointwise
@@ -63,7 +64,22 @@ def _normal(
     return contiguous(size, dtype or torch.get_default_dtype(), device_of(device))
 
 
-@TABLE.rule("multinomial")
+def _can_draw(self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None) -> bool:
+    return num_samples > 0 and (replacement or num_samples <= self.shape[-1])
+
+
+_DRAWN = Constraint(
+    "C1", "some are drawn, and no more than there are without replacement", _can_draw,
+    Refused("multinomial", (f32(3), 4)),
+)  # fmt: skip
+_ROWS = Constraint(
+    "C2", "self is a row or rows of floats",
+    lambda self, *_, **__: self.ndim in (1, 2) and self.dtype.is_floating_point,
+    Refused("multinomial", (f32(1, 2, 3), 1)),
+)  # fmt: skip
+
+
+@TABLE.rule("multinomial", requires=(_ROWS, _DRAWN))
 def _multinomial(self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Meta:
     return contiguous((*self.shape[:-1], num_samples), torch.int64, self.device)
 
