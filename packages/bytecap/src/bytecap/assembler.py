@@ -137,18 +137,20 @@ class Assembler:
 
     def call_top(self) -> None:
         """Call the callable on top without arguments."""
-        self.emit("PUSH_NULL")
-        if not _V313:
-            self.emit("SWAP", 2)
+        self.top_as_callable()
         self.call(0)
 
     def call_top_with(self, load: Callable[[], None]) -> None:
         """Call the callable on top with the one argument that `load` pushes."""
+        self.top_as_callable()
+        load()
+        self.call(1)
+
+    def top_as_callable(self) -> None:
+        """Push the NULL beside the callable on top; arguments follow, then `call`."""
         self.emit("PUSH_NULL")
         if not _V313:
             self.emit("SWAP", 2)
-        load()
-        self.call(1)
 
     def mark(self, label: Label) -> None:
         """The place of a label."""

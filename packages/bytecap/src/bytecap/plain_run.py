@@ -29,8 +29,6 @@ from stagewire.errors import PartlyDone, StageError
 
 _log = logging.getLogger("bytecap")
 _OUTPUTS = ".outputs"
-_TEXT = ".raised"
-_RESULT = ".result"
 _OF_DATA = (ArithmeticError, LookupError, RuntimeError, ValueError)
 
 
@@ -38,72 +36,54 @@ def emit_guarded_call(out: Assembler, code: CodeType, emit_call: Callable[[], No
     """Push what the call of a graph gives; the stack is empty before. Where it raises, or gives None if it is
     `checked`, return what the function itself gives."""
 
-    def handle() -> None:
-        out.call_function(noted, code, arguments=1)
-        out.store_local(_TEXT)
+    def handle() -> None:  # the error is on the stack
         _emit_plain_run(out, code)
-        out.store_local(_RESULT)
-        out.load_local(_TEXT)
-        out.call_function(tell_quiet, arguments=1)
-        out.pop()
-        out.load_local(_RESULT)
-        out.return_top()
 
-    with out.catching(handle):
+    with out.catching(handle):  # which returns: what the call gives stays on the stack
         emit_call()
-        out.store_local(_OUTPUTS)
-    if checked:
-        holds = Label()
-        out.load_local(_OUTPUTS)
-        out.constant(None)
-        out.is_same()
-        out.jump_forward_if(False, holds)
-        _emit_plain_run(out, code)
-        out.return_top()
-        out.mark(holds)
+    if not checked:
+        return
+    holds = Label()
+    out.store_local(_OUTPUTS)
+    out.load_local(_OUTPUTS)
+    out.constant(None)
+    out.is_same()
+    out.jump_forward_if(False, holds)
+    out.constant(None)
+    _emit_plain_run(out, code)
+    out.mark(holds)
     out.load_local(_OUTPUTS)
     out.constant(None)
     out.store_local(_OUTPUTS)
 
 
-def noted(error: BaseException, code: CodeType) -> str:
-    """What the log says where a graph raised and the plain run does not. Raises what no plain run may follow: an
-    interrupt, and the error of a graph that has changed its inputs. An error of a stage that is no error of Python's
-    is no data's: it is told at once."""
-    if isinstance(error, PartlyDone):
-        raise error.error
-    if not isinstance(error, Exception):
-        raise error
-    text = f"the graph of {code.co_qualname} raised {type(error).__name__}: {error}"
-    if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
-        warnings.warn(f"runs plain, after a fault: {text}", CaptureWarning, stacklevel=2)
-    return text
-
-
-def tell_quiet(text: str) -> None:
-    """The graph raised, and the function itself gave a result: a handler of the program caught the error, or the fault
-    was the graph's."""
-    _log.info("%s; the function itself, run plain, does not", text)
-
-
 def _emit_plain_run(out: Assembler, code: CodeType) -> None:
-    """Push what the function itself gives; the stack is empty before, and the frame lets go of its arguments."""
-    with out.unseen():
-        out.push_made(lambda: _load_function(out, code))
-        _load_arguments(out, code)
-        out.emit("CALL_FUNCTION_EX", 1)
-        out.store_local(_RESULT)
-    out.load_local(_RESULT)
-
-
-def _load_function(out: Assembler, code: CodeType) -> None:
+    """Pop an error or None, and return what the function itself gives; the frame lets go of its arguments."""
     out.constant(code)
     out.load_closure(code.co_freevars)
-    out.call_function(_plain_function, arguments=2)
+    out.call_function(plain_function, arguments=3)
+    out.top_as_callable()
+    with out.unseen():
+        _load_arguments(out, code)
+        out.emit("CALL_FUNCTION_EX", 1)
+        out.return_top()
 
 
-def _plain_function(code: CodeType, closure: tuple[CellType, ...]) -> Callable[..., Any]:
-    """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs."""
+def plain_function(error: BaseException | None, code: CodeType, closure: tuple[CellType, ...]) -> Callable[..., Any]:
+    """The function of the frame that calls this, all of whose arguments are given; nobody captures while it runs.
+
+    error: what the graph raised. Raises what no plain run may follow: an interrupt, and the error of a graph that has
+    changed its inputs. Of a stage's error that is no error of Python's, which no data causes, the user is told.
+    """
+    if isinstance(error, PartlyDone):
+        raise error.error
+    if error is not None and not isinstance(error, Exception):
+        raise error
+    if error is not None:
+        text = f"the graph of {code.co_qualname} raised, the function runs plain: {type(error).__name__}: {error}"
+        _log.info("%s", text)
+        if isinstance(error, StageError) and not isinstance(error, _OF_DATA):
+            warnings.warn(text, CaptureWarning, stacklevel=2)
     return plain(FunctionType(code, sys._getframe(1).f_globals, code.co_name, None, closure or None))
 
 
