@@ -91,6 +91,13 @@ class Capabilities:
         """Whether the library has it."""
         return name in self.rows and name not in self._missing
 
+    def lacks(self, name: str) -> bool:
+        """Whether the library misses it although it is to be expected there (see `Capability.given`)."""
+        if self.has(name):
+            return False
+        given = self.rows[name].given
+        return not given or ((there := find(self._library, given)) is not MISSING and bool(there))
+
     def require(self, *names: str) -> None:
         """Raise `MissingCapability` where the library lacks one of them: ahead of work that could not be finished."""
         for name in names:
@@ -99,11 +106,7 @@ class Capabilities:
 
     def lacking(self) -> tuple[Capability, ...]:
         """The missing ones that cost something."""
-        return tuple(
-            row
-            for row in self._missing.values()
-            if row.without and (not row.given or ((there := find(self._library, row.given)) is not MISSING and there))
-        )
+        return tuple(row for name, row in self._missing.items() if row.without and self.lacks(name))
 
     def _complaint(self, row: Capability) -> str:
         library = self._library

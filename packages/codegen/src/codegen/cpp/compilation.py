@@ -42,16 +42,16 @@ class Compilation:
         text = scratch / "unit.cpp"
         try:
             text.write_text(source)
-            self._said = open(scratch / "said", "w+b")  # noqa: SIM115
             command = [compiler.path, *compiler.arguments, *compiler.flags(target), str(text), "-o", str(self.library)]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # its end tells that all have ended whom the compiler had started
-                stderr=self._said,
-                env=os.environ | {"TMPDIR": str(scratch)},
-                start_new_session=True,
-            )
+            with open(scratch / "said", "wb") as said:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,  # its end tells that all have ended whom the compiler had started
+                    stderr=said,
+                    env=os.environ | {"TMPDIR": str(scratch)},
+                    start_new_session=True,
+                )
         except OSError as error:
             raise CompilerFault(f"{compiler} cannot be started: {error}") from error
 
@@ -102,8 +102,7 @@ class Compilation:
                     self._process.wait(left)
 
     def _messages(self) -> str:
-        with self._said as said:
-            said.seek(0)
+        with open(self.scratch / "said", "rb") as said:
             lines = said.read(1 << 16).decode(errors="replace").splitlines()[:_LINES]
         return "\n".join(line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}..." for line in lines)
 

@@ -40,7 +40,7 @@ def obstacle(unit: Unit) -> str | None:
         return "it computes on the CPU"
     if is_short(unit):
         return "it launches so few kernels that a replay takes longer"
-    if missing := [TORCH.rows[name].path for name in RECORDING if not TORCH.has(name)]:
+    if missing := [TORCH.rows[name].path for name in RECORDING if TORCH.lacks(name)]:
         return f"this torch has no {', '.join(missing)}"
     device = single_device(unit)
     if device is None:
