@@ -11,6 +11,7 @@ from functools import lru_cache
 from hypothesis import strategies as st
 
 from stagewire import graph
+from stagewire.calls import is_keyword_name
 from stagewire.capture import Local, Symbol
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, parse_expr
@@ -37,6 +38,11 @@ names: st.SearchStrategy[str] = st.one_of(
     plain_names, plain_names, st.sampled_from(sorted(KEYWORDS)), TEXT.filter(bool), st.just("a.b"), st.just("0")
 )
 """Any name that a value may have: words of the printed form, dots, blanks and quotes among them."""
+
+argument_names: st.SearchStrategy[str] = st.one_of(
+    plain_names.filter(is_keyword_name), st.sampled_from(("from", "self", "_", "É2"))
+)
+"""Of arguments that a call is given by name."""
 
 qualified_names: st.SearchStrategy[str] = st.one_of(
     st.sampled_from(["aten.add.Tensor", "aten.mm.default", "prims.add", "mylib.op.default"]),

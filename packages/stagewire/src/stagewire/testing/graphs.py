@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stagewire.graph import Arg, Effect, Graph, Node, Phase, Ref, Value, definitions
-from stagewire.testing.basics import Names, args, names, qualified_names, source_lines, tensor_types, value_types
+from stagewire.testing.basics import (
+    Names,
+    args,
+    argument_names,
+    names,
+    qualified_names,
+    source_lines,
+    tensor_types,
+    value_types,
+)
 from stagewire.types import TensorType, ValueType, contiguous_stride
 
 
@@ -100,7 +109,7 @@ def _opaque(
     return Node(
         draw(vocabulary.opaque),
         tuple(draw(st.lists(arg, max_size=3))),
-        draw(st.dictionaries(names, arg, max_size=2)),
+        draw(st.dictionaries(argument_names, arg, max_size=2)),
         tuple(Value(supply.fresh(), kind) for kind in results),
         effect=draw(EFFECTS),
     )

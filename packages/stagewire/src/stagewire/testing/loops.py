@@ -25,7 +25,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.testing.basics import Names, args, names, qualified_names, source_lines, tensor_types
+from stagewire.testing.basics import Names, args, argument_names, names, qualified_names, source_lines, tensor_types
 from stagewire.testing.graphs import EFFECTS
 from stagewire.testing.kernels import Body
 from stagewire.types import ITEM_SIZE, DType, TensorType, ValueType, contiguous_stride
@@ -157,7 +157,7 @@ class _Plan:
         arg = args([buffer.name for buffer in self.readable], self.symbols)
         target, line = self.draw(qualified_names), self.draw(st.one_of(st.none(), source_lines))
         arguments = tuple(self.draw(st.lists(arg, max_size=3)))
-        keywords = self.draw(st.dictionaries(names, arg, max_size=1))
+        keywords = self.draw(st.dictionaries(argument_names, arg, max_size=1))
         results: list[str] = []
         for kept in self.draw(st.lists(st.booleans(), min_size=1, max_size=2)):
             kind = self.draw(tensor_types(self.symbols, loop_dtypes))

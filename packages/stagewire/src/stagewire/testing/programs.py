@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from stagewire.graph import Arg, Ref
 from stagewire.program import Allocate, CallExtern, Choice, Instruction, KernelInfo, Launch, MakeView, Release, Unit
-from stagewire.testing.basics import Names, args, names, plain_names, qualified_names, sizes, tensor_types
+from stagewire.testing.basics import (
+    Names,
+    args,
+    argument_names,
+    names,
+    plain_names,
+    qualified_names,
+    sizes,
+    tensor_types,
+)
 from stagewire.types import TensorType, ValueType
 
 _SOURCES = st.sampled_from(["", "int x;", 'extern "C" void f(float* a) {\n\ta[0] = 1;\n}\n', "|\n\n é"])
@@ -121,7 +130,7 @@ class _Plan:
         arg = args(sorted(self.alive), self.symbols)
         target = self.draw(qualified_names)
         arguments = tuple(self.draw(st.lists(arg, max_size=3)))
-        keywords = self.draw(st.dictionaries(names, arg, max_size=1))
+        keywords = self.draw(st.dictionaries(argument_names, arg, max_size=1))
         kept = self.draw(st.lists(st.booleans(), max_size=2))
         types: list[TensorType | None] = [None] * len(kept)
         if self.draw(st.booleans()):
