@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 import stagefold
 from examples.models import CASES, Case
@@ -33,9 +35,19 @@ def test_model_equals_eager_in_one_graph(case: Case, mode: str) -> None:
     eager = Program(case, copy.deepcopy(model), None, mode)
     ours = Program(case, copy.deepcopy(model), "stagefold", mode)
     for step in range(2):
-        error, compared = largest_error(eager.step(batch), ours.step(batch))
+        expected, found = eager.step(batch), ours.step(batch)
+        error, compared = largest_error(expected, found)
+        if error >= TOLERANCE:  # eager's rounding may have moved a value across relu's bend: float64 decides
+            exact = Program(case, copy.deepcopy(model).double(), None, mode)
+            steps = [exact.step(in_float64(batch)) for _ in range(step + 1)]
+            error, compared = largest_error(steps[-1], in_float64(found))
         assert error < TOLERANCE, f"step {step}: error {error} among {compared} tensors"
     assert len(ours.reports) == 1
+
+
+def in_float64(values: Any) -> Any:
+    """Floating-point tensors among `values`, in double precision."""
+    return tree_map(lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x, values)
 
 
 def test_one_graph_serves_many_instances() -> None:

@@ -202,6 +202,15 @@ def test_a_library_that_is_cut_off_is_not_mapped(tmp_path):
             check_loads(cut, cut.read_bytes())
 
 
+def test_what_was_made_without_a_cache_is_in_the_cache_that_comes_later(tmp_path):
+    text = unique(12)
+    (before,) = compile_sources([text], None)
+    (path,) = compile_sources([text], tmp_path)
+    assert before.parent != path.parent == tmp_path
+    assert (tmp_path / f"{path.stem}.json").exists()
+    assert answer(path) == 12
+
+
 def test_a_fault_is_not_recorded(tmp_path, monkeypatch):
     """A good compiler makes the entry afterwards."""
     text = unique(10)

@@ -9,8 +9,8 @@ import pytest
 
 SCRIPT = """
 import ctypes, sys
-from codegen.cpp.compiler import compile_sources
 from codegen.cpp.emit import emit_unit
+from codegen.cpp.machine_code import compile_sources
 from codegen.cpp.target import Target
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Index, Kernel, Load, LoopGraph, Section, Store, Term

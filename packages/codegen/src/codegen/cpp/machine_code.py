@@ -77,8 +77,9 @@ def compile_sources(sources: Sequence[str], directory: str | Path | None, target
     wanted = {code_key(source, target): source for source in sources}
     found = {key: path for key in wanted if (path := _whole(home, key)) is not None}
     missing = {key: source for key, source in wanted.items() if key not in found}
-    if missing and home != temporary_directory():  # what could not be written to the cache before
-        found |= {key: path for key in missing if (path := _whole(temporary_directory(), key)) is not None}
+    if missing and home != temporary_directory():  # made without a cache, or while that could not be written
+        made = {key: path for key in missing if (path := _whole(temporary_directory(), key)) is not None}
+        found |= {key: _published(home, key, path) for key, path in made.items()}
         missing = {key: source for key, source in missing.items() if key not in found}
     if missing:
         found |= _made(missing, home, partial(Compilation, find_compiler(), target=target))
@@ -153,6 +154,13 @@ def _kept(home: Path, key: str, data: bytes) -> Path:
         message = f"machine code is not kept in the cache {home}: {error}; it is in {temporary} until this process ends"
         warnings.warn(message, CacheWarning, stacklevel=6)
     return _kept(temporary, key, data)
+
+
+def _published(home: Path, key: str, path: Path) -> Path:
+    """An entry of the temporary directory, from now on in `home` if that can be written."""
+    with contextlib.suppress(OSError):
+        return _written(home, key, path.read_bytes())
+    return path
 
 
 def _written(home: Path, key: str, data: bytes) -> Path:
