@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from codegen.runtime import cuda_graphs, recordable, recording, result_memory
+from codegen.torch_capabilities import TORCH
 
 
 class StandIn:
@@ -76,5 +77,5 @@ def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device()
     monkeypatch.setattr(cuda_graphs, "device_of_recordings", lambda index: device)
     monkeypatch.setattr(cuda_graphs, "replayed", replayed)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(TORCH, "current_stream", lambda index: 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

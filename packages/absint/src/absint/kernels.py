@@ -72,7 +72,7 @@ def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[.
             ask(func, question, args, kwargs)
             return rule(*args, **kwargs)
         # Nearly every call: answered here, in a tenth of the time.
-        key = (_state(), *[(a.dtype, len(a.shape)) if type(a) is Meta else (type(a), a) for a in args])
+        key = (_state(), *[_short_key(a) for a in args])
         if key not in passed and ask(func, question, args, kwargs):
             if len(passed) == _PASSED:
                 passed.clear()
@@ -93,6 +93,8 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     """
     written = []
     if question.of is not None:
+        if any(isinstance(value, _OF_SIZES) for value in _leaves((args, *kwargs.values()))):
+            return False  # which attribute would fit the sizes is not to be decided here
         written = [(name, shaped(kwargs[name], (0,) * kwargs[name].ndim)) for name in outs if name in kwargs]
         args = question.of(*args, **{name: value for name, value in kwargs.items() if name not in outs})
         kwargs = {}
@@ -116,12 +118,23 @@ def _state() -> tuple[bool, torch.dtype]:
     return torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()
 
 
+def _short_key(value: Any) -> Any:
+    """An operand as far as a kept answer needs it; sizes of a capture are not kept beyond it."""
+    if type(value) is Meta:
+        return value.dtype, len(value.shape)
+    return (int, 1) if isinstance(value, _OF_SIZES) else (type(value), value)
+
+
 def _metas(tree: Any) -> Iterator[Meta]:
-    if type(tree) is Meta:
-        yield tree
-    elif isinstance(tree, (list, tuple)):
+    return (leaf for leaf in _leaves(tree) if type(leaf) is Meta)
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (list, tuple)):
         for item in tree:
-            yield from _metas(item)
+            yield from _leaves(item)
+    else:
+        yield tree
 
 
 class _Unasked(Exception):
