@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from absint.errors import refusal_class
+from absint.errors import DataDependentError, refusal_class
 from absint.meta import Meta, contiguous
 from absint.torch_capabilities import TORCH
 from stagewire.capabilities import MISSING, find
@@ -49,7 +49,7 @@ def ones(meta: Meta | None, empties: bool = False) -> Meta | None:
     """The type of a tensor of one element of the same dtype and rank; with `empties`, empty dimensions stay so."""
     if meta is None:
         return None
-    return shaped(meta, [0 if empties and size == 0 else 1 for size in meta.shape])
+    return shaped(meta, [0 if empties and _is_zero(size) else 1 for size in meta.shape])
 
 
 def shaped(meta: Meta, shape: Sequence[int]) -> Meta:
@@ -173,8 +173,16 @@ def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
         return tuple(map(int, shape))
     size = question.size if len(shape) < _LARGE_RANK else 1
     if question.empties:
-        return tuple([0 if given == 0 else size for given in shape])
+        return tuple([0 if _is_zero(given) else size for given in shape])
     return (size,) * len(shape)
+
+
+def _is_zero(size: Any) -> bool:
+    """Whether a dimension is empty; one whose size data decides is taken not to be."""
+    try:
+        return bool(size == 0)
+    except DataDependentError:
+        return False
 
 
 @lru_cache(_LIMIT)
