@@ -100,7 +100,7 @@ def one_hot(input: Any, num_classes: Any = -1) -> Any:
         return torch.nn.functional.one_hot(input, num_classes)  # which refuses it, or leaves it to the data
     if not is_symbolic(num_classes) and num_classes == 0:
         raise TypeRuleError("one_hot: there are no classes")
-    classes = torch.arange(num_classes, device=input.device)
+    classes = torch.ops.aten.arange.default(num_classes, device=input.device)
     chosen = classes.gather(0, input.reshape(-1)).reshape(input.shape)
     return (chosen.unsqueeze(-1) == classes).to(torch.int64)
 

@@ -15,6 +15,7 @@ from stagefold.parts.cut import Part, cut
 from stagefold.parts.modes import changes_modes, enter
 from stagefold.parts.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
+from stagewire.errors import PartlyDone
 from stagewire.expr import symbol
 from stagewire.symbols import size_reader
 
@@ -81,7 +82,7 @@ class PartCall:
         if is_refusal(error):
             _log.info("%s: a part is not compiled: %s", capture.code.name, error)
         elif self.strict:
-            raise error
+            raise PartlyDone(error) from error  # not to be hidden by a plain run
         elif not self.told:
             self.told = True
             what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
