@@ -130,8 +130,8 @@ def no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs that are written are not copied before a call."""
 
     class Snapshot(bytecap.undo.Snapshot):
-        def __init__(self, written: Any, random: Any) -> None:
-            super().__init__(written, random)
+        def __init__(self, written: Any, generators: Any) -> None:
+            super().__init__(written, generators)
             if self.written:
                 pytest.fail("a copy of what a call writes")
 

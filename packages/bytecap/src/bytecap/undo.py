@@ -51,10 +51,10 @@ class Undone:
     def __init__(self, compiled: Compiled, written: tuple[int, ...], random: tuple[torch.device, ...]) -> None:
         self.compiled = compiled
         self.written = written
-        self.random = random
+        self.generators = _generators(random)
 
     def __call__(self, *inputs: Any) -> Any:
-        before = Snapshot([inputs[number] for number in self.written], self.random)
+        before = Snapshot([inputs[number] for number in self.written], self.generators)
         try:
             return self.compiled(*inputs)
         except Exception:
@@ -72,11 +72,12 @@ class Checked:
         TORCH.require("set_versions")
         self.compiled = compiled
         self.count = count
-        self.changes = changes
+        self.written = changes.written
+        self.generators = _generators(changes.random)
         self.on_failure = on_failure
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...] | None:
-        before = Snapshot([inputs[number] for number in self.changes.written], self.changes.random)
+        before = Snapshot([inputs[number] for number in self.written], self.generators)
         try:
             outputs = self.compiled(*inputs)
             if all(map(bool, outputs[-self.count :])):
@@ -92,27 +93,31 @@ class Checked:
 
 
 class Snapshot:
-    """The contents of tensors and the random streams of devices, as they are now."""
+    """The contents of tensors and the random streams, as they are now."""
 
-    def __init__(self, written: Iterable[torch.Tensor], random: Iterable[torch.device]) -> None:
-        self.written = tuple(written)
-        self.contents = tuple([tensor.detach().clone() for tensor in self.written])
-        self.versions = tuple([tensor._version for tensor in self.written if not tensor.is_inference()])
-        self.random = tuple([(device, _generator(device).get_state()) for device in random])
+    def __init__(self, written: Iterable[torch.Tensor], generators: tuple[torch.Generator, ...]) -> None:
+        self.written = [(tensor, tensor.detach().clone(), _version(tensor)) for tensor in written] if written else ()
+        self.generators = generators
+        self.states = [*map(torch.Generator.get_state, generators)]
 
     def restore(self) -> None:
         """Put them back, version counters included."""
         with torch.no_grad():
-            for tensor, content in zip(self.written, self.contents, strict=True):
+            for tensor, content, _ in self.written:
                 tensor.detach().copy_(content)
-        versioned = tuple([tensor for tensor in self.written if not tensor.is_inference()])
-        TORCH.set_versions(versioned, self.versions)
-        for device, state in self.random:
-            _generator(device).set_state(state)
+        versions = {tensor: version for tensor, _, version in self.written if version is not None}
+        TORCH.set_versions(tuple(versions), tuple(versions.values()))
+        for generator, state in zip(self.generators, self.states, strict=True):
+            generator.set_state(state)
 
 
-def _generator(device: torch.device) -> torch.Generator:
-    if device.type == "cpu":
-        return torch.default_generator
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.cuda.default_generators[index]
+def _version(tensor: torch.Tensor) -> int | None:
+    """Tensors of inference mode have none."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def _generators(devices: Iterable[torch.device]) -> tuple[torch.Generator, ...]:
+    """A device without an index is the current one."""
+    return tuple([torch.default_generator if device.type == "cpu" else
+                  torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+                  for device in devices])  # fmt: skip

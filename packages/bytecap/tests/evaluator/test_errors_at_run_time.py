@@ -221,9 +221,9 @@ def test_an_atomic_backend_is_given_no_copies(monkeypatch):
     copied = []
 
     class Noted(undo.Snapshot):
-        def __init__(self, written, random):
-            super().__init__(written, random)
-            copied.append((len(self.written), len(self.random)))
+        def __init__(self, written, generators):
+            super().__init__(written, generators)
+            copied.append((len(self.written), len(self.states)))
 
     monkeypatch.setattr(undo, "Snapshot", Noted)
     x = values()
