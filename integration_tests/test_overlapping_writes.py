@@ -28,6 +28,7 @@ OVERLAPPING: dict[str, Callable[[Tensor], Any]] = {
     "masked_scatter": lambda x: x.masked_scatter_(torch.tensor([[False], [True], [True]]), x[:2]),
     "lists": lambda x: torch._foreach_add_([x[0], x[1]], [x[0], x[0]]),
     "out": lambda x: torch.add(x[:2], 1, out=x[1:]),
+    "rows put together": lambda x: torch.cat([x[:1], x[1:2]], out=x[:2]),
 }
 
 APART: dict[str, Callable[[Tensor], Any]] = {
@@ -50,13 +51,14 @@ def outcome(call: Callable[[Tensor], Any], x: Tensor) -> Tensor | type[Exception
     return x
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", OVERLAPPING)
-def test_they_are_left_to_eager(name: str, turned: bool) -> None:
+def test_they_are_left_to_eager(name: str, turned: bool, dynamic: bool) -> None:
     x = torch.arange(12.0).reshape(4, 3).t() if turned else torch.arange(12.0).reshape(3, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it runs plain
-        found = outcome(stagefold.compile(OVERLAPPING[name]), x + 1)
+        found = outcome(stagefold.compile(OVERLAPPING[name], dynamic=dynamic), x + 1)
     expected = outcome(OVERLAPPING[name], x + 1)
     if isinstance(expected, Tensor):
         assert isinstance(found, Tensor)
@@ -65,9 +67,10 @@ def test_they_are_left_to_eager(name: str, turned: bool) -> None:
         assert found is expected
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", APART)
-def test_what_shares_memory_and_no_element_is_captured(name: str) -> None:
+def test_what_shares_memory_and_no_element_is_captured(name: str, dynamic: bool) -> None:
     x = torch.arange(12.0).reshape(3, 4) + 1
-    found = outcome(stagefold.compile(APART[name], fullgraph=True), x)
+    found = outcome(stagefold.compile(APART[name], fullgraph=True, dynamic=dynamic), x)
     assert isinstance(found, Tensor)
     torch.testing.assert_close(found, outcome(APART[name], x))

@@ -13,6 +13,7 @@ import torch
 
 from absint.meta import Meta
 from absint.schema import OpRecord, argument_value
+from absint.symbolic.size import is_unknown
 from absint.tensor import AbstractTensor
 
 __all__ = ["reads_what_it_writes"]
@@ -28,8 +29,10 @@ Placed = tuple[int | None, AbstractTensor]
 def reads_what_it_writes(
     record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any], storage_of: _Storage
 ) -> AbstractTensor | None:
-    """An operand that shares elements with what the op writes, and is not looked at just as that is by a pointwise op;
-    None where sizes are symbolic."""
+    """An operand that shares elements with what the op writes, and is not looked at just as that is by a pointwise op.
+
+    A question about symbolic sizes becomes a guard; None where data decides one.
+    """
     written = {place for place, _ in record.writes} | {name for _, name in record.writes}
     given = (*enumerate(args), *kwargs.items())
     operands = [one for place, value in given if place not in written for one in _tensors(value)]
@@ -40,7 +43,7 @@ def reads_what_it_writes(
     in_place = torch.Tag.pointwise in tags or record.name.startswith(_POINTWISE)
     for place, operand in operands:
         for at, target in targets:
-            if storage_of(operand) is not storage_of(target):
+            if storage_of(operand) is not storage_of(target) or _is_unknown(operand.meta) or _is_unknown(target.meta):
                 continue
             if in_place and _looks_alike(operand.meta, target.meta):
                 if place == at or place is None or at is None:
@@ -60,8 +63,7 @@ def _tensors(value: Any) -> Iterator[Placed]:
 
 def _looks_alike(first: Meta, second: Meta) -> bool:
     return first is second or (
-        _is_static(first)
-        and _is_static(second)
+        first.ndim == second.ndim
         and first.shape == second.shape
         and first.stride == second.stride
         and first.storage_offset == second.storage_offset
@@ -69,8 +71,8 @@ def _looks_alike(first: Meta, second: Meta) -> bool:
     )
 
 
-def _is_static(meta: Meta) -> bool:
-    return all(type(number) is int for number in (*meta.shape, *meta.stride, meta.storage_offset))
+def _is_unknown(meta: Meta) -> bool:
+    return any(map(is_unknown, (*meta.shape, *meta.stride, meta.storage_offset)))
 
 
 def shares_elements(first: Meta, second: Meta) -> bool:
@@ -80,10 +82,10 @@ def shares_elements(first: Meta, second: Meta) -> bool:
     >>> shares_elements(row, other)
     True
     """
-    if not (_is_static(first) and _is_static(second)) or 0 in first.shape or 0 in second.shape:
+    if 0 in first.shape or 0 in second.shape:
         return False
     (start, dims), (other, others) = ((meta.storage_offset, _dims(meta)) for meta in (first, second))
-    if max(start, other) > min(start + _reach(dims), other + _reach(others)):
+    if _is_apart(start, dims, other, others):
         return False
     if first.dtype.itemsize != second.dtype.itemsize:
         return True
@@ -92,6 +94,8 @@ def shares_elements(first: Meta, second: Meta) -> bool:
         if inner - outer >= dims[0][0]:
             break
         dims, others = dims[1:], others[1:]
+    if _is_apart(start, dims, other, others):
+        return False
     elements = [_places(start, dims), _places(other, others)]
     return None in elements or not elements[0].isdisjoint(elements[1])  # type: ignore[union-attr,arg-type]
 
@@ -101,14 +105,19 @@ def _dims(meta: Meta) -> list[tuple[int, int]]:
     return sorted(((s, n) for s, n in zip(meta.stride, meta.shape, strict=True) if n > 1 and s > 0), reverse=True)
 
 
+def _is_apart(start: int, dims: list[tuple[int, int]], other: int, others: list[tuple[int, int]]) -> bool:
+    """Whether the one ends where the other has not begun."""
+    return max(start, other) > min(start + _reach(dims), other + _reach(others))
+
+
 def _reach(dims: list[tuple[int, int]]) -> int:
     return sum((size - 1) * step for step, size in dims)
 
 
 def _places(start: int, dims: list[tuple[int, int]]) -> set[int] | None:
-    """None for too many."""
-    found = {start}
-    for step, size in dims:
+    """None for too many. Symbolic sizes are fixed."""
+    found = {int(start)}
+    for step, size in ((int(step), int(size)) for step, size in dims):
         if len(found) * size > _MOST_ELEMENTS:
             return None
         found = {place + step * number for place in found for number in range(size)}
