@@ -79,6 +79,8 @@ CALLS: dict[str, Call] = {
     "cross_entropy, smoothed": lambda x, i: F.cross_entropy(x.t()[: i.shape[0]], i, label_smoothing=0.1),
     "cross_entropy with weights": lambda x, i: F.cross_entropy(x.t()[: i.shape[0]], i, weight=x[:, 0].detach()),
     "one_hot": lambda x, i: F.one_hot(i, ROWS) @ x,
+    "one_hot of ATen": lambda x, i: torch.ops.aten.one_hot(i, ROWS) @ x,
+    "one_hot of an overload": lambda x, i: torch.ops.aten.one_hot.default(i, ROWS) @ x,
     "one_hot of pairs": lambda x, i: F.one_hot(i[:, None], ROWS).to(x.dtype) + x.sum(),
     "multi_margin_loss": lambda x, i: F.multi_margin_loss(x.t()[: i.shape[0]], i),
     "multilabel_margin_loss": lambda x, i: F.multilabel_margin_loss(x.t()[: i.shape[0]], i[:, None].expand(-1, ROWS)),
@@ -127,3 +129,28 @@ def test_so_they_are_with_symbolic_sizes(name: str) -> None:
 @pytest.mark.parametrize("name", INT32)
 def test_so_are_those_of_32_bits(name: str) -> None:
     assert_alike(CALLS[name], torch.int32, gradient=False, dynamic=False)
+
+
+EMPTY: dict[str, Call] = {
+    "index_select": lambda x, i: x.index_select(0, i),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x.new_zeros(i.shape[0], 0), "amax"),
+    "index_add": lambda x, i: x.index_add(0, i, x.new_zeros(i.shape[0], 0)),
+    "x[i]": lambda x, i: x[i],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", EMPTY)
+def test_so_are_those_of_rows_without_elements(name: str, dynamic: bool) -> None:
+    rows = torch.zeros(ROWS, 0)
+    compiled = stagefold.compile(EMPTY[name], dynamic=dynamic)
+    for tried in (1, ROWS):
+        index = torch.tensor([0, tried])
+        expected, found = outcome(EMPTY[name], rows, index), outcome(compiled, rows, index)
+        if isinstance(expected, type):
+            assert isinstance(found, type)
+            assert issubclass(found, expected)
+        else:
+            assert not isinstance(found, type)
+            assert found[0].shape == expected[0].shape

@@ -21,7 +21,7 @@ from absint.torch_capabilities import TORCH
 from absint.vocabulary import listed, names
 from stagewire.calls import opens_files
 
-__all__ = ["resolve", "target_name"]
+__all__ = ["find", "resolve", "target_name"]
 
 
 def target_name(target: Callable[..., Any]) -> str:
@@ -59,6 +59,18 @@ def resolve(name: str) -> Callable[..., Any]:
         case [namespace, operator, overload] if namespace not in ("torch", "operator", "math"):
             return _overload(name, namespace, operator, overload)
     raise UnknownTarget(f"{name!r} is no function that a document may name")
+
+
+def find(name: str) -> Callable[..., Any] | None:
+    """What `resolve` gives, and None for what this torch does not have.
+
+    >>> find("torch.no_such_function") is None
+    True
+    """
+    try:
+        return resolve(name)
+    except UnknownTarget:
+        return None
 
 
 def _packet(name: str, namespace: str, operator: str) -> Any:

@@ -24,6 +24,8 @@ def decompose_call(
     if target not in COMPLEX:
         _refuse_dtypes(p, operands)
     if _is_empty(p.results) and target not in COMPLEX:
+        if any(_may_be_indices(value) for value in operands):
+            raise Decline("no elements, and indices that ATen may refuse all the same")
         return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]
     try:
         made = function(p, *args, **kwargs)
@@ -64,6 +66,10 @@ def _values(args: Any) -> list[Value]:
 
 def _is_empty(results: tuple[ValueType, ...]) -> bool:
     return bool(results) and all(type(t) is TensorType and 0 in t.shape for t in results)
+
+
+def _may_be_indices(value: Value) -> bool:
+    return value.dtype in ("int32", "int64") and 0 not in value.shape
 
 
 def _refuse_dtypes(p: Builder, operands: list[Value]) -> None:

@@ -27,7 +27,7 @@ from absint.forms.products import PRODUCT_FORMS, takes_symbols
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
 from absint.forms.spectra import SPECTRAL_FORMS
-from absint.vocabulary import listed
+from absint.targets import find
 
 __all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
@@ -45,7 +45,7 @@ def symbolic_forms() -> Mapping[str, Callable[..., Any]]:
 @cache
 def _by_function() -> dict[Any, Callable[..., Any]]:
     """Of the calls that this torch has."""
-    return {found: form for name, form in symbolic_forms().items() if (found := listed(name)) is not None}
+    return {found: form for name, form in symbolic_forms().items() if (found := find(name)) is not None}
 
 
 def symbolic_form(function: Any) -> Any:

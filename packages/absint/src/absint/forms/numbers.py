@@ -142,7 +142,7 @@ NUMBER_FORMS: dict[str, Callable[..., Any]] = {
     "torch.as_tensor": _maker(torch.as_tensor),  # which keeps the memory and the gradient of a tensor
     "torch.linspace": linspace,
     "torch.logspace": logspace,
-    "torch.nn.functional.one_hot": one_hot,
+    **dict.fromkeys(("torch.nn.functional.one_hot", "torch.ops.aten.one_hot", "aten.one_hot.default"), one_hot),
     "torch.kron": kron,
     "torch.take_along_dim": take_along_dim,
     "torch.Tensor.take_along_dim": take_along_dim,
