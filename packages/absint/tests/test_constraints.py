@@ -66,14 +66,33 @@ def zeros(*shape, dtype=F32):
         (lambda x: F.max_pool2d(x, 2, padding=2), (zeros(1, 4, 4),)),
         (lambda x: torch.rot90(x, 1, (1, 1)), (zeros(3, 3),)),
         (lambda x: F.interpolate(x, size=(0, 2)), (zeros(1, 1, 3, 3),)),
+        (lambda x, i, y: x.index_put((i,), y), (zeros(3, 2), zeros(3, dtype=I64), zeros(3, 2, dtype=torch.float64))),
+        (lambda x, i, y: x.index_add(0, i, y), (zeros(0), zeros(1, dtype=I64), zeros(1))),
+        (lambda x, i, y: x.index_reduce(0, i, y, "amax"), (zeros(2, 0), zeros(3, dtype=I64), zeros(3, 1))),
+        (lambda x, i, y: x.scatter_reduce(0, i, y, "sum"), (zeros(0, 2), zeros(1, 2, dtype=I64), zeros(1, 2))),
+        (lambda x, i: x.index_fill_(0, i, 1.0), (zeros(0), zeros(1, dtype=I64))),
+        (lambda x, out: torch.multinomial(x, 2, out=out), (torch.ones(3), zeros(2))),
+        (lambda x: x.exponential_(-1.0), (zeros(3),)),
+        (torch.ops.aten.huber_loss_backward, (zeros(3), zeros(3), zeros(3, dtype=I64), 1, 1.0)),
     ],
 )
 def test_what_a_kernel_refuses_whatever_the_sizes_is_refused(call, operands):
     with pytest.raises((RuntimeError, IndexError)) as eager:
         call(*operands)
+    types = [AbstractTensor(from_tensor(x)) if isinstance(x, torch.Tensor) else x for x in operands]
     with pytest.raises(TypeRuleError) as ours:
-        abstract_call(call, tuple(AbstractTensor(from_tensor(x)) for x in operands), mode=AbstractMode())
+        abstract_call(call, tuple(types), mode=AbstractMode())
     assert ours.value.eager is type(eager.value)
+
+
+def test_what_a_question_draws_is_of_no_stream_of_the_program():
+    own = torch.Generator()
+    before = torch.get_rng_state(), own.get_state()
+    for generator in (None, own):
+        ask(torch.ops.aten.multinomial.default, Question(), (contiguous((7,), F32), 1), {"generator": generator})
+        ask(torch.ops.aten.normal_.default, Question(), (contiguous((7, 7), F32), 0.5), {"generator": generator})
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(own.get_state(), before[1])
 
 
 def test_a_kernel_is_asked_once_for_operands_that_differ_in_sizes():

@@ -50,6 +50,14 @@ def test_nothing_is_assumed_of_them():
     assert env.relations == []
 
 
+def test_a_kernel_that_takes_no_such_dtype_is_named():
+    env, mode = _mode()
+    x = AbstractTensor(contiguous((24,), torch.float32))
+    kept = _call(env, mode, torch.Tensor.__getitem__, x, _call(env, mode, torch.gt, x, 0))
+    with pytest.raises(NotImplementedError, match="gcd"):
+        _call(env, mode, torch.gcd, kept, kept)
+
+
 @pytest.mark.parametrize("known", [1, 5, 24])
 def test_what_a_known_size_makes_of_it(known):
     env, mode = _mode()

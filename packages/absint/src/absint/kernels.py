@@ -107,7 +107,7 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     error = _answer(func, question.fill, given, named, _state())
     if error is None:
         return True
-    if question.of is None and not question.empties and any(0 in one.shape for one in _metas((args, *kwargs.values()))):
+    if question.of is None and not question.empties and _has_empty((args, *kwargs.values())):
         ask(func, replace(question, empties=True), args, kwargs, outs)  # of nothing, many a kernel asks less
         return False
     raise refusal_class(type(error))((str(error).strip().splitlines() or [str(func)])[0])
@@ -125,8 +125,8 @@ def _short_key(value: Any) -> Any:
     return (int, 1) if isinstance(value, _OF_SIZES) else (type(value), value)
 
 
-def _metas(tree: Any) -> Iterator[Meta]:
-    return (leaf for leaf in _leaves(tree) if type(leaf) is Meta)
+def _has_empty(tree: Any) -> bool:
+    return any(_is_zero(size) for leaf in _leaves(tree) if type(leaf) is Meta for size in leaf.shape)
 
 
 def _leaves(tree: Any) -> Iterator[Any]:
@@ -155,7 +155,7 @@ def _key(value: Any, question: Question) -> Any:
         if value.device.type != "cpu":
             raise _Unasked
         return value.dtype, _shape(value.shape, question)
-    if value is None:
+    if value is None or kind is torch.Generator:
         return None
     if kind in _PLAIN:
         return kind, value
@@ -191,11 +191,18 @@ def _answer(func: OpOverload, fill: int, args: Any, kwargs: Any, state: Any) -> 
     with torch.no_grad(), TORCH.no_dispatch():
         operands = [_operand(key, fill) for key in args]
         named = {name: _operand(key, fill) for name, key in kwargs}
+        if _takes_generator(func):
+            named["generator"] = torch.Generator()  # what a question draws is of no stream of the program
         try:
             func(*operands, **named)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             return error.with_traceback(None)
     return None
+
+
+@lru_cache(_LIMIT)
+def _takes_generator(func: OpOverload) -> bool:
+    return any(argument.name == "generator" and argument.kwarg_only for argument in func._schema.arguments)
 
 
 def _operand(key: Any, fill: int) -> Any:

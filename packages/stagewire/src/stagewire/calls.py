@@ -22,7 +22,8 @@ def opens_files(target: str) -> bool:
     """
     if target == "torch.from_file":
         return True
-    return ".".join(target.removeprefix("torch.ops.").split(".", 2)[:2]) in FILE_OPERATORS
+    operator = target.removeprefix("torch.ops.")
+    return any(operator == name or operator.startswith(f"{name}.") for name in FILE_OPERATORS)
 
 
 def is_keyword_name(name: str) -> bool:

@@ -328,9 +328,8 @@ def _masked_index_put(self: Meta, mask: Meta, indices: Indices, values: Meta) ->
 
 
 TABLE.ask(
-    """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce gather scatter.src
-    scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two masked_scatter
-    embedding _unsafe_masked_index""",
-    question=Question(fill=0),
+    """index_select index_fill.int_Scalar index_fill.int_Tensor index_add index_copy index_reduce index_put
+    _unsafe_index_put gather scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add
+    scatter_reduce.two masked_scatter embedding _unsafe_masked_index take put""",
+    question=Question(fill=0, empties=True),
 )
-TABLE.ask("take put", question=Question(fill=0, empties=True))

@@ -274,6 +274,8 @@ def _ctc_backward(grad: Meta, log_probs: Meta, *_: Any, **__: Any) -> Meta:
 
 TABLE.ask(
     """nll_loss_forward nll_loss2d_forward mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss
-    binary_cross_entropy_with_logits multi_margin_loss multilabel_margin_loss_forward""",
+    binary_cross_entropy_with_logits multi_margin_loss multilabel_margin_loss_forward nll_loss_backward
+    nll_loss2d_backward mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward
+    soft_margin_loss_backward multi_margin_loss_backward multilabel_margin_loss_backward""",
     question=Question(fill=0),
 )

@@ -337,7 +337,14 @@ def _histogram_edges(self: Meta, bins: Meta, **_: Any) -> tuple[Meta, Meta]:
     return hist, contiguous(bins.shape, bins.dtype, self.device)
 
 
-@TABLE.rule("segment_reduce")
+_SEGMENTS = Constraint(
+    "C1", "there are lengths, unless they are not to be looked at",
+    lambda data, reduce, *, lengths=None, unsafe=False, **_: lengths is None or unsafe or 0 not in lengths.shape,
+    Refused("segment_reduce", (f32(3), "sum"), {"lengths": i64(0)}),
+)  # fmt: skip
+
+
+@TABLE.rule("segment_reduce", requires=(_SEGMENTS,))
 def _segment_reduce(
     data: Meta,
     reduce: str,

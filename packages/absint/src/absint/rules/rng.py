@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from absint.kernels import Question, ones
 from absint.meta import Meta, contiguous
 from absint.rules.constraint import Constraint, Refused, f32
 from absint.rules.factory import device_of
@@ -65,21 +66,16 @@ def _normal(
 
 
 def _can_draw(self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None) -> bool:
-    return num_samples > 0 and (replacement or num_samples <= self.shape[-1])
+    return num_samples > 0 and (replacement or all(num_samples <= size for size in self.shape[-1:]))
 
 
 _DRAWN = Constraint(
     "C1", "some are drawn, and no more than there are without replacement", _can_draw,
     Refused("multinomial", (f32(3), 4)),
 )  # fmt: skip
-_ROWS = Constraint(
-    "C2", "self is a row or rows of floats",
-    lambda self, *_, **__: self.ndim in (1, 2) and self.dtype.is_floating_point,
-    Refused("multinomial", (f32(1, 2, 3), 1)),
-)  # fmt: skip
 
 
-@TABLE.rule("multinomial", requires=(_ROWS, _DRAWN))
+@TABLE.rule("multinomial", requires=(_DRAWN,))
 def _multinomial(self: Meta, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Meta:
     return contiguous((*self.shape[:-1], num_samples), torch.int64, self.device)
 
@@ -128,3 +124,10 @@ def _rrelu_backward(
     if training and upper - lower > 1e-6:
         return pointwise((grad_output, noise))
     return pointwise((self, grad_output))
+
+
+TABLE.ask(
+    """bernoulli bernoulli.Tensor uniform normal_functional exponential log_normal cauchy geometric random
+    normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor"""
+)
+TABLE.ask("multinomial", question=Question(of=lambda self, num_samples, *rest, **_: (ones(self), 1, *rest)))
