@@ -200,3 +200,37 @@ def test_a_part_knows_no_size_that_it_does_not_name():
     for count in (4, 6):
         x = torch.randn(count, 5)
         torch.testing.assert_close(compiled(x), program(x))
+
+
+SELECTED = {
+    "max": lambda x: x.max(),
+    "argmin": lambda x: x.argmin(),
+    "aminmax": lambda x: x.aminmax()[0],
+    "amax": lambda x: x.amax(0),
+    "max of a dimension": lambda x: x.max(0)[0],
+    "the largest norm": lambda x: torch.linalg.vector_norm(x, math.inf),
+    "computed": lambda x: (x.exp() * 2).max() + 1,
+    "argmax of computed": lambda x: (x.exp() * 2).argmax() + 1,
+    "behind two": lambda x: (x[2:].exp() * 2).max() + 1,
+    "a quarter": lambda x: (x[: x.shape[0] // 4].exp() * 2).argmin() + 1,
+    "unused": lambda x: ((x.exp() * 2).max(), x.sum())[1],
+}
+
+
+@pytest.mark.parametrize("name", SELECTED)
+def test_what_has_no_value_of_nothing_is_refused(name):
+    """Data selects no element: eager refuses the reduction, and says so in its own words."""
+
+    def program(x):
+        return SELECTED[name](x[x > 0])
+
+    compiled = stagefold.compile(program, fullgraph=True)
+    for count in (8, 0, 2, 3, 1, 8, 0):
+        x = torch.where(torch.arange(8) < count, torch.arange(8) + 1.0, -1.0)
+        results = []
+        for call in (program, compiled):
+            try:
+                results.append(call(x).tolist())
+            except (IndexError, RuntimeError) as error:
+                results.append((type(error), str(error)))
+        assert results[0] == results[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from loopir.passes.choose_layouts import ChooseLayouts
 from loopir.passes.inline_pointwise import InlinePointwise
 from loopir.passes.remove_dead import RemoveDead
@@ -199,3 +201,26 @@ return %z
 """
     sections = [section for kernel in kernels(lowered(text)) for section in kernel.sections]
     assert sum(isinstance(s, Load) and s.buffer == "i" for section in sections for s in section.statements) == 4
+
+
+READ = """\
+input %x: f32[32, 8]
+input %places: i64[16]
+%rows: f32[16, 8] = prims.index(%x, [%places, None], True)
+%twice: f32[16, 8] = prims.add(%rows, %rows)
+%y: f32[{shape}] = prims.slice(%twice, [{start}], [{stop}], [1, 1])
+%z: f32[{shape}] = prims.exp(%y)
+return %z
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "count"), [("0, 0", "4, 8", 2), ("2, 0", "16, 8", 2), ("0, 4", "16, 8", 1), ("0, 0", "16, 8", 1)]
+)
+def test_what_may_raise_is_computed_where_nobody_reads_it(start: str, stop: str, count: int) -> None:
+    """Every index is checked, though some rows are not read; it does not matter which of their columns are."""
+    (a, b), (c, d) = (map(int, text.split(", ")) for text in (start, stop))
+    text = READ.format(shape=f"{c - a}, {d - b}", start=start, stop=stop)
+    assert len(kernels(inlined(text))) == count
+    on_gpu = text.replace("]\n", "]@cuda:0\n").replace("] =", "]@cuda:0 =").replace(", 1]@cuda:0)", ", 1])")
+    assert len(kernels(inlined(on_gpu))) == 1

@@ -142,7 +142,8 @@ Phase = Literal["forward", "backward"]
 
 Effect = Literal["draws", "acts"]
 """What a call does besides computing. "draws": it takes numbers from a random stream. "acts": it may raise on purpose,
-writes into an operand, or is an operator of the program's own, of which nothing else is known."""
+writes into an operand, is an operator of the program's own, of which nothing else is known, or is made for the error
+that its data may be alone."""
 
 
 class Node(msgspec.Struct, frozen=True):

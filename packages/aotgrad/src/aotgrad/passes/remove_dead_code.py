@@ -1,4 +1,4 @@
-"""Drop nodes whose results nobody uses; what may raise of them stays as a check."""
+"""Drop nodes whose results nobody uses, but for those that may raise because of their data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.operands import operands
-from aotgrad.passes.dropped_checks import checks_of_dropped
+from aotgrad.passes.data_errors import kept_for_their_errors
 from stagewire.graph import Graph, Node, references
 
 __all__ = ["RemoveDeadCode", "live_nodes"]
@@ -15,19 +15,15 @@ __all__ = ["RemoveDeadCode", "live_nodes"]
 class RemoveDeadCode(msgspec.Struct, frozen=True):
     """After it, every node is used by a later node or an output, or has an effect.
 
-    A node of the forward that is dropped and could raise because of its data (`aotgrad.raising`) leaves a check of its
-    operand alone (`dropped_checks`). The backward computes again what the forward has checked.
+    A node of the forward that may raise because of its data (`absint.data_errors`) has the effect "acts" where no
+    result of the forward needs it: it stays for its error.
     """
 
     def __call__(self, joint: Joint) -> Joint:
-        graph = joint.graph
+        graph = kept_for_their_errors(joint.graph, joint.results)
         kept = live_nodes(graph)
-        if len(kept) == len(graph.nodes):
+        if len(kept) == len(graph.nodes) and graph is joint.graph:
             return joint
-        checks = checks_of_dropped(graph, kept)
-        if checks:
-            nodes = [one for node in graph.nodes for one in (*checks.get(id(node), ()), node)]
-            kept = live_nodes(Graph(graph.inputs, tuple(nodes), graph.outputs))
         return joint.with_graph(Graph(graph.inputs, kept, graph.outputs))
 
 

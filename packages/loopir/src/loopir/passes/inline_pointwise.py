@@ -13,6 +13,7 @@ from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, 
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
 from loopir.passes.tables import places_of, points_of, tables
+from loopir.passes.unread_checks import UnreadChecks
 from stagewire.loop import AxisAtom, Decision, Extern, Index
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
@@ -91,6 +92,7 @@ class _Analysis:
         views = {name for name, definition in self.definitions.items() if self.is_view(definition)}
         limits = self.options.spread, self.options.costly, self.options.launch
         self.tables = tables(self.schedule, self.definitions, self.forced, views, *limits)
+        self.unread = UnreadChecks(self.schedule, self.definitions)
 
     def _count_users(self) -> None:
         """Users and points of use of every buffer, looking through views, from the last item to the first."""
@@ -141,7 +143,7 @@ class _Analysis:
                 if name not in own:  # nests that define a piece of a buffer each: each may change the answer
                     own[name] = _own_work(definition)
                 work[name] = _work(definition, own[name], virtual, work)
-                reason = self._why_not(definition, work[name])
+                reason = self._why_not(definition, work[name], virtual)
                 if reason is None:
                     virtual[name] = definition
                 elif self.users.get(name, 0) and name not in self.forced:
@@ -149,8 +151,8 @@ class _Analysis:
         self._record(virtual)
         return virtual
 
-    def _why_not(self, definition: Definition, work: Work) -> str | None:
-        """The reason for keeping the buffer in memory, or None to make it virtual."""
+    def _why_not(self, definition: Definition, work: Work, virtual: dict[str, Definition]) -> str | None:
+        """The reason for keeping the buffer in memory, or None to make it virtual beside those that are."""
         options, name = self.options, definition.buffer
         is_view = self.is_view(definition)
         if name in self.elsewhere:
@@ -158,6 +160,8 @@ class _Analysis:
         if name in self.forced:
             free = work.cost == 0 and len(work.reads) <= 1 and len(definition.pieces) == 1
             return None if free else "an output or an operand of an extern"
+        if self.unread.of(definition, virtual):
+            return "what may raise is computed also where nobody reads it"
         if is_view and work.depth <= options.largest_depth:
             return None
         if options.views_only:

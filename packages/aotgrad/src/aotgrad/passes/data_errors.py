@@ -1,0 +1,132 @@
+"""Calls whose data nobody needs, and that may raise because of their own: they stay, for their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from absint.data_errors import deciding_arguments, may_raise
+from aotgrad.executor import executor
+from aotgrad.operands import operands
+from aotgrad.ops import is_pure, packet_of
+from stagewire.expr import Expr
+from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, leaves, references
+from stagewire.types import TensorType, numel
+
+__all__ = ["kept_for_their_errors"]
+
+_LARGEST = 1 << 22
+"""Elements of a value that is computed here because literals alone decide it."""
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+def kept_for_their_errors(graph: Graph, results: int) -> Graph:
+    """The graph in which calls of the forward that may raise, and whose data its `results` do not need, have the effect
+    "acts": they are made for their errors.
+
+    One whose errors a node has that is made in any case is left alone, and so is one that cannot raise because literals
+    alone decide whether it does: these are looked at now.
+    """
+    forward = [node for node in graph.nodes if node.phase == "forward" and may_raise(node.target)]
+    values = definitions(graph) if forward else {}
+    deciding = {id(node): found for node in forward if (found := deciding_arguments(node, values))}
+    if not deciding:
+        return graph
+    computed = _computed(graph, results)
+    calls = {_call(node) for node in forward if id(node) in computed}
+    kept: set[int] = set()
+    for node in forward:
+        arguments = deciding.get(id(node))
+        if arguments and _call(node) not in calls and _may_raise(node, arguments, graph, values):
+            calls.add(_call(node))
+            kept.add(id(node))
+    nodes = tuple([replace(node, effect="acts") if id(node) in kept else node for node in graph.nodes])
+    return Graph(graph.inputs, nodes, graph.outputs) if kept else graph
+
+
+def _computed(graph: Graph, results: int) -> set[int]:
+    """The nodes on whose data the first outputs depend, or something that has an effect, by their ids."""
+    needed = {name for arg in graph.outputs[:results] for name in references(arg)}
+    found = set()
+    for node in reversed(graph.nodes):
+        if node.effect is None and needed.isdisjoint([value.name for value in node.results]):
+            continue
+        found.add(id(node))
+        if node.effect is not None or not _reads_types_alone(node):
+            needed.update(operands(node))
+    return found
+
+
+def _reads_types_alone(node: Node) -> bool:
+    """Whether the elements of its operands do not matter: it makes memory like theirs, or has no elements."""
+    name = packet_of(node.target).partition(".")[2]
+    is_like = name.startswith("new_") or name in _LIKE
+    return is_like or all(isinstance(value.type, TensorType) and 0 in value.type.shape for value in node.results)
+
+
+_LIKE = frozenset(("empty_like", "full_like", "ones_like", "zeros_like"))
+
+
+def _call(node: Node) -> bytes:
+    return _ENCODE((node.target, node.args, node.kwargs))
+
+
+def _may_raise(node: Node, deciding: tuple[Arg, ...], graph: Graph, values: dict[str, Value]) -> bool:
+    results = [value.type for value in node.results if isinstance(value.type, TensorType)]
+    if all(0 in type_.shape for type_ in results) or not all(may_raise(node.target, type_.device) for type_ in results):
+        return False
+    names = [argument.name for argument in deciding if isinstance(argument, Ref)]
+    if not names:  # then sizes do not matter: a division by a number
+        return _raises_now(node, (), values, sized=False)
+    made = _literal_nodes(names, graph, values)
+    if made is None or not all(_is_small(value.type) for value in node.results):
+        return True
+    return _raises_now(node, made, values, sized=True)
+
+
+def _raises_now(node: Node, made: tuple[Node, ...], values: dict[str, Value], *, sized: bool) -> bool:
+    """Whether a call raises that is given zeros for what `made` does not compute."""
+    computed = {value.name for each in made for value in each.results}
+    given = [values[name] for name in operands(node) if name not in computed]
+    if any(isinstance(leaf, Expr) for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)):
+        return True
+    zeros = []
+    for value in given:
+        if not isinstance(value.type, TensorType) or (sized and not value.type.is_static):
+            return True
+        shape = value.type.shape if sized else (1,) * len(value.type.shape)
+        zeros.append(torch.zeros((), dtype=getattr(torch, value.type.dtype)).expand(shape))  # type: ignore[arg-type]
+    run = executor(Graph(tuple(given), (*made, node), ()))
+    try:
+        with torch.no_grad():
+            run(*zeros)
+    except Exception:
+        return True
+    return False
+
+
+def _literal_nodes(names: Iterable[str], graph: Graph, values: dict[str, Value]) -> tuple[Node, ...] | None:
+    """The nodes that compute values of fixed sizes from literals alone, in order; None where something else does."""
+    needed, found = set(names), []
+    for node in reversed(graph.nodes):
+        if needed.isdisjoint(value.name for value in node.results):
+            continue
+        given = [leaf for arg in (*node.args, *node.kwargs.values()) for leaf in leaves(arg)]
+        if not is_pure(node) or any(isinstance(leaf, Expr) for leaf in given):
+            return None
+        needed.update(operands(node))
+        found.append(node)
+    is_given = any(value.name in needed for value in graph.inputs)
+    if is_given or not all(_is_small(values[one].type) for one in needed):
+        return None
+    return tuple(reversed(found))
+
+
+def _is_small(type_: object) -> bool:
+    if not isinstance(type_, TensorType) or not type_.is_static or type_.device != "cpu":
+        return False
+    return numel(type_.shape) <= _LARGEST  # type: ignore[operator]
