@@ -9,6 +9,7 @@ from absint.kernels import Question, ask
 from absint.meta import Meta
 from absint.rules import CONSTRAINTS, RULES
 from absint.rules.table import full_name
+from absint.symbolic import ShapeEnv, make_size
 from absint.targets import resolve
 
 DISTINCT = list(dict.fromkeys(c for constraints in CONSTRAINTS.values() for c in constraints))
@@ -83,6 +84,24 @@ def test_what_a_kernel_refuses_whatever_the_sizes_is_refused(call, operands):
     with pytest.raises(TypeRuleError) as ours:
         abstract_call(call, tuple(types), mode=AbstractMode())
     assert ours.value.eager is type(eager.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [
+        (lambda x, n: F.group_norm(x, 1, None, x.new_zeros(n).double()), F32),
+        (lambda x, n: F.layer_norm(x, (n,), None, x.new_zeros(n).double()), F32),
+        (lambda x, n: x.topk(n - 1), torch.complex64),
+    ],
+)
+def test_so_it_is_where_attributes_are_symbolic(call, dtype):
+    env = ShapeEnv()
+    n = make_size(env, env.create("n", hint=4))
+    with pytest.raises(TypeRuleError):
+        abstract_call(call, (AbstractTensor(contiguous((2, n), dtype)), n), mode=AbstractMode())
+    with pytest.raises(RuntimeError):
+        call(torch.zeros(2, 4, dtype=dtype), 4)
+    assert [relation for relation in env.relations if relation.operator == "=="] == []
 
 
 def test_what_a_question_draws_is_of_no_stream_of_the_program():

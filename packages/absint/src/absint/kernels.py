@@ -37,12 +37,14 @@ class Question:
     size: of each dimension.
     empties: dimensions without elements keep that; a symbolic size is guarded not to be 0.
     of: the arguments in place of the given ones, where attributes fit the sizes of the operands (a kernel's extent).
+    drops_sizes: `of` leaves out each attribute that may be symbolic, and is so asked with symbolic ones too.
     """
 
     fill: int = 1
     size: int = 1
     empties: bool = False
     of: Callable[..., tuple[Any, ...]] | None = None
+    drops_sizes: bool = False
 
 
 def ones(meta: Meta | None, empties: bool = False) -> Meta | None:
@@ -93,7 +95,7 @@ def ask(func: OpOverload, question: Question, args: Any, kwargs: dict[str, Any],
     """
     written = []
     if question.of is not None:
-        if any(isinstance(value, _OF_SIZES) for value in _leaves((args, *kwargs.values()))):
+        if not question.drops_sizes and any(isinstance(v, _OF_SIZES) for v in _leaves((args, *kwargs.values()))):
             return False  # which attribute would fit the sizes is not to be decided here
         written = [(name, shaped(kwargs[name], (0,) * kwargs[name].ndim)) for name in outs if name in kwargs]
         args = question.of(*args, **{name: value for name, value in kwargs.items() if name not in outs})

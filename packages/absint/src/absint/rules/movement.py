@@ -233,4 +233,6 @@ TABLE.ask("flip stack tril triu")
 TABLE.ask("diagonal_scatter", question=Question(of=lambda self, src, offset=0, *dims, **named: (
     ones(self), ones(src), 0, *(dims or (named.get("dim1", 0), named.get("dim2", 1)))
 )))  # fmt: skip
-TABLE.ask("select_scatter", question=Question(of=lambda self, src, dim, index: (ones(self), ones(src), dim, 0)))
+TABLE.ask("select_scatter", question=Question(
+    of=lambda self, src, dim, index: (ones(self), ones(src), dim, 0), drops_sizes=True
+))  # fmt: skip

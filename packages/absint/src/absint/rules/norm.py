@@ -297,6 +297,6 @@ def _groups_of_one(
     return ones(input), ones(weight), ones(bias), 1, 1, 1, 1, eps
 
 
-TABLE.ask("native_layer_norm", question=Question(of=_of_one_element))
-TABLE.ask("native_group_norm", question=Question(of=_groups_of_one))
+TABLE.ask("native_layer_norm", question=Question(of=_of_one_element, drops_sizes=True))
+TABLE.ask("native_group_norm", question=Question(of=_groups_of_one, drops_sizes=True))
 TABLE.ask("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional")

@@ -381,4 +381,6 @@ TABLE.ask(*sorted(_OTHERS))
 TABLE.ask("histogram.bins_tensor", question=Question(size=2))
 TABLE.ask(_OF_INDICES, question=Question(fill=0))
 TABLE.ask(_OF_SOMETHING, question=Question(empties=True))
-TABLE.ask("topk kthvalue", question=Question(of=lambda self, k, dim=-1, *rest, **_: (ones(self), 1, dim, *rest)))
+TABLE.ask("topk kthvalue", question=Question(
+    of=lambda self, k, dim=-1, *rest, **_: (ones(self), 1, dim, *rest), drops_sizes=True
+))  # fmt: skip

@@ -130,4 +130,6 @@ TABLE.ask(
     """bernoulli bernoulli.Tensor uniform normal_functional exponential log_normal cauchy geometric random
     normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor"""
 )
-TABLE.ask("multinomial", question=Question(of=lambda self, num_samples, *rest, **_: (ones(self), 1, *rest)))
+TABLE.ask("multinomial", question=Question(
+    of=lambda self, num_samples, *rest, **_: (ones(self), 1, *rest), drops_sizes=True
+))  # fmt: skip
