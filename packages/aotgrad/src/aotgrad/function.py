@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from aotgrad.executor import Executor
+from aotgrad.held import saved_tensors
 from aotgrad.higher_order import (
     Program,
     differentiable_gradients,
@@ -89,6 +90,8 @@ def _forward_lines(binding: Binding, kept: tuple[int, ...], draws: bool, names: 
     lines = ["def forward(ctx, *inputs):", f"    ctx.sizes = {reads}"]
     if draws:
         lines.append("    ctx.random = random_states()")
+    if binding.closed_by:
+        lines.append("    ctx.held = None")
     lines += [
         f"    results = run_forward(*inputs{', *constants' if binding.constants else ''})",
         f"    ctx.save_for_backward({', '.join(saved)})",
@@ -121,7 +124,7 @@ def _backward_lines(
         f"def backward(ctx, {', '.join(f'grad{number}' for number in range(visible))}):",
         f"    if {' is '.join([*tangents, 'None'])}:",
         f"        return ({'None, ' * len(binding.input_gradients)})",
-        "    saved = ctx.saved_tensors",
+        f"    saved = {_saved_tensors(binding, tangents, names)}",
     ]
     if numbers := [slot.symbol for slot in binding.saved if isinstance(slot, SavedSize)]:
         lines += ["    sizes = ctx.sizes", f"    saved = (*saved, {', '.join(f'sizes[{name!r}]' for name in numbers)})"]
@@ -153,7 +156,8 @@ def _backward_lines(
     else:
         lines.append(f"        found = run_backward({', '.join(['*saved', *tangents])})")
     if kept or draws:
-        lines += ["    if not keeps_graph():", f"        {'ctx.inputs = ' * bool(kept)}ctx.random = None"]
+        is_over = "not keeps_graph()" if not binding.closed_by else "ctx.held is not None and ctx.held.tensors is None"
+        lines += [f"    if {is_over}:", f"        {'ctx.inputs = ' * bool(kept)}ctx.random = None"]
     if binding.gradient_tangents:
         names["sources"] = binding.gradient_tangents
         lines += [
@@ -162,6 +166,14 @@ def _backward_lines(
         ]
     order = ["None" if number is None else f"found[{number}]" for number in binding.input_gradients]
     return [*lines, f"    return ({''.join(f'{text}, ' for text in order)})"]
+
+
+def _saved_tensors(binding: Binding, tangents: list[str], names: dict[str, Any]) -> str:
+    if not binding.closed_by:
+        return "ctx.saved_tensors"
+    names["saved_tensors"], names["closed_by"] = saved_tensors, binding.closed_by
+    arrived = ", ".join(f"{name} is not None" for name in tangents)
+    return f"saved_tensors(ctx, ({arrived}), closed_by, keeps_graph)"
 
 
 def _partial_lines(binding: Binding, tangents: list[str]) -> list[str]:

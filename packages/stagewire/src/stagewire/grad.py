@@ -143,6 +143,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     joint_saved: tuple[int, ...] = ()  # with `joint`: forward results that it took as inputs
     # Per backward result: the tangents it depends on; it is no gradient at all when none of them arrived. Empty: all.
     gradient_tangents: tuple[tuple[int, ...], ...] = ()
+    # Per tangent: the tangents, itself among them, whose backward cannot run after its own without retain_graph, since
+    # that has freed what they need. Empty: all of them, after any.
+    closed_by: tuple[tuple[int, ...], ...] = ()
     # Inputs on whose values, at the time of the call, the gradients depend: to compute them again takes these,
     # and the random stream as it stood on these devices.
     gradient_inputs: tuple[int, ...] = ()

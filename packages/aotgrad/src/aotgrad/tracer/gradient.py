@@ -11,6 +11,8 @@ writes into none of them.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from absint import Meta, to_wire
 from absint.errors import TypeRuleError
 from absint.meta import contiguous
@@ -20,6 +22,7 @@ from aotgrad.joint import Joint
 from aotgrad.operands import operands
 from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.torch_capabilities import TORCH
+from aotgrad.tracer.freed import Histories
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_more_outputs
 from aotgrad.tracer.values import Memory, Traced
@@ -27,22 +30,33 @@ from stagewire.errors import StageError
 from stagewire.grad import BoundInput, SameAsInput, ViewOf
 from stagewire.graph import Ref, references
 
-__all__ = ["backward", "gradient_program", "refuse_overwritten"]
+__all__ = ["Backward", "backward", "gradient_program", "refuse_overwritten"]
 
 
-def backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[dict[int, Ref], list[Ref | None]]:
-    """Tangent values by result number, and the gradient value of each input."""
+class Backward(NamedTuple):
+    """tangents: their values by result number. gradients: the value of each input's. closed_by: as in `Binding`."""
+
+    tangents: dict[int, Ref]
+    gradients: list[Ref | None]
+    closed_by: tuple[tuple[int, ...], ...] = ()
+
+
+def backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> Backward:
+    """The backward of a traced program, from the tangents of its results to the gradients of its inputs."""
     numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
     if not numbers or not any(given.leaf.requires_grad and given.leaf.is_leaf for given in inputs):
         plan.tensors[:] = [None] * len(plan.tensors)
-        return {}, [None] * len(inputs)
+        return Backward({}, [None] * len(inputs))
     starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
-    found = _run_engine(inputs, [plan.tensors[number] for number in numbers], starts, create_graph=False)
+    results = [plan.tensors[number] for number in numbers]
+    histories = Histories(results) if len(results) > 1 else None
+    found = _run_engine(inputs, results, starts, create_graph=False)
     for given, gradient in zip(inputs, found, strict=True):
         if gradient is not None and gradient.meta.device != given.leaf.meta.device:
             raise NoFunctionalForm("a gradient through a copy from one device to another")
     values = [None if gradient is None else mode.content(gradient) for gradient in found]
-    return {number: start.value for number, start in zip(numbers, starts, strict=True)}, values
+    tangents = {number: start.value for number, start in zip(numbers, starts, strict=True)}
+    return Backward(tangents, values, () if histories is None else histories.closed_by())
 
 
 def gradient_program(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> tuple[list[Placeholder], Plan]:

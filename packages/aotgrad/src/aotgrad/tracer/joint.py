@@ -32,7 +32,7 @@ from aotgrad.operands import operands
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.devices import device_of, home_of
-from aotgrad.tracer.gradient import backward, gradient_program, refuse_overwritten
+from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
 from aotgrad.tracer.replay import replay
@@ -147,11 +147,11 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     for _ in range(gradient_order):
         inputs, plan = gradient_program(mode, inputs, plan)
     recorder.phase = "backward"
-    tangents, gradients = backward(mode, inputs, plan)
+    found = backward(mode, inputs, plan)
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, tangents, gradients, checkpoints))
+    joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, found, checkpoints))
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -279,11 +279,11 @@ def _joint(
     assumptions: tuple[Relation, ...],
     inputs: list[Placeholder],
     plan: Plan,
-    tangents: dict[int, Ref],
-    gradients: list[Ref | None],
+    found: Backward,
     checkpoints: dict[str, int],
 ) -> Joint:
     metas = mode.recorder.metas
+    tangents, gradients, closed_by = found
     mutated = {mutation.input for mutation in plan.mutations}
     constants = tuple(Value(name, to_wire(metas[name])) for name in mode.constants)
     starts = tuple(Value(ref.name, to_wire(metas[ref.name])) for ref in tangents.values())
@@ -304,7 +304,7 @@ def _joint(
     primals = tuple(Value(given.name, given.type) for given in bound) + constants
     graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
     sources = _gradient_tangents(graph.nodes, tuple(tangents.values()), gradients, mode.given_for)
-    binding = replace(binding, gradient_tangents=sources)
+    binding = replace(binding, gradient_tangents=sources, closed_by=closed_by)
     return Joint(graph, binding, len(primals), len(plan.results), checkpoints)
 
 

@@ -1,4 +1,4 @@
-"""B1 to B9: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
+"""B1 to B10: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -9,6 +9,7 @@ B6 an input is mutated at most once, and then marked so
 B7 a joint graph takes the inputs, the constants, joint_saved and the tangents
 B8 gradient_tangents is empty or has one entry a result of the backward; entries name tangents
 B9 saved sizes are declared symbols and stand behind all other saved values; the backward takes them as ints
+B10 closed_by is empty or has one entry a tangent; entries name tangents
 """
 
 from __future__ import annotations
@@ -189,6 +190,7 @@ def _check_backward(binding: Binding, backward: Direction | None, path: Path) ->
             message = f"there is no gradient number {number} of {backward.results}"
             yield Fault("B5", message, (*path, "input_gradients"))
     yield from _check_gradient_tangents(binding, backward.results, path)
+    yield from _check_closed_by(binding, path)
     yield from _check_saved_sizes(binding, backward, path)
 
 
@@ -215,6 +217,16 @@ def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faul
     for number in sorted({number for entry in binding.gradient_tangents for number in entry}):
         if not 0 <= number < len(binding.tangents):
             yield Fault("B8", f"there is no tangent number {number} of {len(binding.tangents)}", where)
+
+
+def _check_closed_by(binding: Binding, path: Path) -> Faults:
+    """B10."""
+    where, count = (*path, "closed_by"), len(binding.tangents)
+    if binding.closed_by and len(binding.closed_by) != count:
+        yield Fault("B10", f"{len(binding.closed_by)} entries for {count} tangents", where)
+    for number in sorted({number for entry in binding.closed_by for number in entry}):
+        if not 0 <= number < count:
+            yield Fault("B10", f"there is no tangent number {number} of {count}", where)
 
 
 def _check_joint(binding: Binding, joint: Graph, path: Path) -> Faults:
