@@ -35,7 +35,7 @@ from aotgrad.tracer.devices import device_of, home_of
 from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
 from aotgrad.tracer.mode import TraceMode
 from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
-from aotgrad.tracer.replay import replay
+from aotgrad.tracer.replay import outputs_of, replay
 from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.stand_ins import (
     Row,
@@ -45,6 +45,7 @@ from aotgrad.tracer.stand_ins import (
     refuse_lost_views,
     row_calls,
 )
+from aotgrad.tracer.strided import rebase_stale_views
 from aotgrad.tracer.values import DATA, Memory, Traced
 from aotgrad.written_attention import TARGET as WRITTEN_ATTENTION
 from aotgrad.written_attention import written_attention
@@ -105,12 +106,14 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     aliases: list[Memory] = []
 
     starts: list[int] = []
+    values: dict[str, Any] = {}
 
     def on_node(node: Node) -> None:
         mode.call_start = len(recorder.nodes)
         starts.append(mode.call_start)
         recorder.line = node.line
         mode.home = home_of(node)
+        rebase_stale_views(mode, values)
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
         functions = custom_functions(capture.functions, sizes)
@@ -125,8 +128,9 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
         }
         instead = {**known, **row_calls(mode, rows), **functions}
         given_tensors = tuple(given.tensor for given in inputs)
-        values: dict[str, Any] = {}
-        outputs = replay(capture, given_tensors, on_node, instead, values, sizes)
+        replay(capture, given_tensors, on_node, instead, values, sizes)
+        rebase_stale_views(mode, values)
+        outputs = outputs_of(capture.graph, values)
     starts.append(len(recorder.nodes))
     checkpoints = {
         value.name: number

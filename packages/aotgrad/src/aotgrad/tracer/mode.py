@@ -27,6 +27,7 @@ from aotgrad.tracer.fused_attention import Fused, Kernels, efficient, efficient_
 from aotgrad.tracer.mutations import HIDDEN_WRITERS, write_arguments
 from aotgrad.tracer.numbers import record_number
 from aotgrad.tracer.recorder import Recorder
+from aotgrad.tracer.strided import path_of_strided
 from aotgrad.tracer.values import DATA, Memory, Step, Traced
 from aotgrad.tracer.views import SPLITTERS, invert, normalize_view
 from stagewire.graph import Ref
@@ -51,9 +52,9 @@ class TraceMode(AbstractMode):
     of their storage. keeps_statistics: False where nobody wants the running statistics of a batch norm. counts_writes:
     False while an op writes without moving the version counter. home: the device that "cpu" stands for in an argument:
     to C++ abstract tensors are on the CPU, wherever they are, and its own code makes tensors "on the same device".
-    given: floats of the caller's, by the position of the input. attentions: fused ones, by the name of their
-    log-sum-exp. chosen: the kernel for the attention that comes next, where eager was asked already. symbolic: whether
-    sizes may be symbolic.
+    detours: views behind an `as_strided` of a view, with the version of their memory when they were made. given: floats
+    of the caller's, by the position of the input. attentions: fused ones, by the name of their log-sum-exp. chosen: the
+    kernel for the attention that comes next, where eager was asked already. symbolic: whether sizes may be symbolic.
     """
 
     tensor_class = Traced
@@ -64,6 +65,7 @@ class TraceMode(AbstractMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.memories: list[Memory] = []
         self.fixed_inputs: set[int] = set()
+        self.detours: list[tuple[Traced, int]] = []
         self.keeps_statistics = True
         self.counts_writes = True
         self.home: torch.device | None = None
@@ -298,13 +300,15 @@ class TraceMode(AbstractMode):
         """`source.data`: the same memory, detached, and writes through it do not count."""
         tensor = source.detach()
         tensor.steps = (*source.steps, Step(None, DATA, (), {}, source.meta, source.meta))
+        tensor.path = (*source.path, tensor.steps[-1])
         return tensor
 
     def _look(self, source: Traced, meta: Meta, steps: tuple[Step, ...], value: Ref) -> Traced:
         memory = source.memory
-        tensor = Traced(meta, memory, (*source.steps, *steps))
+        tensor = Traced(meta, memory, (*source.steps, *steps), (*source.path, *steps))
         tensor.value = value
         tensor.generation = memory.generation
+        self._note_detour(tensor, source)
         return tensor
 
     def _symbolic_view(self, record: OpRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -329,35 +333,28 @@ class TraceMode(AbstractMode):
         if func is aten.as_strided.default:
             return self._as_strided(source, args, kwargs, after)
         step = Step(func, self.record(func).name, args, kwargs, source.meta, after, torch.is_grad_enabled())
-        return self._look(source, after, (step,), self._apply(step, self.content(source), source.memory.shift))
+        return self._look(source, after, (step,), self._apply(step, self.content(source), source.memory))
 
     def _as_strided(self, source: Traced, args: tuple[Any, ...], kwargs: dict[str, Any], after: Meta) -> Traced:
-        """as_strided addresses the memory, not the view: it starts again from the base.
-
-        Without an offset, on a tensor that is the whole memory, it starts wherever that tensor does. Otherwise it
-        counts from the start of the storage, and an input must then stand where it stood at capture.
-        """
-        memory = source.memory
-        sizes = args[:2]
-        if source.steps or len(args) > 2 or kwargs:
-            sizes = (*sizes, after.storage_offset)
-            if memory.input is not None:
-                self.fixed_inputs.add(memory.input)
         func = aten.as_strided.default
-        step = Step(func, str(func), sizes, {}, memory.meta, after, torch.is_grad_enabled())
-        tensor = Traced(after, memory, (step,))
+        step = Step(func, str(func), (*args, *kwargs.values()), {}, source.meta, after, torch.is_grad_enabled())
+        tensor = Traced(after, source.memory, (*source.steps, step), path_of_strided(self, source, step))
         self.content(tensor)
+        self._note_detour(tensor, source)
         return tensor
 
-    def _apply(self, step: Step, value: Ref, shift: int) -> Ref:
+    def _note_detour(self, tensor: Traced, source: Traced) -> None:
+        if len(tensor.path) < len(tensor.steps):
+            self.detours.append((tensor, source._version))
+
+    def _apply(self, step: Step, value: Ref, memory: Memory) -> Ref:
         if step.func is None:
             return value
         after = step.after
-        if shift:
-            offset = after.storage_offset - shift
-            after = Meta(after.shape, after.stride, after.dtype, after.device, offset)
+        if memory.shift:
             if step.func is aten.as_strided.default and len(step.args) > 2:
-                raise NoInverse(f"as_strided of a written input at storage offset {shift}")
+                raise NoInverse(f"as_strided of a written input at storage offset {memory.shift}")
+            after = self._rule(self.record(step.func), (self.recorder.metas[value.name], *step.args), step.kwargs)
         return self.recorder.record(step.target, (value, *step.args), step.kwargs, after)
 
     # Content.
@@ -368,8 +365,8 @@ class TraceMode(AbstractMode):
         if tensor.generation == memory.generation:
             return tensor.value
         value = memory.value
-        for step in tensor.steps:
-            value = self._apply(step, value, memory.shift)
+        for step in tensor.path:
+            value = self._apply(step, value, memory)
         tensor.value = value
         tensor.generation = memory.generation
         return value
@@ -377,20 +374,20 @@ class TraceMode(AbstractMode):
     def write(self, tensor: Traced, content: Ref) -> None:
         """Replace the content of `tensor` (in its shape and dtype), and with it that of everything on its memory."""
         memory = tensor.memory
-        if may_overlap_itself(tensor.meta) or (tensor.steps and may_overlap_itself(memory.meta)):
+        if may_overlap_itself(tensor.meta) or (tensor.path and may_overlap_itself(memory.meta)):
             raise NoInverse(f"a write into {tensor.meta}, where several elements are one memory location")
         bases = [memory.value]
-        for step in tensor.steps[:-1]:
-            bases.append(self._apply(step, bases[-1], memory.shift))
+        for step in tensor.path[:-1]:
+            bases.append(self._apply(step, bases[-1], memory))
         new = content
-        for step, base in zip(reversed(tensor.steps), reversed(bases), strict=bool(tensor.steps)):
+        for step, base in zip(reversed(tensor.path), reversed(bases), strict=bool(tensor.path)):
             new = invert(self.emit, self.recorder.metas, step, base, new)
         memory.value = self._restride(new, memory)
         memory.generation += 1
         memory.write()
         memory.versions += self.counts_writes and all(step.target != DATA for step in tensor.steps)
         memory.written_in_backward |= self.recorder.phase == "backward"
-        if not tensor.steps:
+        if not tensor.path:
             tensor.value, tensor.generation = memory.value, memory.generation
         elif same_layout(self.recorder.metas[content.name], tensor.meta):
             tensor.value, tensor.generation = content, memory.generation
@@ -439,14 +436,15 @@ class TraceMode(AbstractMode):
         if target.memory.input is not None or functional is None or record.writes[0][0] != 0:
             raise MetadataMutation(f"{record.name} on {target.meta}")
         before = target.meta
-        value = self.content(target)
         self._retype(record, args, kwargs)
         step = Step(functional, str(functional), args[1:], kwargs, before, target.meta)
         if target is target.memory.base:
             target.memory.base = None
-        target.value = self._apply(step, value, target.memory.shift)
-        target.generation = target.memory.generation
+        is_strided = functional is aten.as_strided.default
+        target.path = path_of_strided(self, target, step) if is_strided else (*target.path, step)
         target.steps = (*target.steps, step)
+        target.generation = -1
+        self.content(target)
         return target
 
     def lift(self, tensor: torch.Tensor) -> Traced:
@@ -482,6 +480,7 @@ class TraceMode(AbstractMode):
         """Cut what ties tensors, memories and autograd nodes into cycles."""
         for memory in self.memories:
             memory.base = None
+        self.detours.clear()
         self._lifted.clear()
         self._handlers.clear()
         self._numbers.clear()

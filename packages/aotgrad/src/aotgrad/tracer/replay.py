@@ -14,10 +14,10 @@ from aotgrad.tracer.masks import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate
-from stagewire.graph import Arg, Node, Ref
+from stagewire.graph import Arg, Graph, Node, Ref
 from stagewire.symbols import bind_sizes
 
-__all__ = ["replay", "tensor_leaves"]
+__all__ = ["outputs_of", "replay", "tensor_leaves"]
 
 
 # Calls that work on a tensor object, not on its content: on an abstract tensor they would be lost.
@@ -68,6 +68,11 @@ def replay(
             )
         for value, leaf in zip(node.results, leaves, strict=True):
             values[value.name] = leaf
+    return outputs_of(graph, values)
+
+
+def outputs_of(graph: Graph, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The outputs of a captured graph, by what its names stand for."""
     return tuple(_output(arg, values) for arg in graph.outputs)
 
 
@@ -93,7 +98,7 @@ def _place(node: Node) -> str | None:
     return None if node.line is None else str(node.line)
 
 
-def _output(arg: Arg, values: dict[str, Any]) -> Any:
+def _output(arg: Arg, values: Mapping[str, Any]) -> Any:
     if isinstance(arg, Ref):
         return values[arg.name]
     if arg is None or isinstance(arg, (bool, int, float, str)):

@@ -1,11 +1,14 @@
 """The tensors of a trace: what each one is a view of, and which recorded value holds its content.
 
     memory  ::= base:Traced value generation          one per storage
-    traced  ::= type memory step*                     the steps lead from the memory's base to this view
+    traced  ::= type memory steps:step* path:step*    both lead from the memory's base to this view
     step    ::= view op, arguments after the tensor   (or "the same", for detach)
 
+steps: the program's own, which autograd goes through. path: those that give the content; another one behind
+`as_strided`, which addresses the memory and not the view that it is called on.
+
 `generation` counts writes to a memory. A traced tensor whose own generation is older than that of its memory
-was written through an alias; its content is then read again by replaying its steps on the memory's value.
+was written through an alias; its content is then read again by replaying its path on the memory's value.
 """
 
 from __future__ import annotations
@@ -73,19 +76,27 @@ class Memory(Storage):
 class Traced(AbstractTensor):
     """A tensor of the traced program."""
 
-    __slots__ = ("generation", "memory", "steps", "value")
+    __slots__ = ("generation", "memory", "path", "steps", "value")
     memory: Memory
     steps: tuple[Step, ...]
+    path: tuple[Step, ...]
     value: Ref | None
     generation: int
 
     @staticmethod
     def __new__(
-        cls, meta: Meta, memory: Memory, steps: tuple[Step, ...] = (), *, requires_grad: bool = False
+        cls,
+        meta: Meta,
+        memory: Memory,
+        steps: tuple[Step, ...] = (),
+        path: tuple[Step, ...] = (),
+        *,
+        requires_grad: bool = False,
     ) -> Traced:
         tensor: Traced = AbstractTensor.__new__(cls, meta, memory, requires_grad=requires_grad)  # type: ignore[assignment]
         tensor.memory = memory
         tensor.steps = steps
+        tensor.path = path
         tensor.value = None
         tensor.generation = -1
         if memory.base is None:
