@@ -91,3 +91,4 @@ def test_a_crash_ends_its_case_alone() -> None:
         assert [row.get("status", "done") for row in own] == ["same", "crashed", "same", "done"]
     assert "| misfits | fixed | 4 | 0 | 0 | 2 | 0 | 0 |" in report(rows)
     assert "exit code 139" in report(rows)
+    assert "of 2 operators,\nat most 1 misfits each" in report(rows)

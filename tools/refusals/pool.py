@@ -93,7 +93,7 @@ class Pool:
             if row["again"] is not None:
                 self.waiting.append((child.info, row["again"]))
             else:
-                yield {"op": child.info.formatted_name, "done": True}
+                yield {"op": child.info.formatted_name, "done": self.misfits}
             return
         child.last = row
         if "status" in row:

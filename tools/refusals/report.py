@@ -14,17 +14,19 @@ Row = dict[str, Any]
 
 
 def report(rows: Iterable[Row]) -> str:
-    """The text of the page."""
+    """The text of the page; the row of an operator that is done says how many misfits it has at most."""
     every = list(rows)
     judged = [row for row in every if "status" in row]
-    operators = {row["op"] for row in every if "done" in row}
+    misfits = {row["op"]: row["done"] for row in every if "done" in row}
+    most = " or ".join(map(str, sorted(set(misfits.values()))))
     lines = [
         "# What eager refuses",
         "",
         "Written by `nox -s refusals`: the error inputs of every OpInfo of `torch.testing`, and misfits drawn around",
         "its samples (an operand one longer or shorter, of another rank or dtype, empty, an index or a dimension out",
         "of range), forward and backward, against eager on the CPU: an error is of eager's class or of a subclass.",
-        f"Made with torch {torch.__version__.partition('+')[0]}, of {len(operators)} operators.",
+        f"Made with torch {torch.__version__.partition('+')[0]}, of {len(misfits)} operators,",
+        f"at most {most} misfits each.",
         "",
         "* *same*: both raise. *silent*: eager raises, compiled code computes. *other*: another class, or not",
         "  in the same of forward and backward. *crashed*: the process ended. *refused*: only ours raises.",
