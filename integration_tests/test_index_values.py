@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,32 @@ def masked_scatter(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return x.masked_scatter(mask, torch.ones(ROWS - 1)) * 2
 
 
+class Classes(torch.autograd.Function):
+    """A function of the program itself that marks classes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x[: i.shape[0]] * F.one_hot(i, WIDTH)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient.new_ones(ROWS, WIDTH), None
+
+
+class Rows(torch.autograd.Function):
+    """A function of the program itself whose backward skips indices, as ATen's does."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(i)
+        return x[i.clamp(0, ROWS - 1)]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (i,) = ctx.saved_tensors
+        return torch.ops.aten.embedding_dense_backward(gradient, i, ROWS, -1, False), None
+
+
 CALLS: dict[str, Call] = {
     "x[i]": lambda x, i: x[i] * 2,
     "x[:, i]": lambda x, i: x.t()[:, i] * 2,
@@ -81,6 +108,9 @@ CALLS: dict[str, Call] = {
     "one_hot": lambda x, i: F.one_hot(i, ROWS) @ x,
     "one_hot of ATen": lambda x, i: torch.ops.aten.one_hot(i, ROWS) @ x,
     "one_hot of an overload": lambda x, i: torch.ops.aten.one_hot.default(i, ROWS) @ x,
+    "one_hot in a custom function": lambda x, i: Classes.apply(x, i),
+    "rows of a custom function": lambda x, i: Rows.apply(x, i) * 2,
+    "embedding_dense_backward": lambda x, i: torch.ops.aten.embedding_dense_backward(x[:2], i, ROWS, 1, False),
     "one_hot of pairs": lambda x, i: F.one_hot(i[:, None], ROWS).to(x.dtype) + x.sum(),
     "multi_margin_loss": lambda x, i: F.multi_margin_loss(x.t()[: i.shape[0]], i),
     "multilabel_margin_loss": lambda x, i: F.multilabel_margin_loss(x.t()[: i.shape[0]], i[:, None].expand(-1, ROWS)),

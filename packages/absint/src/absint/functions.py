@@ -47,12 +47,15 @@ def no_symbols(size: Expr) -> NoReturn:
 
 
 def custom_functions(
-    functions: tuple[CustomFunction, ...], size_of: SizeOf = no_symbols
+    functions: tuple[CustomFunction, ...], size_of: SizeOf = no_symbols, instead: Functions | None = None
 ) -> dict[str, Callable[..., Any]]:
-    """What the targets `custom.<name>` call; a function may apply those that stand before it."""
+    """What the targets `custom.<name>` call; a function may apply those that stand before it.
+
+    instead: what their graphs call in place of these targets.
+    """
     made: dict[str, Callable[..., Any]] = {}
     for function in functions:
-        made[CUSTOM + function.name] = _callable(function, dict(made), size_of)
+        made[CUSTOM + function.name] = _callable(function, {**(instead or {}), **made}, size_of)
     return made
 
 
@@ -127,13 +130,14 @@ def run_graph(
 
 def function_of(node: Node, functions: Functions) -> Callable[..., Any]:
     """What a node calls. Raises `UnknownTarget`."""
+    if node.target in functions:
+        return functions[node.target]
     if gives_number(node):
         return symbolic_form(resolve(node.target))
     if not node.target.startswith(CUSTOM):
         return resolve(node.target)
-    if node.target not in functions:
-        raise UnknownTarget(f"{node.target} is no function of the document; it has {', '.join(functions) or 'none'}")
-    return functions[node.target]
+    known = ", ".join(name for name in functions if name.startswith(CUSTOM))
+    raise UnknownTarget(f"{node.target} is no function of the document; it has {known or 'none'}")
 
 
 def gives_number(node: Node) -> bool:

@@ -48,4 +48,23 @@ def _width(items: tuple[Any, ...]) -> int:
     return sum(item is not None and item is not Ellipsis for item in items)
 
 
-INDEXING_FORMS = {"torch.Tensor.__getitem__": get_item, "torch.Tensor.__setitem__": set_item}
+def embedding_dense_backward(
+    grad_output: Any, indices: Any, num_weights: Any, padding_idx: Any, scale_grad_by_freq: bool
+) -> Any:
+    """ATen's, called by the program itself: it skips an index that there is no weight of, and its gradient does not.
+    The autograd engine's call needs no form, for the forward has refused such an index."""
+    if not scale_grad_by_freq and not (torch.is_grad_enabled() and grad_output.requires_grad):
+        has_weight = (indices >= 0) & (indices < num_weights)
+        indices = torch.where(has_weight, indices, 0)
+        grad_output = torch.where(has_weight.unsqueeze(-1), grad_output, 0)
+    return torch.ops.aten.embedding_dense_backward.default(
+        grad_output, indices, num_weights, padding_idx, scale_grad_by_freq
+    )
+
+
+INDEXING_FORMS = {
+    "torch.Tensor.__getitem__": get_item,
+    "torch.Tensor.__setitem__": set_item,
+    "torch.ops.aten.embedding_dense_backward": embedding_dense_backward,
+    "aten.embedding_dense_backward.default": embedding_dense_backward,
+}

@@ -116,7 +116,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
         rebase_stale_views(mode, values)
 
     with torch.set_grad_enabled(torch.is_grad_enabled()), _autocast(capture.state):
-        functions = custom_functions(capture.functions, sizes)
+        functions = custom_functions(capture.functions, sizes, symbolic_forms())
         functions |= noted_functions(functions, gradients_of_their_own(capture), aliases, mode.note_gradients)
         attend = partial(attention_call, chosen=mode.chosen)
         known = {
