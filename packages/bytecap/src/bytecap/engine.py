@@ -116,6 +116,7 @@ class Engine:
         self.options = options
         self.owner = Owner(self.on_miss, recursive=not fullgraph, report=self.on_rejected)
         self._capturing: dict[CodeType, int] = {}  # by which thread
+        self._resets = 0
         register(self)
         self._roots: set[CodeType] = set()
         self._breaks = Breaks(lambda driver: skip(driver, self.owner))
@@ -151,10 +152,15 @@ class Engine:
         try:
             if self._capturing.setdefault(code, thread) != thread:
                 return False
-            return self._entry_for(view)
+            resets = self._resets
+            made = self._entry_for(view)
         finally:
             if self._capturing.get(code) == thread:
                 del self._capturing[code]
+        if self._resets != resets:  # the frame runs plain, and the next one is captured
+            self._forget(code)
+            return False
+        return made
 
     def _entry_for(self, view: FrameView) -> Entry | None:
         """The entry for a frame that missed; this thread alone is here with the frame's code."""
@@ -206,13 +212,21 @@ class Engine:
         return code in self._roots or self._breaks.is_segment(code) or is_wanted(view)
 
     def reset(self) -> None:
-        """Drop all versions, refusals, and what was reported. (A version that is being made is not dropped.)"""
+        """Drop all versions, refusals, and what was reported; a version that is being made is dropped when it is."""
+        self._resets += 1
         for code in self.owner.marked:
-            reset(code, self.owner)
+            self._forget(code)
         for known in (
             self._pending, self._limited, self._reported, self._changing, self._distrust, self._policies,
         ):  # fmt: skip
             known.clear()
+
+    def _forget(self, code: CodeType) -> None:
+        """Drop the versions of one code object, and what was noted while they were made."""
+        reset(code, self.owner)
+        self._limited.discard(code)
+        for known in (self._pending, self._changing, self._policies):
+            known.pop(code, None)  # type: ignore[attr-defined]
 
     def forget_other_threads(self) -> None:
         """In a forked child: the threads that captured are not there any more."""
