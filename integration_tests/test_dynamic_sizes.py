@@ -37,6 +37,20 @@ def captures(events: list[Any]) -> list[Any]:
     return events
 
 
+def test_interleaved_halves_leave_nothing_to_aten(caplog: pytest.LogCaptureFixture) -> None:
+    def rotated(x: torch.Tensor) -> torch.Tensor:
+        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * 2
+
+    call = stagefold.compile(rotated, dynamic=True, fullgraph=True)
+    for size in (6, 8, 20):
+        x, y = (torch.linspace(-1, 1, 3 * size).reshape(3, size).requires_grad_() for _ in range(2))
+        torch.testing.assert_close(call(x), rotated(y))
+        call(x).square().sum().backward()
+        rotated(y).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert "stays with ATen" not in caplog.text
+
+
 def gpt2() -> torch.nn.Module:
     config = transformers.GPT2Config(
         n_layer=2, n_embd=32, n_head=4, vocab_size=100, n_positions=512, bos_token_id=0, eos_token_id=1

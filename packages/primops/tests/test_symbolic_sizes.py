@@ -41,6 +41,23 @@ def test_halves_of_an_even_size() -> None:
         torch.testing.assert_close(interpret(graph, (given,))[0], torch.nn.functional.glu(given, 0))
 
 
+def test_steps_through_a_size_that_is_known_to_be_even() -> None:
+    """The stated size is that of the other half: n // 2 where (n + 1) // 2 is computed."""
+    x, half = Value("x", contiguous("float32", (3, N))), TensorType("float32", (3, N // 2), (N, 2))
+    for start in (0, 1):
+        graph = lowered("aten.slice.Tensor", (Ref("x"), 1, start, N, 2), half, x)
+        assert [node.target for node in graph.nodes] == ["prims.slice"]
+        part = Value("part", contiguous("float32", (3, N // 2)))
+        args = (Ref("x"), Ref("part"), 1, start, N, 2)
+        written = lowered("aten.slice_scatter.default", args, x.type, x, part)
+        assert "prims.slice_scatter" in [node.target for node in written.nodes]
+        for size in (2, 6):
+            given, source = torch.randn(3, size), torch.randn(3, size // 2)
+            assert torch.equal(interpret(graph, (given,))[0], given[:, start::2])
+            expected = given.slice_scatter(source, 1, start, size, 2)
+            assert torch.equal(interpret(written, (given, source))[0], expected)
+
+
 def test_elements_that_repeat_a_known_number_of_times() -> None:
     x = Value("x", contiguous("float32", (2, 3, N // 2, N)))
     out = contiguous("float32", (2, 3, N // 2 * 2, N * 3))

@@ -9,6 +9,7 @@ from primops.builder import Builder, Device, Value
 from primops.decompositions.operands import Function, Table, broadcast, convert, filled, permute, reshape, wrap
 from primops.errors import Decline
 from primops.prims.layouts import is_dense, row_major, same_layout
+from primops.prims.shapes import sliced_size
 from stagewire.expr import Dim, Expr
 
 
@@ -69,7 +70,16 @@ def slice_tensor(
     p: Builder, x: Value, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: Dim = 1
 ) -> Value:
     dim = wrap(dim, x.rank)
-    return window(p, x, dim, *resolve(x.shape[dim], start, end), step)
+    first, last = resolve(x.shape[dim], start, end)
+    return window(p, x, dim, first, _end(first, last, step, p.out.shape[dim]), step)
+
+
+def _end(first: Dim, last: Dim, step: Dim, count: Dim) -> Dim:
+    """The end of a slice of `count` elements; `last` where that is how they are counted from the offsets.
+
+    Otherwise facts of the sizes have given the stated count another text: n//2 for (n + 1)//2 where n is even.
+    """
+    return last if sliced_size(first, last, step) == count else first + (count - 1) * step + 1
 
 
 def _position(x: Value, dim: int, index: Any) -> Dim:
@@ -273,9 +283,10 @@ def slice_scatter(
 ) -> Value:
     dim = wrap(dim, x.rank)
     first, last = resolve(x.shape[dim], start, end)
+    last = _end(first, last, step, src.shape[dim])
     starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
     starts[dim], stops[dim], steps[dim] = first, last, step  # type: ignore[call-overload]
-    size = last - first if step == 1 else (last - first + step - 1) // step
+    size = sliced_size(first, last, step)
     src = broadcast(p, convert(p, src, x.dtype), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
     return p.slice_scatter(x, src, tuple(starts), tuple(stops), tuple(steps))
 
