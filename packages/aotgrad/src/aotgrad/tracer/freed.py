@@ -31,14 +31,14 @@ class Histories:
 
         Empty where each frees what all of them use. To be asked when the engine has run and has freed everything.
         """
-        freed = [
-            {key for key, node in nodes.items() if self._saving.get(key, False) or _is_freed(node)}
-            for nodes in self._nodes
-        ]
+        freed = [{key for key, node in nodes.items() if self._frees(key, node)} for nodes in self._nodes]
         found = tuple(
             tuple(number for number, others in enumerate(freed) if not own.isdisjoint(others)) for own in freed
         )
         return () if all(len(numbers) == len(freed) for numbers in found) else found
+
+    def _frees(self, key: int, node: Any) -> bool:
+        return self._saving[key] if key in self._saving else _is_freed(node)
 
 
 def _reachable(start: Any) -> dict[int, Any]:
@@ -55,8 +55,6 @@ def _reachable(start: Any) -> dict[int, Any]:
 
 def _is_freed(node: Any) -> bool:
     """Whether a node of C++ has saved a tensor that is gone: to read it is an error then."""
-    if hasattr(node, "_raw_saved_tensors"):
-        return False
     for name in dir(type(node)):
         if name.startswith("_saved_"):
             try:
