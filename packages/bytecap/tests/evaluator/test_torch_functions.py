@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from bytecap import executor, optimize
 from bytecap.testing import Programs
 from bytecap.testing.comparison import differences
+from bytecap.testing.operators import doubled, halves
 
 PROGRAMS = Programs()
 
@@ -244,21 +245,6 @@ class Tagged:
 def torch_function(tagged, x):
     result = torch.add(torch.sin(tagged), x, alpha=2)
     return result.content, result.tag, torch.nn.functional.relu(Tagged(x, "")).content
-
-
-@torch.library.custom_op("bytecap_tests::doubled", mutates_args=())
-def doubled(x: torch.Tensor) -> torch.Tensor:
-    return x * 2
-
-
-@torch.library.custom_op("bytecap_tests::halves", mutates_args=())
-def halves(x: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    return x[:1] * scale, x[1:] * scale
-
-
-@halves.register_fake
-def _(x, scale):
-    return torch.empty_like(x[:1]), torch.empty_like(x[1:])
 
 
 @PROGRAMS.add(matrix)
