@@ -3,7 +3,7 @@ in part, or needed by the backward alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,15 @@ from absint.targets import resolve
 from absint.testing.data_errors import EXAMPLES
 
 Program = Callable[..., torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Of several threads of ATen's, any may be the first that finds an index to refuse, and the message names it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def refuses(program: Program, good: tuple[Any, ...], bad: tuple[Any, ...], **options: Any) -> None:
