@@ -19,6 +19,8 @@ ROW = torches.Row("2.14.1+cu130", "3.13.0", "1049 passed, 5 skipped", "212 passe
 def test_the_page_is_one_that_the_command_writes() -> None:
     text = torches.PAGE.read_text()
     assert torches.page_of(torches.rows_of(text)) == text
+    prose = text.partition("\n| ")[0]
+    assert max(map(len, prose.splitlines())) <= torches.WIDTH
 
 
 def test_a_new_row_takes_the_place_of_the_pairs_older_one() -> None:

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,13 +37,11 @@ PROGRAMS = ("compile", "effects", "dynamic_programs", "odd_inputs", "models", "t
 """Integration tests that run captured code of every kind."""
 
 HEAD = """\
-# Versions of torch and Python
-
 Written by `nox -s torches` on Linux, x86-64: the newest release of each minor version of torch, with each CPython, in
 an environment of its own. bytecap: its own tests. Programs: {programs} of `integration_tests`. Missing: what this torch
-lacks of what the packages ask for beyond its documented interface, as `stagefold doctor` says.
-
-"""
+lacks of what the packages ask for beyond its documented interface, as `stagefold doctor` says."""
+WIDTH = 120
+"""Of the page's prose."""
 COLUMNS = ("torch", "Python", "bytecap", "programs", "missing", "run at")
 INTERRUPTED = "the tests end without a summary"
 
@@ -207,7 +206,8 @@ def page_of(rows: list[Row]) -> str:
     last = {row.key: row for row in rows}
     ordered = sorted(last.values(), key=lambda row: (number(row.torch), number(row.python)))
     table = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|", *(row.line() for row in ordered)]
-    return HEAD.format(programs=", ".join(f"`{name}`" for name in PROGRAMS)) + "\n".join(table) + "\n"
+    head = textwrap.fill(HEAD.format(programs=", ".join(f"`{name}`" for name in PROGRAMS)), WIDTH)
+    return "\n".join(["# Versions of torch and Python", "", head, "", *table]) + "\n"
 
 
 def pairs(chosen: list[str]) -> Iterator[tuple[str, str, str | None]]:
