@@ -15,6 +15,7 @@ polynomial (`stagewire.polynomial`), in which a floor, a remainder, a Min or a M
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -79,9 +80,14 @@ Dim = int | Expr
 
 def symbol(name: str) -> Expr:
     """The size symbol `name` (an identifier such as "s0")."""
-    if not name.isidentifier() or name in ("Min", "Max"):
+    if not is_symbol_name(name):
         raise ExprError(f"{name!r} is not a symbol name")
     return Expr(name)
+
+
+def is_symbol_name(name: str) -> bool:
+    """Whether an expression can be written with this name, and read as Python."""
+    return name.isidentifier() and name not in ("Min", "Max") and not keyword.iskeyword(name)
 
 
 def parse_expr(text: str) -> Dim:

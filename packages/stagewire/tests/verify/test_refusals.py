@@ -71,6 +71,13 @@ REFUSALS = (
     Refusal("C3", "capture", "source=self.depth", "source=self" + ".depth" * 70, "more than 64 steps"),
     Refusal("C4", "capture", "hint=4", "hint=1", "lower 2, hint 1, upper 64 are out of order"),
     Refusal("C4", "capture", "  symbols {\n", '  symbols {\n    Symbol(name="s0", source=None, hint=None)\n', "twice"),
+    Refusal(
+        "C4",
+        "capture",
+        "  symbols {\n",
+        '  symbols {\n    Symbol(name="s1 or print()", source=None, hint=None)\n',
+        "'s1 or print()' is no name of a symbol",
+    ),
     Refusal("C5", "capture", "value=2)", "value=[%x])", "the literal refers to %x"),
     Refusal("C5", "capture", 'keys=("a", 1)', "keys=(%x,)", "the literal refers to %x"),
     Refusal("C6", "capture", "length=1", "length=-1", "the length -1 is negative"),

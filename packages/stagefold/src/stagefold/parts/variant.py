@@ -60,11 +60,12 @@ def fits(capture: Capture, assumptions: Sequence[Relation]) -> Callable[..., boo
     """A function of the inputs: have they the sizes and layouts of the capture, and does what was assumed hold?"""
     names = [f"_{number}" for number in range(len(capture.inputs))]
     conditions = [f"{symbol.name} >= {symbol.lower or 0}" for symbol in capture.symbols if symbol.source is None]
+    declared = {symbol.name for symbol in capture.symbols}
     lines = []
     for name, item in zip(names, capture.inputs, strict=True):
         if isinstance(item.value.type, TensorType):
             conditions += _tensor_conditions(name, item.value.type, is_fixed=item.role == "parameter")
-        else:
+        elif item.value.name in declared:
             lines.append(f"    {item.value.name} = {name}")
     conditions += [f"{_text(each.left)} {each.operator} {_text(each.right)}" for each in assumptions]
     source = [f"def fits({', '.join(names)}):", *lines, f"    return {' and '.join(conditions) or 'True'}"]

@@ -3,7 +3,7 @@
 C1 the inputs are those of the graph, in order, with the same types
 C2 an input of role "symbol" is a Python number, any other a tensor (of role "number": a float64 without dimensions)
 C3 a source ends in a root within 64 steps
-C4 symbols have unique names, and lower <= hint <= upper
+C4 symbols have unique names that are identifiers, and lower <= hint <= upper
 C5 a literal of a guard holds no reference
 C6 a length, a position or a first line is not negative
 C7 a document that names a handle is not portable
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from stagewire import capture
 from stagewire.capture import Capture, Guard, InputRole, Source, Symbol
-from stagewire.expr import Dim
+from stagewire.expr import Dim, is_symbol_name
 from stagewire.graph import Arg, HandleRef, Ref, leaves, references
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
@@ -92,6 +92,8 @@ def check_symbols(symbols: tuple[Symbol, ...], path: Path) -> Faults:
     for position, name in duplicates(symbol.name for symbol in symbols):
         yield Fault("C4", f"the symbol {name!r} is declared twice or has no name", (*path, position))
     for position, symbol in enumerate(symbols):
+        if symbol.name and not is_symbol_name(symbol.name):
+            yield Fault("C4", f"{symbol.name!r} is no name of a symbol", (*path, position))
         low, high = symbol.lower, symbol.upper
         ends = [end for end in (low, symbol.hint, high) if end is not None]
         if ends != sorted(ends):
