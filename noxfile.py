@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -60,6 +61,17 @@ def local(*packages: str, extra: str = "") -> list[str]:
     return [f"./packages/{package}{extra}" for package in packages]
 
 
+def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None = None) -> None:
+    """Run pytest in as many processes as there are cores (at most 8), each with two threads of OpenMP's.
+
+    `-- -n 0` runs the tests in one process, one after the other, which debuggers need.
+    """
+    session.install("-q", "-c", "constraints.txt", "pytest-xdist")
+    threads = os.environ.get("OMP_NUM_THREADS", "2")
+    limits = {"OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "passive", **(env or {})}
+    session.run("pytest", "-n", "auto", "--maxprocesses", "8", *arguments, env=limits)
+
+
 @nox.session
 def demo(session: nox.Session) -> None:
     """Compile real models on CPU and compare with eager and torch.compile (arguments go to examples/demo.py)."""
@@ -74,14 +86,14 @@ def unit(session: nox.Session, package: str) -> None:
     install(session, *local(package, extra="[testing]"), torch=package not in TORCH_FREE)
     if package in TORCH_FREE:
         session.run("python", "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is not None)")
-    session.run("pytest", f"packages/{package}/tests", "--durations=3", *session.posargs)
+    run_tests(session, f"packages/{package}/tests", "--durations=3", *session.posargs)
 
 
 @nox.session
 def integration(session: nox.Session) -> None:
     """Test all packages together."""
     install(session, *local(*PACKAGES), *INTEGRATION)
-    session.run("pytest", "integration_tests", "--durations=5", *session.posargs)
+    run_tests(session, "integration_tests", "--durations=5", *session.posargs)
 
 
 @nox.session
@@ -94,7 +106,7 @@ def targets(session: nox.Session, level: str) -> None:
     if level == "x86-64-v3" and " avx2 " not in Path("/proc/cpuinfo").read_text():
         session.skip("this processor lacks AVX2")
     install(session, *local(*PACKAGES, extra="[testing]"), *INTEGRATION)
-    session.run("pytest", *(session.posargs or ON_EACH_TARGET), "--durations=5", env=LIMITS[level])
+    run_tests(session, *(session.posargs or ON_EACH_TARGET), "--durations=5", env=LIMITS[level])
 
 
 @nox.session(venv_backend="none")
