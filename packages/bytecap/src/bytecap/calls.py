@@ -41,7 +41,9 @@ LEAF_MODULES = frozenset(
         "torch.masked._ops",
     }
 )
-UNSEEN = frozenset({("torch._dynamo.mutation_guard", "GenerationTracker.tag")})
+UNSEEN = frozenset(
+    ("torch._dynamo.mutation_guard", f"{name}.tag") for name in ("GenerationTracker", "_GenerationTracker")
+)
 """Python functions whose call no program can see: once torch's own capture has run in the process, every new nn.Module
 is noted in its books."""
 PASSED_ON = frozenset({("torch._functorch.utils", "unwrap_dead_wrappers")})

@@ -57,6 +57,7 @@ _KNOWN = {
     "check_tensor_all_with": "_check_tensor_all_with",
     "check_type": "_check_type",
     "check_value": "_check_value",
+    "is_constraint_met": "distributions.distribution._all_true_or_runtime_assert",
 }
 """Functions of torch that programs call."""
 

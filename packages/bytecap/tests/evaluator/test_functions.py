@@ -11,6 +11,7 @@ import typing
 import pytest
 import torch
 
+from bytecap import executor, optimize
 from bytecap.testing import Programs
 
 PROGRAMS = Programs()
@@ -263,6 +264,67 @@ def operator_getters(x):
         operator.attrgetter("shape", "T.dtype")(x),
         operator.methodcaller("sum", 0, keepdim=True)(x),
     )
+
+
+@PROGRAMS.add(lambda: torch.ones(2))
+def another_code(x):
+    def scaled(y, by=2):
+        """Says so."""
+        return y * by + x
+
+    code = scaled.__code__
+    scaled.__code__ = code.replace(co_name="renamed", co_qualname="renamed")
+    first = scaled(x), scaled.__name__, scaled.__qualname__, scaled.__doc__, scaled.__code__.co_name
+
+    def shifted(y, by=5):
+        return x - y - by
+
+    scaled.__code__ = shifted.__code__
+    return first, scaled(x), scaled.__qualname__, scaled.__doc__
+
+
+def test_a_function_with_another_code_leaves_the_program():
+    def program(x):
+        def scaled(y, by=2):
+            """Says so."""
+            return y * by + x
+
+        scaled.__code__ = scaled.__code__.replace(co_name="renamed", co_qualname="renamed")
+        return scaled, x * 2
+
+    captured = optimize(program, lambda capture, inputs: executor(capture), fullgraph=True)
+    texts = []
+    for made, _ in (program(torch.ones(2)), captured(torch.ones(2))):
+        assert torch.equal(made(torch.ones(2)), torch.full((2,), 3.0))
+        texts.append((made.__name__, made.__qualname__, made.__doc__, made.__code__))
+    assert texts[0] == texts[1]
+
+
+def a_code_that_is_none(x):
+    def scaled(y):
+        return y * 2
+
+    scaled.__code__ = None
+    return scaled(x)
+
+
+def a_code_without_the_cell(x):
+    def scaled(y):
+        return y * x
+
+    scaled.__code__ = (lambda y: y).__code__
+    return scaled(x)
+
+
+@pytest.mark.parametrize("program", [a_code_that_is_none, a_code_without_the_cell])
+def test_what_can_be_no_code_of_a_function_raises(program):
+    captured = optimize(program, lambda capture, inputs: executor(capture))
+    said = []
+    for function in (program, captured):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            function(torch.ones(2))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)

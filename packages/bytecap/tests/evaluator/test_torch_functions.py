@@ -101,6 +101,30 @@ def checkpoint_by_default(x, y):
     return checkpoint(scaled_sine, x, y)
 
 
+def settings_of(x, **settings):
+    return x * 3, tuple(settings)
+
+
+def checkpoint_with_a_setting_of_new_releases(x):
+    return checkpoint(settings_of, x, use_reentrant=False, respect_saved_tensors_hooks=False)
+
+
+def checkpoint_as_decorator(x):
+    return checkpoint(use_reentrant=False)(settings_of)(x)
+
+
+@pytest.mark.parametrize("program", [checkpoint_with_a_setting_of_new_releases, checkpoint_as_decorator])
+def test_what_checkpoint_takes_is_what_torchs_takes(program):
+    """Older releases hand unknown settings to the function, and know no decorator."""
+    outcomes = []
+    for function in (program, optimize(program, lambda capture, inputs: executor(capture))):
+        try:
+            outcomes.append(function(matrix()))
+        except TypeError as error:
+            outcomes.append(str(error))
+    assert not differences(*outcomes)
+
+
 def test_a_checkpoint_of_running_statistics_changes_them_twice():
     outcomes = []
     for captured in (False, True):

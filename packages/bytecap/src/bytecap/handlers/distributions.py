@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.distributions import constraints
 
+from bytecap.torch_capabilities import TORCH
 from bytecap.values.base import Value
 
 
@@ -27,6 +28,11 @@ def _is_positive_definite(constraint: Any, value: torch.Tensor) -> torch.Tensor:
     return torch.where(symmetric.all(), positive, symmetric)
 
 
+def _is_constraint_met(valid: torch.Tensor, error_message: str) -> torch.Tensor:
+    """The condition of a branch that raises, as a tensor: its bool() would end the graph ahead of the branch."""
+    return torch.ops.aten._is_all_true(valid)
+
+
 def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
     return lambda tracer, *args, **kwargs: tracer.wrap(function, None).call(tracer, list(args), kwargs)
 
@@ -34,4 +40,5 @@ def _inlined(function: Callable[..., Any]) -> Callable[..., Value]:
 DISTRIBUTIONS: dict[Any, Callable[..., Value]] = {
     type(constraints.symmetric).check: _inlined(_is_symmetric),
     type(constraints.positive_definite).check: _inlined(_is_positive_definite),
+    TORCH.is_constraint_met: _inlined(_is_constraint_met),
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,18 +26,34 @@ if TYPE_CHECKING:
     from bytecap.tracer import Tracer
 
 NONE = Constant(None)
-_NO_CHOICE = (
-    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling "
-    "checkpoint without use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to "
-    "preserve the current default behavior, you can pass use_reentrant=True. Refer to docs for more details on the "
-    "differences between the two variants."
-)
 _NO_CONTEXT = torch.utils.checkpoint.noop_context_fn
+
+
+def _texts(functions: Iterable[Any]) -> Iterator[str]:
+    """The string constants of functions in Python, of which some are decorated."""
+    for function in map(inspect.unwrap, filter(inspect.isfunction, functions)):
+        yield from (each for each in function.__code__.co_consts if isinstance(each, str))
+
+
+_NO_CHOICE = next(
+    (
+        text
+        for text in _texts(vars(torch.utils.checkpoint).values())
+        if text.startswith("torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly.")
+    ),
+    None,
+)
+"""What torch warns of where use_reentrant is left out: the words change with the release, None where none are found."""
+_SETTINGS = frozenset(
+    name
+    for name, one in inspect.signature(torch.utils.checkpoint.checkpoint).parameters.items()
+    if one.kind is one.KEYWORD_ONLY
+)
 
 
 def _checkpoint(
     tracer: Tracer,
-    function: Value,
+    function: Value = NONE,
     *args: Value,
     use_reentrant: Value = NONE,
     context_fn: Value | None = None,
@@ -49,6 +66,9 @@ def _checkpoint(
 
     Which ops a selective checkpoint saves changes no result; there the partitioner chooses as everywhere.
     """
+    kwargs.pop("preserve_rng_state", None)
+    if is_none(function) or not _SETTINGS.isdisjoint(kwargs):
+        raise UnsupportedCall("torch.utils.checkpoint.checkpoint as a decorator, or with a setting of new releases")
     is_selective = context_fn is not None and getattr(context_fn, "real", None) is not _NO_CONTEXT
     if is_selective and not _chooses_ops(tracer, context_fn):  # type: ignore[arg-type]
         raise UnsupportedCall("torch.utils.checkpoint.checkpoint with a context_fn of its own")
@@ -96,8 +116,9 @@ def _chooses_ops(tracer: Tracer, context_fn: Value) -> bool:
 def _run_checkpoint(
     tracer: Tracer, function: Value, args: list[Value], kwargs: dict[str, Value], use_reentrant: Value
 ) -> Value:
-    kwargs.pop("preserve_rng_state", None)
     if is_none(use_reentrant):
+        if _NO_CHOICE is None:
+            raise UnsupportedCall("torch.utils.checkpoint.checkpoint without use_reentrant")
         _warn(tracer, _NO_CHOICE)
     if not is_none(use_reentrant) and not truth(tracer, use_reentrant):
         return _call_twice(tracer, function, args, kwargs)

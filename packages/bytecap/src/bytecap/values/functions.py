@@ -140,6 +140,9 @@ class FunctionValue(Value):
                 return TupleValue([])
 
     def set_attribute(self, tracer: Tracer, name: str, value: Value) -> None:
+        if name == "__code__" and self.real is None and self._fits(value):
+            self._replace_code(tracer, value)
+            return
         if name in _FIELDS or name in ("__dict__", "__class__"):
             if self.real is not None or name not in _TEXT_FIELDS:
                 raise UnsupportedMutation(f"cannot set {name} of {self.describe()}")
@@ -147,6 +150,18 @@ class FunctionValue(Value):
             self.written.add(name)
             return
         self.attributes.set_item(tracer, Constant(name), value)
+
+    def _fits(self, code: Value) -> bool:
+        """Whether the function can have this code: the other things raise, as Python says."""
+        real = code.value if isinstance(code, Constant) else None
+        return isinstance(real, CodeType) and len(real.co_freevars) == len(self.code.co_freevars)
+
+    def _replace_code(self, tracer: Tracer, code: Value) -> None:
+        for name in ("__qualname__", "__doc__"):  # these came from the code that the function was made of
+            self.get_attribute(tracer, name)
+            self.written.add(name)
+        self.code = code.concrete()
+        self.fields["__code__"] = code
 
     def delete_attribute(self, tracer: Tracer, name: str) -> None:
         from bytecap.attributes import no_attribute
