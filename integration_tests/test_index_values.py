@@ -184,3 +184,28 @@ def test_so_are_those_of_rows_without_elements(name: str, dynamic: bool) -> None
         else:
             assert not isinstance(found, type)
             assert found[0].shape == expected[0].shape
+
+
+SCALAR: dict[str, Call] = {
+    "index_select": lambda x, i: x.index_select(0, i) * 2,
+    "gather": lambda x, i: x.gather(0, i) * 2,
+    "take": lambda x, i: x.take(i),
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "index_add": lambda x, i: x.index_add(0, i, i.to(x.dtype)),
+    "scatter": lambda x, i: x.scatter(0, i, 1.0),
+    "take_along_dim": lambda x, i: x.take_along_dim(i),
+}
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_so_are_those_of_a_scalar(name: str) -> None:
+    call = SCALAR[name]
+    compiled = stagefold.compile(call)
+    for tried in (0, 1, -1, 10**7):
+        x, index = torch.tensor(2.5, requires_grad=True), torch.tensor([tried])
+        expected, found = outcome(call, x, index), outcome(compiled, x, index)
+        if isinstance(expected, type):
+            assert isinstance(found, type), f"{tried} is refused by eager, and computed by compiled code"
+            assert issubclass(found, expected)
+        else:
+            torch.testing.assert_close(found, expected)

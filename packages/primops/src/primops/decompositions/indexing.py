@@ -76,7 +76,7 @@ def _at(dim: int, index: Value) -> tuple[Value | None, ...]:
 def index_select(p: Builder, x: Value, dim: int, index: Value) -> Value:
     index = convert(p, reshape(p, index, p.out.shape[wrap(dim, x.rank) :][:1] or (1,)), "int64")
     if x.rank == 0:
-        return reshape(p, broadcast(p, x, index.shape), p.out.shape)
+        return reshape(p, p.index(_rank1(p, x), (index,), False), p.out.shape)
     return p.index(x, _at(wrap(dim, x.rank), index), False)
 
 
