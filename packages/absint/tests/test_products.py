@@ -46,6 +46,20 @@ def test_what_takes_numbers_is_left_to_torch():
         matmul(x, torch.tensor(1.0))
 
 
+@pytest.mark.parametrize("shape", [(3,), (4, 2, 3)], ids=str)
+def test_a_bias_is_added_in_place(shape):
+    with AbstractMode():
+        weight = AbstractTensor(contiguous((5, 3), torch.float32))
+        x = AbstractTensor(contiguous(shape, torch.float32))
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+            linear(x, weight, AbstractTensor(contiguous((2, *shape[:-1], 5), torch.float32)))
+        bias = AbstractTensor(contiguous((5,), torch.float64))
+        if len(shape) == 3:
+            assert linear(x.transpose(0, 1), weight, bias).dtype is torch.float32
+    operands = torch.randn(4, 2, 3).transpose(0, 1), torch.randn(5, 3)
+    assert torch.nn.functional.linear(*operands, torch.randn(5, dtype=torch.float64)).dtype is torch.float32
+
+
 def test_sizes_stay_symbols():
     env = ShapeEnv()
     n, m = (make_size(env, env.create(name, hint)) for name, hint in (("n", 4), ("m", 6)))

@@ -6,7 +6,7 @@
 | `indexing.py` | x[n - 1, :] |
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
-| `products.py` | matmul, linear, where torch takes their sizes as numbers (before 2.13) |
+| `products.py` | linear; matmul, where torch takes its sizes as numbers (before 2.13) |
 | `attention.py` | attention with dropout, multi-head attention, where it takes those of products so |
 | `recurrent.py` | lstm, gru, rnn and their cells |
 | `spectra.py` | stft |
@@ -23,7 +23,7 @@ from absint.forms.attention import ATTENTION_FORMS
 from absint.forms.floats import FLOAT_FORMS
 from absint.forms.indexing import INDEXING_FORMS, get_item, set_item
 from absint.forms.numbers import NUMBER_FORMS
-from absint.forms.products import PRODUCT_FORMS, takes_symbols
+from absint.forms.products import LINEAR_FORMS, PRODUCT_FORMS, takes_symbols
 from absint.forms.recurrent import RECURRENT_FORMS
 from absint.forms.resampling import RESAMPLING_FORMS
 from absint.forms.spectra import SPECTRAL_FORMS
@@ -32,7 +32,8 @@ from absint.targets import find
 __all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
 _FORMS: dict[str, Callable[..., Any]] = {
-    **FLOAT_FORMS, **INDEXING_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS, **SPECTRAL_FORMS,
+    **FLOAT_FORMS, **INDEXING_FORMS, **LINEAR_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
+    **SPECTRAL_FORMS,
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from absint.meta import contiguous
 from absint.rules.pointwise import broadcast
 from absint.symbolic import ShapeEnv, is_symbolic, make_size
 
-__all__ = ["PRODUCT_FORMS", "linear", "matmul", "product", "takes_symbols"]
+__all__ = ["LINEAR_FORMS", "PRODUCT_FORMS", "linear", "matmul", "product", "takes_symbols"]
 
 
 def matmul(left: Any, right: Any) -> Any:
@@ -34,7 +34,22 @@ def matmul(left: Any, right: Any) -> Any:
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """`torch.nn.functional.linear`."""
+    """`torch.nn.functional.linear`.
+
+    Its C++ adds a bias to the product in place, but to a subclass of Tensor out of place: that shows where the sum has
+    another shape or dtype.
+    """
+    made = _linear(input, weight, bias)
+    if bias is None or input.dim() == 2 or (bias.dtype is input.dtype and bias.shape == weight.shape[:1]):
+        return made
+    summed = matmul(input, weight.t())
+    is_same = made.shape == summed.shape and made.dtype is summed.dtype
+    return made if is_same else summed.add_(bias)
+
+
+def _linear(input: Any, weight: Any, bias: Any) -> Any:
+    if takes_symbols():
+        return torch.nn.functional.linear(input, weight, bias)
     if bias is None and weight.dim() == 2:
         return matmul(input, weight.t())
     if weight.dim() != 2 or input.dim() < 3 or not any(is_symbolic(size) for size in input.shape):
@@ -111,8 +126,8 @@ def takes_symbols() -> bool:
     return not env.relations
 
 
-PRODUCT_FORMS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul),
-    "torch.nn.functional.linear": linear,
-}
+LINEAR_FORMS: dict[str, Callable[..., Any]] = {"torch.nn.functional.linear": linear}
+PRODUCT_FORMS: dict[str, Callable[..., Any]] = dict.fromkeys(
+    ("torch.matmul", "operator.matmul", "torch.Tensor.matmul", "torch.Tensor.__matmul__"), matmul
+)
 """Needed unless `takes_symbols`."""
