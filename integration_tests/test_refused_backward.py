@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,3 +50,66 @@ def test_a_backward_whose_kernels_refuse_the_dtypes_raises_in_the_backward() -> 
         torch.testing.assert_close(y, divided(x, n), rtol=0, atol=0)
         with pytest.raises(RuntimeError, match="can't be cast"):
             y.sum().backward()
+
+
+MATRIX = torch.tensor([[1.0, 2.0, 0.5], [-1.0, 0.5, 1.0], [0.3, -0.7, 2.0]], dtype=torch.complex64)
+
+
+@pytest.mark.parametrize("decompose", [torch.linalg.eig, torch.linalg.eigh])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loss_that_depends_on_the_phase_of_eigenvectors_raises_in_the_backward(
+    decompose: Callable[..., Any], dynamic: bool
+) -> None:
+    def vectors(x: Tensor) -> Tensor:
+        return decompose(x)[1]
+
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing runs plain
+        for call in (vectors, stagefold.compile(vectors, dynamic=dynamic)):
+            x = (MATRIX + 1j * MATRIX.mT).requires_grad_()
+            call(x).abs().pow(3).sum().backward()
+            with pytest.raises(RuntimeError, match="multiplication by e") as raised:
+                call(x).imag.pow(2).sum().backward()
+            found.append((x.grad, str(raised.value)))
+    assert found[1][1] == found[0][1]
+    torch.testing.assert_close(found[1][0], found[0][0])
+
+
+def test_a_gradient_inside_of_a_program_that_depends_on_the_phase_of_eigenvectors_is_refused() -> None:
+    def slope(x: Tensor) -> Tensor:
+        return torch.autograd.grad(torch.linalg.eig(x)[1].imag.pow(2).sum(), x)[0]
+
+    messages = []
+    for call in (slope, stagefold.compile(slope)):
+        with pytest.raises(RuntimeError, match="multiplication by e") as raised:
+            call(MATRIX.clone().requires_grad_())
+        messages.append(str(raised.value))
+    assert messages[1] == messages[0]
+
+
+def test_an_assertion_on_data_is_made_in_either_direction() -> None:
+    class Small(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            torch._assert_async((x.abs() <= 1).all(), "large value")
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            torch._assert_async((gradient.abs() <= 1).all(), "large gradient")
+            return gradient * 2
+
+    def program(x: Tensor) -> Tensor:
+        return Small.apply(x)  # type: ignore[no-any-return]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call = stagefold.compile(program)
+        x = torch.linspace(-1, 1, 4, requires_grad=True)
+        call(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.full((4,), 2.0))
+        with pytest.raises(RuntimeError, match="large gradient"):
+            (call(x) * 2).sum().backward()
+        with pytest.raises(RuntimeError, match="large value"):
+            call(x.detach() + 1)

@@ -173,6 +173,10 @@ class AbstractMode(TORCH.dispatch_mode):
         """Whether an op that was met draws random numbers, or is a custom op, of which nothing is known."""
         return any(record.effect == "draws" or not record.name.startswith("aten.") for record in self._records.values())
 
+    def has_met(self, names: frozenset[str]) -> bool:
+        """Whether an op of one of these names was met."""
+        return any(record.name in names for record in self._records.values())
+
     def decompose(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a CompositeImplicit op (seen whole under inference_mode) as the ops it consists of."""
         TORCH.require("runs_as", "composite")
@@ -211,11 +215,11 @@ class AbstractMode(TORCH.dispatch_mode):
             return record.rule(*metas, **named)
         if record.writes:
             return self._written_types(record, metas, named)
-        if not record.func._schema.returns:
-            return None  # assertions and notes: nothing is known of the data, nothing comes back
         return self._slow_types(record, metas, named)
 
     def _slow_types(self, record: OpRecord, metas: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if not record.func._schema.returns:
+            return None  # assertions and notes: nothing is known of the data, nothing comes back
         kernel = fake_kernel(record.func)
         if kernel is None:
             return self.fallback.types(record, metas, named)

@@ -11,10 +11,12 @@ writes into none of them.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from absint import Meta, to_wire
 from absint.errors import TypeRuleError
+from absint.gradients import EIGENVECTORS, checked_phases
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
@@ -50,7 +52,7 @@ def backward(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> Backward
     starts = [_tangent(mode, number, plan.tensors[number]) for number in numbers]
     results = [plan.tensors[number] for number in numbers]
     histories = Histories(results) if len(results) > 1 else None
-    found = _run_engine(inputs, results, starts, create_graph=False)
+    found = _run_engine(mode, inputs, results, starts, create_graph=False)
     for given, gradient in zip(inputs, found, strict=True):
         if gradient is not None and gradient.meta.device != given.leaf.meta.device:
             raise NoFunctionalForm("a gradient through a copy from one device to another")
@@ -63,7 +65,7 @@ def gradient_program(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> 
     """The inputs and outputs of the program of the next order."""
     numbers = [number for number, tensor in enumerate(plan.tensors) if tensor is not None]
     starts = [_tangent(mode, number, plan.tensors[number], requires_grad=True) for number in numbers]
-    found = _run_engine(inputs, [plan.tensors[number] for number in numbers], starts, create_graph=True)
+    found = _run_engine(mode, inputs, [plan.tensors[number] for number in numbers], starts, create_graph=True)
     more = list(inputs)
     for start in starts:
         start.memory.input = len(more)
@@ -73,16 +75,17 @@ def gradient_program(mode: TraceMode, inputs: list[Placeholder], plan: Plan) -> 
 
 
 def _run_engine(
-    inputs: list[Placeholder], roots: list[Traced], starts: list[Traced], *, create_graph: bool
+    mode: TraceMode, inputs: list[Placeholder], roots: list[Traced], starts: list[Traced], *, create_graph: bool
 ) -> list[Traced | None]:
     """For each input its gradient; None where it wants none or has none."""
     wanted = [given.leaf for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
     try:
         # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
-        found = TORCH.run_engine(
-            tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
-            allow_unreachable=True, accumulate_grad=False,
-        )  # fmt: skip
+        with checked_phases(roots) if mode.has_met(EIGENVECTORS) else nullcontext():
+            found = TORCH.run_engine(
+                tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
+                allow_unreachable=True, accumulate_grad=False,
+            )  # fmt: skip
     except TypeRuleError as error:  # what eager's backward refuses as well
         raise BackwardFailed(error.message) from error
     except StageError:
