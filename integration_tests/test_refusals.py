@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import multiprocessing
 import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +21,7 @@ from tools.opinfo.samples import Sample, database
 from tools.refusals.__main__ import main
 from tools.refusals.cases import Case, cases
 from tools.refusals.judge import FAULTS, Judge, Raised, status
-from tools.refusals.pool import Pool
+from tools.refusals.pool import Pool, eager_alone
 from tools.refusals.report import report
 
 SAMPLE = ("add", "stack", "roll", "nn.functional.linear", "gather", "index_add", "nn.functional.layer_norm")
@@ -84,11 +87,54 @@ def dies_at_the_second(link: Any, info: Any, first: int, misfits: int) -> None:
     link.send({"again": None})
 
 
+def lives(info: Any, first: int, last: int, misfits: int) -> None:
+    """A process of eager alone that survives its cases."""
+
+
+def dies(info: Any, first: int, last: int, misfits: int) -> None:
+    """One that does not."""
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
 def test_a_crash_ends_its_case_alone() -> None:
-    rows = list(Pool([Info(formatted_name="a"), Info(formatted_name="b")], 1, 2, target=dies_at_the_second).rows())
+    infos = [Info(formatted_name="a"), Info(formatted_name="b")]
+    rows = list(Pool(infos, 1, 2, target=dies_at_the_second, alone=lives).rows())
     for name in "ab":
         own = [row for row in rows if row["op"] == name]
         assert [row.get("status", "done") for row in own] == ["same", "crashed", "same", "done"]
     assert "| misfits | fixed | 4 | 0 | 0 | 2 | 0 | 0 |" in report(rows)
     assert "exit code 139" in report(rows)
     assert "of 2 operators,\nat most 1 misfits each" in report(rows)
+
+
+def test_what_eager_alone_does_not_survive_is_no_crash_of_ours() -> None:
+    rows = list(Pool([Info(formatted_name="a")], 1, 1, target=dies_at_the_second, alone=dies).rows())
+    assert [row.get("status", "done" if "done" in row else "left out") for row in rows] == [
+        "same", "left out", "same", "done"
+    ]  # fmt: skip
+    page = report(rows, 2)
+    assert "None.\n\n## Left out\n\n* a, 1: eager alone ends the process when it is repeated\n" in page
+    assert "of 1 of 2 operators (the others are still to be run)" in page
+
+
+def test_a_case_in_which_eager_damages_memory_is_found() -> None:
+    def corrupted(input: Any) -> Any:
+        ctypes.memset(torch.empty(64).data_ptr() - 16, 0xFF, 512)
+        return input
+
+    class Damaging(Info):
+        error_inputs_func = True
+
+        def error_inputs(self, device: str) -> list[Any]:
+            given = SimpleNamespace(input=torch.ones(2), args=(), kwargs={})
+            return [SimpleNamespace(sample_input=given)]
+
+        def supported_dtypes(self, device: str) -> set[torch.dtype]:
+            return set()
+
+    for op, is_deadly in ((corrupted, True), (torch.sin, False)):
+        info = Damaging(formatted_name="a", op=op)
+        process = multiprocessing.get_context("fork").Process(target=eager_alone, args=(info, 0, 0, 0))
+        process.start()
+        process.join()
+        assert ((process.exitcode or 0) < 0) is is_deadly

@@ -56,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / ".refusals" / "results.jsonl")
     parser.add_argument("--report", type=Path, default=ROOT / "docs" / "refusals.md")
     given = parser.parse_args(arguments)
-    infos = chosen(database(), given.ops, given.shard)
+    every = database()
+    infos = chosen(every, given.ops, given.shard)
     again = {info.formatted_name for info in infos} if given.ops else set()
     rows = [row for row in read(given.results) if row["op"] not in again]
     write(given.results, rows)
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     shown = [row for row in everything if row["op"] in again] if again else everything
     print(report(shown).split("\n## ")[0])
     if not again:
-        given.report.write_text(report(everything))
+        given.report.write_text(report(everything, len(every)))
     return int(any(row.get("status") in FAULTS or "broken" in row for row in shown))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -14,21 +15,19 @@ from typing import Any
 import torch
 
 from tools.refusals.cases import cases
-from tools.refusals.judge import Judge
+from tools.refusals.judge import Judge, attempt, program
 
 TIME_LIMIT = 180
 """Seconds without a row after which a process is ended."""
+REPEATS, REPEATING = 200, 60
+"""So often is each case run in eager alone, and so many seconds in all, to see whether eager damages memory."""
 Row = dict[str, Any]
 _FORK = multiprocessing.get_context("fork")
 
 
 def work(link: Any, info: Any, first: int, misfits: int) -> None:
     """The child: rows of the cases from `first` on; ends after a silent one, which may have damaged memory."""
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
-    os.dup2(silence, 2)
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+    _quiet()
     judge = Judge()
     for number, case in enumerate(cases(info, misfits)):
         if number < first:
@@ -43,11 +42,35 @@ def work(link: Any, info: Any, first: int, misfits: int) -> None:
     link.send({"again": None})
 
 
+def _quiet() -> None:
+    faulthandler.disable()
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+
+
+def eager_alone(info: Any, first: int, last: int, misfits: int) -> None:
+    """The child that runs cases in eager, over and over: one that writes outside of its operands dies of it.
+
+    `lu_unpack` with pivots of more matrices than there are does so.
+    """
+    _quiet()
+    until = time.monotonic() + REPEATING
+    for case in cases(info, misfits)[first : last + 1]:
+        for _ in range(REPEATS):
+            if time.monotonic() > until:
+                return
+            attempt(program(case.op), case.sample, case.gradient)
+
+
 @dataclass
 class Child:
-    """A running process, the row it sent last, and when."""
+    """A running process, its first case, the row it sent last, and when."""
 
     info: Any
+    first: int
     process: Any
     link: Any
     last: Row = field(default_factory=dict)
@@ -55,11 +78,21 @@ class Child:
 
 
 class Pool:
-    """Runs operators in forked processes, `jobs` at once, and yields the rows that judge a case."""
+    """Runs operators in forked processes, `jobs` at once, and yields the rows that judge a case.
 
-    def __init__(self, infos: list[Any], misfits: int, jobs: int, target: Callable[..., None] = work) -> None:
+    target: runs an operator. alone: runs cases of one in eager.
+    """
+
+    def __init__(
+        self,
+        infos: list[Any],
+        misfits: int,
+        jobs: int,
+        target: Callable[..., None] = work,
+        alone: Callable[..., None] = eager_alone,
+    ) -> None:
         self.waiting = [(info, 0) for info in reversed(infos)]
-        self.misfits, self.jobs, self.target = misfits, jobs, target
+        self.misfits, self.jobs, self.target, self.alone = misfits, jobs, target, alone
         self.children: list[Child] = []
 
     def rows(self) -> Iterator[Row]:
@@ -78,7 +111,7 @@ class Pool:
         process = _FORK.Process(target=self.target, args=(theirs, info, first, self.misfits))
         process.start()
         theirs.close()
-        self.children.append(Child(info, process, ours))
+        self.children.append(Child(info, first, process, ours))
 
     def _receive(self, child: Child) -> Iterator[Row]:
         try:
@@ -96,7 +129,7 @@ class Pool:
                 yield {"op": child.info.formatted_name, "done": self.misfits}
             return
         child.last = row
-        if "status" in row:
+        if "status" in row or "left out" in row:
             yield row
 
     def _crash(self, child: Child) -> Iterator[Row]:
@@ -105,10 +138,22 @@ class Pool:
         if not last:
             yield {"op": child.info.formatted_name, "broken": f"no cases (exit code {child.process.exitcode})"}
             return
-        if last.get("begins", "eager") != "eager":  # eager's own crash is none of ours
-            yield {**{k: v for k, v in last.items() if k != "begins"}, "way": last["begins"], "status": "crashed",
-                   "ours": f"exit code {child.process.exitcode}"}  # fmt: skip
+        row = {k: v for k, v in last.items() if k not in ("begins", "way", "status", "ours")}
+        code = child.process.exitcode
+        if last.get("begins") == "eager":
+            yield {**row, "left out": f"eager ends the process (exit code {code})"}
+        elif "begins" in last and self._eager_dies(child, last["case"]):
+            yield {**row, "left out": "eager alone ends the process when it is repeated"}
+        elif "begins" in last:
+            yield {**row, "way": last["begins"], "status": "crashed", "ours": f"exit code {code}"}
         self.waiting.append((child.info, last["case"] + 1))
+
+    def _eager_dies(self, child: Child, last: int) -> bool:
+        """Whether a process of eager alone does not survive what the process that ended has run."""
+        process = _FORK.Process(target=self.alone, args=(child.info, child.first, last, self.misfits))
+        process.start()
+        process.join()
+        return (process.exitcode or 0) < 0
 
     def _end(self, child: Child) -> None:
         child.process.join()

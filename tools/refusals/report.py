@@ -13,8 +13,11 @@ from tools.refusals.judge import FAULTS, STATUSES, WAYS
 Row = dict[str, Any]
 
 
-def report(rows: Iterable[Row]) -> str:
-    """The text of the page; the row of an operator that is done says how many misfits it has at most."""
+def report(rows: Iterable[Row], operators: int | None = None) -> str:
+    """The text of the page; the row of an operator that is done says how many misfits it has at most.
+
+    operators: how many there are; more than those that are done are still to be run.
+    """
     every = list(rows)
     judged = [row for row in every if "status" in row]
     misfits = {row["op"]: row["done"] for row in every if "done" in row}
@@ -25,7 +28,7 @@ def report(rows: Iterable[Row]) -> str:
         "Written by `nox -s refusals`: the error inputs of every OpInfo of `torch.testing`, and misfits drawn around",
         "its samples (an operand one longer or shorter, of another rank or dtype, empty, an index or a dimension out",
         "of range), forward and backward, against eager on the CPU: an error is of eager's class or of a subclass.",
-        f"Made with torch {torch.__version__.partition('+')[0]}, of {len(misfits)} operators,",
+        f"Made with torch {torch.__version__.partition('+')[0]}, of {_of(len(misfits), operators)},",
         f"at most {most} misfits each.",
         "",
         "* *same*: both raise. *silent*: eager raises, compiled code computes. *other*: another class, or not",
@@ -42,7 +45,15 @@ def report(rows: Iterable[Row]) -> str:
             lines.append(f"| {kind}s | {way} | " + " | ".join(str(counts[status]) for status in STATUSES) + " |")
     lines += ["", "## Faults", "", *_faults(judged)]
     lines += [f"* {row['op']}: {row['broken']}" for row in every if "broken" in row]
+    if left_out := [f"* {row['op']}, {row['what']}: {row['left out']}" for row in every if "left out" in row]:
+        lines += ["", "## Left out", "", *sorted(left_out)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _of(done: int, operators: int | None) -> str:
+    if operators is None or done == operators:
+        return f"{done} operators"
+    return f"{done} of {operators} operators (the others are still to be run)"
 
 
 def _faults(judged: list[Row]) -> list[str]:
