@@ -113,3 +113,37 @@ def test_an_assertion_on_data_is_made_in_either_direction() -> None:
             (call(x) * 2).sum().backward()
         with pytest.raises(RuntimeError, match="large value"):
             call(x.detach() + 1)
+
+
+LOW, WIDE = (3,), (2, 3)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shapes", [(LOW, LOW, WIDE), (LOW, WIDE, LOW), (WIDE, LOW, LOW), (LOW, WIDE, WIDE)], ids=str)
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
+def test_a_backward_of_clamp_that_writes_a_wider_comparison_raises(
+    shapes: tuple[tuple[int, ...], ...], needed: tuple[bool, ...], dynamic: bool
+) -> None:
+    def clamped(*operands: Tensor) -> Tensor:
+        return torch.clamp(*operands)
+
+    found: list[Any] = []
+    for call in (clamped, stagefold.compile(clamped, dynamic=dynamic)):
+        values = (torch.linspace(-2, 2, 6), torch.tensor(-1.0), torch.tensor(1.0))
+        operands = [
+            value.expand(6)[: torch.Size(shape).numel()].reshape(shape).clone().requires_grad_(is_needed)
+            for value, shape, is_needed in zip(values, shapes, needed, strict=True)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunsPlain)
+            result = call(*operands)
+        try:
+            result.sum().backward()
+        except RuntimeError as error:
+            found.append(str(error))
+        else:
+            found.append([x.grad for x in operands])
+    if isinstance(found[0], str):
+        assert found[1] == found[0]
+    else:
+        torch.testing.assert_close(found[1], found[0])

@@ -74,6 +74,10 @@ def zeros(*shape, dtype=F32):
         (lambda x, i: x.index_fill_(0, i, 1.0), (zeros(0), zeros(1, dtype=I64))),
         (lambda x, out: torch.multinomial(x, 2, out=out), (torch.ones(3), zeros(2))),
         (lambda x: x.exponential_(-1.0), (zeros(3),)),
+        (torch.ops.aten._native_batch_norm_legit.no_stats, (zeros(5, 3, 0), None, None, True, 0.1, 1e-5)),
+        (torch.ops.aten.native_batch_norm, (zeros(0, 3), None, None, zeros(3), zeros(3), True, 0.1, 1e-5)),
+        (torch.ops.aten._native_batch_norm_legit, (zeros(0, 3), None, None, zeros(3), zeros(3), True, 0.1, 1e-5)),
+        (torch.ops.aten._batch_norm_with_update, (zeros(0, 3), None, None, zeros(3), zeros(3), 0.1, 1e-5)),
         (torch.ops.aten.huber_loss_backward, (zeros(3), zeros(3), zeros(3, dtype=I64), 1, 1.0)),
     ],
 )

@@ -5,61 +5,18 @@ torch's own function imports parts of torch's compiler before it asks the autogr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 
-from absint.errors import DataDependentError, NoTypeRule
+from absint.backward_checks import checked_backward
+from absint.errors import NoTypeRule
 from absint.torch_capabilities import TORCH
 
-__all__ = ["EIGENVECTORS", "TARGET", "checked_phases", "gradients", "reached"]
+__all__ = ["TARGET", "gradients"]
 
 TARGET = "torch.autograd.grad"
 """The name of `torch.autograd.grad` in documents."""
-
-EIGENVECTORS = frozenset(("aten.linalg_eig.default", "aten._linalg_eigh.default"))
-"""The ops whose backward `checked_phases` checks."""
-_BACKWARD_OF = {"LinalgEigBackward0": "linalg_eig_backward", "LinalgEighBackward0": "linalg_eigh_backward"}
-_ILL_DEFINED = (
-    ": The eigenvectors in the complex case are specified up to multiplication by e^{i phi}. The specified loss "
-    "function depends on this quantity, so it is ill-defined."
-)
-
-
-@contextmanager
-def checked_phases(roots: Any) -> Iterator[None]:
-    """A backward from these tensors that refuses what depends on the phase of complex eigenvectors.
-
-    Eager's own check reads data, and C++ leaves it out for every subclass of Tensor. Here it is an assertion among the
-    ops of the backward; on a GPU, where an assertion would end the process, `DataDependentError`.
-    """
-    hooks = [
-        node.register_prehook(partial(_check_phase, node, name))
-        for node in reached(roots)
-        if (name := _BACKWARD_OF.get(type(node).__name__)) is not None
-    ]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _check_phase(node: Any, name: str, given: tuple[torch.Tensor | None, ...]) -> None:
-    gradient = given[1]
-    if gradient is None or not gradient.is_complex():
-        return
-    if gradient.device.type != "cpu":
-        raise DataDependentError(f"{name} asks whether the loss depends on the phase of the eigenvectors")
-    with torch.no_grad():
-        turned = (node._saved_eigenvectors.mH @ gradient).diagonal(0, -2, -1).imag
-        torch._assert_async((turned.abs() <= _CLOSE).all(), name + _ILL_DEFINED)
-
-
-_CLOSE = 1e-2
 
 
 def gradients(
@@ -86,7 +43,7 @@ def gradients(
     roots, wanted = _tuple(outputs), _tuple(inputs)
     if not wanted:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    with checked_phases(roots):
+    with checked_backward(roots):
         found = TORCH.run_engine(
             roots,
             _starts(roots, grad_outputs),
@@ -133,15 +90,3 @@ def _start(root: torch.Tensor, tangent: torch.Tensor | None, number: int) -> tor
             f"grad_output[{number}] has a dtype of {tangent.dtype} and output[{number}] has a dtype of {root.dtype}."
         )
     return tangent
-
-
-def reached(roots: Any) -> set[Any]:
-    """The autograd nodes that a backward from these tensors can come to."""
-    waiting = [root.grad_fn for root in _tuple(roots) if root.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        for node, _ in waiting.pop().next_functions:
-            if node is not None and node not in seen:
-                seen.add(node)
-                waiting.append(node)
-    return seen

@@ -65,16 +65,15 @@ def asked(name: str, rule: Callable[..., Any], question: Question) -> Callable[.
     if func is MISSING:
         return rule
 
-    depends_on_sizes = question.empties or question.of is not None
     has_lists = any("List" in str(argument.type) for argument in func._schema.arguments)
     passed: set[Any] = set()
 
     def answer(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or depends_on_sizes or has_lists:
+        if kwargs or question.of is not None or has_lists:
             ask(func, question, args, kwargs)
             return rule(*args, **kwargs)
         # Nearly every call: answered here, in a tenth of the time.
-        key = (_state(), *[_short_key(a) for a in args])
+        key = (_state(), *[_short_key(a, question.empties) for a in args])
         if key not in passed and ask(func, question, args, kwargs):
             if len(passed) == _PASSED:
                 passed.clear()
@@ -120,10 +119,10 @@ def _state() -> tuple[bool, torch.dtype]:
     return torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()
 
 
-def _short_key(value: Any) -> Any:
+def _short_key(value: Any, empties: bool) -> Any:
     """An operand as far as a kept answer needs it; sizes of a capture are not kept beyond it."""
     if type(value) is Meta:
-        return value.dtype, len(value.shape)
+        return value.dtype, tuple([_is_zero(size) for size in value.shape]) if empties else len(value.shape)
     return (int, 1) if isinstance(value, _OF_SIZES) else (type(value), value)
 
 
@@ -181,6 +180,8 @@ def _shape(shape: tuple[int, ...], question: Question) -> tuple[int, ...]:
 
 def _is_zero(size: Any) -> bool:
     """Whether a dimension is empty; one whose size data decides is taken not to be."""
+    if type(size) is int:
+        return size == 0
     try:
         return bool(size == 0)
     except DataDependentError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from absint.gradients import TARGET, gradients, reached
+from absint.backward_checks import reached
+from absint.gradients import TARGET, gradients
 from bytecap.errors import UnsupportedCall
 from bytecap.operations import collect
 from bytecap.outside import Outside

@@ -299,4 +299,8 @@ def _groups_of_one(
 
 TABLE.ask("native_layer_norm", question=Question(of=_of_one_element, drops_sizes=True))
 TABLE.ask("native_group_norm", question=Question(of=_groups_of_one, drops_sizes=True))
-TABLE.ask("native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional")
+TABLE.ask(
+    """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional
+    _batch_norm_with_update _batch_norm_with_update_functional""",
+    question=Question(empties=True),
+)

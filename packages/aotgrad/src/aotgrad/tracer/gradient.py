@@ -15,8 +15,8 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from absint import Meta, to_wire
+from absint.backward_checks import CHECKED, checked_backward
 from absint.errors import TypeRuleError
-from absint.gradients import EIGENVECTORS, checked_phases
 from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
@@ -81,7 +81,7 @@ def _run_engine(
     wanted = [given.leaf for given in inputs if given.leaf.requires_grad and given.leaf.is_leaf]
     try:
         # torch.autograd.grad with grad_outputs imports symbolic_shapes; the engine itself does not.
-        with checked_phases(roots) if mode.has_met(EIGENVECTORS) else nullcontext():
+        with checked_backward(roots) if mode.has_met(CHECKED) else nullcontext():
             found = TORCH.run_engine(
                 tuple(roots), tuple(starts), create_graph, create_graph, tuple(wanted),
                 allow_unreachable=True, accumulate_grad=False,
