@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from absint import AbstractMode, AbstractTensor
+from absint import AbstractMode, AbstractTensor, abstract_call
 from absint.forms import symbolic_form
 from absint.forms.products import linear, matmul, product
-from absint.meta import contiguous
+from absint.meta import contiguous, from_tensor
 from absint.symbolic import ShapeEnv, make_size
 
 SHAPES = [
@@ -58,6 +58,18 @@ def test_a_bias_is_added_in_place(shape):
             assert linear(x.transpose(0, 1), weight, bias).dtype is torch.float32
     operands = torch.randn(4, 2, 3).transpose(0, 1), torch.randn(5, 3)
     assert torch.nn.functional.linear(*operands, torch.randn(5, dtype=torch.float64)).dtype is torch.float32
+
+
+def test_so_are_those_of_multi_head_attention():
+    call = torch.nn.functional.multi_head_attention_forward
+    query, key, value = (torch.ones(2, 3, 2).transpose(0, 1) for _ in range(3))
+    biases, out = torch.ones(6), (torch.ones(2, 2), torch.ones(2))
+    operands = query, key, value, 2, 1, torch.ones(5, 2), biases, None, None, False, 0.0, *out
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        call(*operands)
+    types = [AbstractTensor(from_tensor(x)) if isinstance(x, torch.Tensor) else x for x in operands]
+    with pytest.raises(RuntimeError, match="broadcast shape"):
+        abstract_call(call, tuple(types), mode=AbstractMode())
 
 
 def test_sizes_stay_symbols():

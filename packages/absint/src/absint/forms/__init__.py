@@ -7,7 +7,7 @@
 | `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
 | `products.py` | linear; matmul, where torch takes its sizes as numbers (before 2.13) |
-| `attention.py` | attention with dropout, multi-head attention, where it takes those of products so |
+| `attention.py` | multi-head attention, of the products and the attention with dropout that are here |
 | `recurrent.py` | lstm, gru, rnn and their cells |
 | `spectra.py` | stft |
 """
@@ -32,15 +32,15 @@ from absint.targets import find
 __all__ = ["get_item", "set_item", "symbolic_form", "symbolic_forms"]
 
 _FORMS: dict[str, Callable[..., Any]] = {
-    **FLOAT_FORMS, **INDEXING_FORMS, **LINEAR_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS, **RECURRENT_FORMS,
-    **SPECTRAL_FORMS,
+    **ATTENTION_FORMS, **FLOAT_FORMS, **INDEXING_FORMS, **LINEAR_FORMS, **NUMBER_FORMS, **RESAMPLING_FORMS,
+    **RECURRENT_FORMS, **SPECTRAL_FORMS,
 }  # fmt: skip
 
 
 @cache
 def symbolic_forms() -> Mapping[str, Callable[..., Any]]:
     """By the name of the call that they replace; on tensors without symbolic sizes they are that call."""
-    return MappingProxyType(_FORMS if takes_symbols() else {**_FORMS, **PRODUCT_FORMS, **ATTENTION_FORMS})
+    return MappingProxyType(_FORMS if takes_symbols() else {**_FORMS, **PRODUCT_FORMS})
 
 
 @cache

@@ -85,4 +85,4 @@ def _multi_head_attention() -> Callable[..., Any]:
 ATTENTION_FORMS: dict[str, Callable[..., Any]] = {
     "torch.nn.functional.multi_head_attention_forward": lambda *args, **kwargs: _multi_head_attention()(*args, **kwargs)
 }
-"""Needed unless products take symbolic sizes."""
+"""Needed by every torch, for the biases of `linear`."""
