@@ -84,7 +84,7 @@ def copied(samples: Iterable[Sample]) -> list[Sample]:
 def _copy(x: torch.Tensor) -> torch.Tensor:
     if x.layout is not torch.strided or x.is_conj() or x.is_neg():
         return x.detach().clone().requires_grad_(x.requires_grad)
-    own = torch.empty(0, dtype=x.dtype).set_(
+    own = torch.empty(0, dtype=x.dtype, device=x.device).set_(
         x.detach().untyped_storage().clone(), x.storage_offset(), x.shape, x.stride()
     )
     return own.requires_grad_(x.requires_grad)

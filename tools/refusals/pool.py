@@ -140,7 +140,9 @@ class Pool:
             return
         row = {k: v for k, v in last.items() if k not in ("begins", "way", "status", "ours")}
         code = child.process.exitcode
-        if last.get("begins") == "eager":
+        if code == 1 and "begins" in last:  # an exception that nothing has caught
+            yield {"op": last["op"], "broken": f"{last['what']}: a fault of the tool (exit code 1)"}
+        elif last.get("begins") == "eager":
             yield {**row, "left out": f"eager ends the process (exit code {code})"}
         elif "begins" in last and self._eager_dies(child, last["case"]):
             yield {**row, "left out": "eager alone ends the process when it is repeated"}
