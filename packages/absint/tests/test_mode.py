@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from absint import AbstractMode, AbstractTensor, DataDependentError, Meta, abstract_call, contiguous, from_tensor
-from absint.errors import BadMutation, NoActiveMode, TypeRuleError, UnsupportedTensor
+from absint.errors import BadMutation, NoActiveMode, RefusedWrite, TypeRuleError, UnsupportedTensor
 
 
 def abstract(tensor: torch.Tensor) -> AbstractTensor:
@@ -311,3 +311,17 @@ def test_composite_code_that_reads_data_is_refused():
 
 def test_bytes_of_all_elements():
     assert abstract(torch.zeros(3, 4, dtype=torch.int16)).nbytes == 24
+
+
+def test_a_view_of_repeated_elements_may_be_copied_onto_itself():
+    """ATen returns before it looks at the strides; any other source is refused."""
+
+    def onto_itself(x):
+        return x.expand(3, 4).copy_(x.expand(3, 4))
+
+    assert onto_itself(torch.ones(1, 4)).shape == (3, 4)
+    x = abstract(torch.ones(1, 4))
+    with AbstractMode():
+        assert onto_itself(x).shape == (3, 4)
+        with pytest.raises(RefusedWrite, match="single memory location"):
+            x.expand(3, 4).copy_(x)
