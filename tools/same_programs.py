@@ -4,7 +4,7 @@
     python tools/same_programs.py compare BEFORE AFTER [--kinds program loop] [--show 3]
 
 corpus  zoo      the models of integration_tests/zoo, a training step and an inference each
-        samples  one sample of each operator of torch's database, with its gradient
+        samples  one sample (that is not empty) of each operator of torch's database, with its gradient
         drawn    programs of aotgrad's strategies, the same in every run
 on      cuda     the same captures, their tensors on a GPU: nothing runs there, none is needed
 
@@ -42,7 +42,7 @@ from stagefold.pipeline import Pipeline
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode
 from stagewire.printer import print_document
-from tools.opinfo.samples import copied, database, draw, has_gradient, is_supported, program
+from tools.opinfo.samples import copied, database, draw, has_gradient, is_supported, program, tensors
 from tools.opinfo.ways import run
 
 KINDS = ("capture", "grad", "prim", "loop", "program")
@@ -140,7 +140,8 @@ def samples() -> Iterator[Case]:
         dtype = next((d for d in ("float32", "int64", "complex64", "bool") if is_supported(info, d)), None)
         if dtype is None:
             continue
-        chosen = draw(info, dtype, 1)[:1]
+        some = draw(info, dtype, 8)
+        chosen = [one for one in some if all(x.numel() for x in tensors(one.call()))][:1] or some[:1]
         gradient = has_gradient(info, dtype)
 
         def call(backend: Any, op: Any = info.op, chosen: Any = chosen, gradient: bool = gradient) -> None:

@@ -244,7 +244,6 @@ def _as_is(argument: Any) -> Arg:
 _DTYPE_ARGS = {name: DTypeArg(name) for name in DTYPES}
 _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "tensor": _encode_tensor,
-    "tensor?": _encode_operand,
     "operand": _encode_operand,
     "tensors": _encode_values,
     "indices": _encode_values,
@@ -254,9 +253,7 @@ _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "int": _as_is,
     "int?": _as_is,
     "number": encode_argument,
-    "number?": encode_argument,
     "bool": _as_is,
-    "flags": _encode_sizes,
     "word": _as_is,
     "dtype": _DTYPE_ARGS.__getitem__,
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions import COMPLEX, VIEWS
+from primops.decompositions import VIEWS
 from primops.decompositions.operands import Function
 from primops.errors import Decline, DecompositionFault
 from primops.prims.layouts import SUPPORTED, same_layout
@@ -21,9 +21,8 @@ def decompose_call(
     Raises `Decline` where the call must stay with ATen, `DecompositionFault` for a fault of the decomposition.
     """
     operands = _values(args)
-    if target not in COMPLEX:
-        _refuse_dtypes(p, operands)
-    if _is_empty(p.results) and target not in COMPLEX:
+    _refuse_dtypes(p, operands)
+    if _is_empty(p.results):
         if any(_may_be_indices(value) for value in operands):
             raise Decline("no elements, and indices that ATen may refuse all the same")
         return tuple(p.full(t.shape, False if t.dtype == "bool" else 0, t.dtype) for t in p.results)  # type: ignore[union-attr]

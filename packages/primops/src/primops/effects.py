@@ -10,9 +10,10 @@ from stagewire.graph import Effect
 
 
 def is_call(target: str) -> bool:
-    """Whether ATen computes it: an extern, or a prim that no stage turns into loops. Its operands keep their layouts.
+    """Whether ATen computes it, or may: an extern, or a prim that not always becomes loops. Its operands keep their
+    layouts.
 
-    >>> is_call("aten.mm.default"), is_call("prims.sort"), is_call("prims.add")
+    >>> is_call("aten.mm.default"), is_call("prims.max_pool2d"), is_call("prims.add")
     (True, True, False)
     """
     if not target.startswith("prims."):
@@ -25,7 +26,7 @@ def is_call(target: str) -> bool:
 def effect_of(target: str) -> Effect | None:
     """What nodes that call `target` state as their effect: the record says so of a prim, ATen's schema of others.
 
-    >>> effect_of("prims.rand"), effect_of("aten.bernoulli.p"), effect_of("aten.mm.default")
+    >>> effect_of("prims.philox_state"), effect_of("aten.bernoulli.p"), effect_of("aten.mm.default")
     ('draws', 'draws', None)
     """
     if target.startswith("prims."):

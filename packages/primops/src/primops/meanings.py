@@ -12,7 +12,6 @@ import torch
 
 from primops import philox
 from primops.prims import RECORDS
-from primops.prims.record import Record
 
 Meaning = Callable[..., Any]
 DTYPES: dict[str, torch.dtype] = {
@@ -156,27 +155,15 @@ _TORCH_NAMES = {
 }
 
 
-def _called(record: Record) -> Meaning:
-    """The meaning of a prim that is one call of ATen."""
-    call = record.call
-    assert call is not None
-    _, name, overload = call.target.split(".")
+def _called(target: str) -> Meaning:
+    """The meaning of a prim that ATen may compute."""
+    _, name, overload = target.split(".")
     function = getattr(getattr(torch.ops.aten, name), overload)
-    kinds = [(p.name, p.kind) for p in record.parameters]
-
-    def meaning(*arguments: Any) -> Any:
-        real = {
-            name: DTYPES[a] if kind == "dtype" else list(a) if isinstance(a, tuple) else a
-            for (name, kind), a in zip(kinds, arguments, strict=True)
-        }
-        named = {name: real.pop(name) for name in call.keywords}
-        return function(*real.values(), **named)
-
-    return meaning
+    return lambda *arguments: function(*[list(a) if isinstance(a, tuple) else a for a in arguments])
 
 
 MEANINGS: dict[str, Meaning] = {
-    **{r.name: _called(r) for r in RECORDS.values() if r.call is not None and r.call.target.startswith("aten.")},
+    **{r.name: _called(r.call) for r in RECORDS.values() if r.call is not None and r.call.startswith("aten.")},
     "philox_state": philox.state,
     "philox_uniform": philox.uniform,
     **{

@@ -1,7 +1,7 @@
 """The prim set as data: `opset.json`, which other stages read instead of importing this package.
 
 opset ::= {opset, convention, dtypes, prims: [prim]}
-prim  ::= {name, family, parameters, results, constraints, doc, example, call?: {target, keywords}, draws?: true}
+prim  ::= {name, family, parameters, results, constraints, doc, example, call?, draws?: true}
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CONVENTION = (
     "A node's target is 'prims.<name>'. All arguments are positional, in the order of the parameters, none left out; "
     "kwargs are empty. Lists (dims, sizes, tensors, indices) are List, dtypes DTypeArg, inf and nan NonFinite. "
     "An operand is a Ref or a number literal that takes the dtype of the tensors beside it. "
-    "Results have the types of the rule except strides and device, which the result type states. A prim with a call is "
-    "computed by that ATen overload: its arguments by position, save the keywords; where it has no tensor operand, the "
-    "device too. A prim that draws keeps its place among those that do, and is never dropped or merged."
+    "Results have the types of the rule except strides and device, which the result type states. A prim with a call "
+    "may be computed by that operator, whose arguments are the prim's. A prim that draws keeps its place among those "
+    "that do, and is never dropped or merged."
 )
 
 
@@ -40,7 +40,7 @@ def opset() -> dict[str, Any]:
                 "constraints": [{"label": c.label, "text": c.text} for c in r.constraints],
                 "doc": r.doc,
                 "example": r.example,
-                **({"call": {"target": r.call.target, "keywords": list(r.call.keywords)}} if r.call else {}),
+                **({"call": r.call} if r.call else {}),
                 **({"draws": True} if r.draws else {}),
             }
             for r in RECORDS.values()

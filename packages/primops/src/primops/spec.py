@@ -51,5 +51,4 @@ def _record(record: Record) -> list[str]:
 def _call(record: Record) -> str:
     if record.call is None:
         return ""
-    named = f" ({', '.join(record.call.keywords)} by name)" if record.call.keywords else ""
-    return f" Computed by `{record.call.target}`{named}{', in program order' if record.draws else ''}."
+    return f" Computed by `{record.call}`{', in program order' if record.draws else ' or by loops'}."

@@ -142,7 +142,6 @@ def _is_size(x: Any) -> bool:
 
 KINDS: dict[Kind, Any] = {
     "tensor": _is_tensor,
-    "tensor?": lambda x: x is None or _is_tensor(x),
     "operand": lambda x: _is_tensor(x) or _is_number(x),
     "tensors": lambda x: isinstance(x, tuple) and all(map(_is_tensor, x)),
     "indices": lambda x: isinstance(x, tuple) and all(i is None or _is_tensor(i) for i in x),
@@ -152,9 +151,7 @@ KINDS: dict[Kind, Any] = {
     "int": _is_int,
     "int?": lambda x: x is None or _is_int(x),
     "number": _is_number,
-    "number?": lambda x: x is None or _is_number(x),
     "bool": lambda x: type(x) is bool,
-    "flags": lambda x: isinstance(x, tuple) and all(type(i) is bool for i in x),
     "word": lambda x: type(x) is str,
     "dtype": lambda x: x in DTYPES,
 }

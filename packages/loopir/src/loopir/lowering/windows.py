@@ -17,7 +17,6 @@ from loopir.emitter import Typed
 from loopir.fold import FLOATS
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.lowering.prim_call import TABLE as CALLS
 from loopir.lowering.prim_call import lower_prim_call
 from loopir.lowering.shape import inside
 from loopir.sizes import at_least, lower_bounds
@@ -184,5 +183,6 @@ def _covering(ops: Recorder, place: Index, side: Side, count: Dim) -> list[Cover
     return found
 
 
-TABLE = {name: (CALLS[name][0], lower_max_pool) for name in ("max_pool2d", "max_pool3d")}
-TABLE |= {name: (CALLS[name][0], lower_max_pool_backward) for name in ("max_pool2d_backward", "max_pool3d_backward")}
+_WINDOWS = ("kernel", "stride", "padding", "dilation", "ceil_mode")
+TABLE = {f"max_pool{n}d": (("x", *_WINDOWS), lower_max_pool) for n in (2, 3)}
+TABLE |= {f"max_pool{n}d_backward": (("grad", "x", *_WINDOWS, "indices"), lower_max_pool_backward) for n in (2, 3)}

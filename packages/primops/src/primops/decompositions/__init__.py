@@ -14,19 +14,14 @@ from primops.decompositions import (
     creation,
     elementwise,
     indexing,
-    linalg,
     losses,
-    metrics,
     normalisation,
-    ordering,
     padding,
     pooling,
     random,
     reductions,
     resampling,
     shape,
-    special,
-    spectra,
     windows,
 )
 from primops.decompositions.foreach import foreach_table
@@ -34,8 +29,7 @@ from primops.decompositions.operands import Function, Table
 
 FAMILIES = (
     elementwise, activations, shape, creation, reductions, normalisation, losses, indexing, random, padding, resampling,
-    pooling, compositions, ordering, special, spectra,
-    windows, linalg, bags, metrics, convolutions,
+    pooling, compositions, windows, bags, convolutions,
 )  # fmt: skip
 
 
@@ -51,7 +45,5 @@ def _merged() -> Table:
 
 TABLE: Table = _merged()
 VIEWS = frozenset(shape.VIEWS)
-COMPLEX = frozenset(spectra.TABLE)
-"""What may have complex operands and results; every other call that has any stays with ATen."""
 
-__all__ = ["COMPLEX", "TABLE", "VIEWS", "Function", "Table"]
+__all__ = ["TABLE", "VIEWS", "Function", "Table"]

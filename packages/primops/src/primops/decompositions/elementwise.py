@@ -393,7 +393,21 @@ _UNARY_FLOAT = (
 _BINARY = ("atan2", "hypot")
 _OVERLOADS = ("Tensor", "Scalar")
 
+
+def mvlgamma(p: Builder, x: Value, order: int) -> Value:
+    """log of the multivariate gamma function: lgamma at x, x - 1/2, ..., added up with order*(order-1)/4 * log(pi)."""
+
+    def compute(p: Builder, x: Value) -> Value:
+        total = p.lgamma(x)
+        for i in range(1, order):
+            total = p.add(total, p.lgamma(p.sub(x, i / 2)))
+        return p.add(total, order * (order - 1) / 4 * math.log(math.pi)) if order > 1 else total
+
+    return pointwise(p, compute, x)
+
+
 TABLE: Table = {
+    "aten.mvlgamma.default": mvlgamma,
     **{f"aten.{name}.default": _simple(name) for name in (*_UNARY_FLOAT, "neg", *_BINARY, "fmax", "fmin")},
     **{f"aten.{name}.default": _rounding(name) for name in ("ceil", "floor", "round", "trunc")},
     **{f"aten.{name}.default": _unless_bool(name) for name in ("abs", "sign")},

@@ -152,21 +152,7 @@ def scatter_reduce(
 ) -> Value:
     if reduce == "sum" and include_self and x.dtype != "bool":
         return _scatter("scatter_add")(p, x, dim, index, src)
-    if x.rank == 0 or index.shape != src.shape:
-        raise Decline("a scalar, or more source than index")
-    return p.scatter_reduce(x, wrap(dim, x.rank), convert(p, index, "int64"), src, reduce, bool(include_self))
-
-
-def index_reduce(
-    p: Builder, x: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
-) -> Value:
-    if x.rank == 0 or index.rank == 0:
-        raise Decline("a scalar")
-    return p.index_reduce(x, wrap(dim, x.rank), index, source, reduce, bool(include_self))
-
-
-def put(p: Builder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    return p.put(x, index, reshape(p, source, index.shape), bool(accumulate))
+    raise Decline("another reduction than a sum")
 
 
 def embedding(
@@ -217,8 +203,6 @@ TABLE: Table = {
     "aten.scatter.value": _scatter("scatter"),
     "aten.scatter_add.default": _scatter("scatter_add"),
     "aten.scatter_reduce.two": scatter_reduce,
-    "aten.index_reduce.default": index_reduce,
-    "aten.put.default": put,
     "aten.embedding.default": embedding,
     "aten.embedding_dense_backward.default": embedding_dense_backward,
     "aten.take.default": take,

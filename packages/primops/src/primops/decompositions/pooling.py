@@ -1,12 +1,11 @@
-"""Average pooling as sums of slices, and patches (im2col). Other windows are prims of their own: see `windows`."""
+"""Average pooling as sums of slices, and patches (im2col)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from primops.builder import Builder, Value
-from primops.decompositions import windows
-from primops.decompositions.operands import Table, along, convert, first_of, literal_count, opmath, reshape
+from primops.decompositions.operands import Table, along, convert, literal_count, opmath, reshape
 from primops.errors import Decline
 from primops.prims.layouts import row_major
 from stagewire.expr import Dim
@@ -170,11 +169,9 @@ def im2col(
 
 
 TABLE: Table = {
-    "aten.avg_pool2d.default": first_of(avg_pool2d, windows.avg_pool(2)),
-    "aten.avg_pool2d_backward.default": first_of(avg_pool2d_backward, windows.avg_pool_backward(2)),
-    "aten._adaptive_avg_pool2d.default": first_of(adaptive_avg_pool2d, windows.resized("adaptive_avg_pool2d")),
-    "aten._adaptive_avg_pool2d_backward.default": first_of(
-        adaptive_avg_pool2d_backward, windows.as_it_is("adaptive_avg_pool2d_backward")
-    ),
+    "aten.avg_pool2d.default": avg_pool2d,
+    "aten.avg_pool2d_backward.default": avg_pool2d_backward,
+    "aten._adaptive_avg_pool2d.default": adaptive_avg_pool2d,
+    "aten._adaptive_avg_pool2d_backward.default": adaptive_avg_pool2d_backward,
     "aten.im2col.default": im2col,
 }

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from primops.builder import Builder, Value
+from primops.builder import Builder, Device, DType, Value
 from primops.decompositions.activations import leaky_relu_backward
 from primops.decompositions.elementwise import pointwise
 from primops.decompositions.operands import Function, Table, convert, opmath, permute
@@ -97,7 +97,8 @@ def _drawn(p: Builder, probability: float) -> Value:
             raise Decline("a symbolic layout")
         order = tuple(sorted(order, key=lambda i: -stride[i]))
     type = tensor("bool", tuple(shape[i] for i in order), p.out.device)
-    mask = p.bernoulli_p(p.full(type.shape, False, "bool"), probability)
+    (mask,) = p.extern("aten.bernoulli.p", (p.full(type.shape, False, "bool"), probability), (type,))
+    assert mask is not None
     return permute(p, mask, tuple(order.index(i) for i in range(len(shape))))  # type: ignore[arg-type]
 
 
@@ -105,32 +106,25 @@ def native_dropout_backward(p: Builder, grad: Value, mask: Value, scale: float) 
     return pointwise(p, lambda p, g, m: p.mul(g, p.mul(m, float(scale))), grad, mask)
 
 
-def _no_generator(generator: Any) -> None:
-    if generator is not None:
-        raise Decline("a generator of its own")
+def rand(p: Builder, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
+    """Computed by formula of a GPU, where there are few."""
+    if generator is not None or not _is_small(p):
+        raise Decline("ATen draws")
+    return _rand_of_a_gpu(p)
 
 
-def _made(prim: str) -> Function:
-    """rand, randn: a shape, and the dtype of the result (of a GPU, computed by formula where there are few)."""
-
-    def decomposition(p: Builder, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
-        _no_generator(generator)
-        if prim == "rand" and _is_small(p):
-            return _rand_of_a_gpu(p)
-        return getattr(p, prim)(p.out.shape, p.out.dtype)
-
-    return decomposition
-
-
-def _made_like(prim: str) -> Function:
+def _made_like(name: str) -> Function:
     """rand_like, randn_like: as the op without an operand, where its row-major order is that of the result's memory."""
 
     def decomposition(p: Builder, x: Value, **_: Any) -> Value:
         if p.out.stride != row_major(p.out.shape):
             raise Decline("numbers are drawn in the order of another layout")
-        if prim == "rand" and _is_small(p):
+        if name == "rand" and _is_small(p):
             return _rand_of_a_gpu(p)
-        return getattr(p, prim)(p.out.shape, p.out.dtype)
+        kwargs = {"dtype": DType(p.out.dtype)} | ({} if p.out.device == "cpu" else {"device": Device(p.out.device)})
+        (drawn,) = p.extern(f"aten.{name}.default", (p.out.shape,), (p.out,), kwargs)
+        assert drawn is not None
+        return drawn
 
     return decomposition
 
@@ -154,55 +148,11 @@ def _rand_of_a_gpu(p: Builder) -> Value:
 
 
 def bernoulli_p(p: Builder, x: Value, probability: float = 0.5, *, generator: Any = None) -> Value:
-    """1 with this probability; on a GPU its kernel compares the numbers with it, in float32."""
-    _no_generator(generator)
-    if x.shape == p.out.shape and _is_small(p, "bool"):
-        drawn = _by_formula(p, p.out.shape, 1)
-        return convert(p, p.lt(drawn, _rounded(probability, "float32")), p.out.dtype)  # type: ignore[arg-type]
-    return p.bernoulli_p(x, probability)
-
-
-def randint(p: Builder, high: Dim, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
-    return randint_from(p, 0, high, size, generator=generator)
-
-
-def randint_from(p: Builder, low: Dim, high: Dim, size: Sequence[Dim], *, generator: Any = None, **_: Any) -> Value:
-    _no_generator(generator)
-    return p.randint(low, high, p.out.shape, p.out.dtype)
-
-
-def randperm(p: Builder, n: Dim, *, generator: Any = None, **_: Any) -> Value:
-    _no_generator(generator)
-    return p.randperm(n, p.out.dtype)
-
-
-def _drawing(prim: str, *defaults: float) -> Function:
-    """An op that draws one number for each element of its operands, with these parameters."""
-
-    def decomposition(p: Builder, *operands: Any, generator: Any = None) -> Value:
-        _no_generator(generator)
-        given = sum(type(x) is Value for x in operands)
-        numbers = (*operands[given:], *defaults[len(operands) - given :])
-        if any(type(x) is Value and x.shape != p.out.shape for x in operands):
-            raise Decline("operands of several shapes")
-        return getattr(p, prim)(*operands[:given], *numbers)
-
-    return decomposition
-
-
-def multinomial(
-    p: Builder, weights: Value, num_samples: Dim, replacement: bool = False, *, generator: Any = None
-) -> Value:
-    _no_generator(generator)
-    return p.multinomial(weights, num_samples, replacement)
-
-
-def rrelu(
-    p: Builder, x: Value, noise: Value, lower: float = 0.125, upper: float = 1 / 3, training: bool = False,
-    generator: Any = None,
-) -> Any:  # fmt: skip
-    _no_generator(generator)
-    return p.rrelu(x, noise, lower, upper, training)
+    """On a GPU: its kernel compares the numbers with it, in float32."""
+    if generator is not None or x.shape != p.out.shape or not _is_small(p, "bool"):
+        raise Decline("ATen draws")
+    drawn = _by_formula(p, p.out.shape, 1)
+    return convert(p, p.lt(drawn, _rounded(probability, "float32")), p.out.dtype)  # type: ignore[arg-type]
 
 
 def rrelu_backward(
@@ -215,28 +165,11 @@ def rrelu_backward(
 
 
 TABLE: Table = {
-    "aten.rrelu_with_noise_functional.default": rrelu,
     "aten.rrelu_with_noise_backward.default": rrelu_backward,
-    "aten.rand.default": _made("rand"),
-    "aten.randn.default": _made("randn"),
+    "aten.rand.default": rand,
     "aten.rand_like.default": _made_like("rand"),
     "aten.randn_like.default": _made_like("randn"),
-    "aten.randint.default": randint,
-    "aten.randint.low": randint_from,
-    "aten.randperm.default": randperm,
-    "aten.bernoulli.default": _drawing("bernoulli"),
     "aten.bernoulli.p": bernoulli_p,
-    "aten.uniform.default": _drawing("uniform", 0.0, 1.0),
-    "aten.normal_functional.default": _drawing("normal", 0.0, 1.0),
-    "aten.normal.Tensor_Tensor": _drawing("normal_of"),
-    "aten.exponential.default": _drawing("exponential", 1.0),
-    "aten.cauchy.default": _drawing("cauchy", 0.0, 1.0),
-    "aten.log_normal.default": _drawing("log_normal", 1.0, 2.0),
-    "aten.geometric.default": _drawing("geometric"),
-    "aten.poisson.default": _drawing("poisson"),
-    "aten.binomial.default": _drawing("binomial"),
-    "aten._standard_gamma.default": _drawing("standard_gamma"),
-    "aten.multinomial.default": multinomial,
     "aten.native_dropout.default": native_dropout,
     "aten.native_dropout_backward.default": native_dropout_backward,
 }

@@ -6,10 +6,9 @@ Source: `aten/src/ATen/native/UpSample.h` (`area_pixel_compute_scale`, `area_pix
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from primops.builder import Builder, Value
-from primops.decompositions.operands import Function, Table, convert, first_of, opmath, reshape
+from primops.decompositions.operands import Function, Table, convert, opmath, reshape
 from primops.errors import Decline
 from stagewire.expr import Dim
 from stagewire.sizes import divides
@@ -89,45 +88,6 @@ def _nearest_backward(rank: int) -> Function:
     return decomposition
 
 
-def _as_prim(prim: str, aligned: bool) -> Function:
-    """The gradient of an interpolation as a prim of the family "resampling"; scales that are not given are None."""
-
-    def decomposition(
-        p: Builder, grad: Value, output_size: Sequence[Dim], input_size: Sequence[Dim], *rest: Any
-    ) -> Value:
-        rank = len(output_size)
-        align, scales = ((bool(rest[0]),), rest[1:]) if aligned else ((), rest)
-        given = (*scales, *(None,) * rank)[:rank]
-        return getattr(p, prim)(grad, tuple(output_size), tuple(input_size), *align, *given)
-
-    return decomposition
-
-
-def _antialiased(prim: str) -> Function:
-    def decomposition(
-        p: Builder, x: Value, output_size: Sequence[Dim], align_corners: bool, scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> Value:  # fmt: skip
-        return getattr(p, prim)(x, tuple(output_size), bool(align_corners), scales_h, scales_w)
-
-    return decomposition
-
-
-def _grid(rank: int) -> Function:
-    def decomposition(p: Builder, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
-        return getattr(p, f"grid_sample{rank}d")(x, grid, mode, padding, bool(align_corners))
-
-    return decomposition
-
-
-def _nearest_gradient(rank: int, exact: bool) -> Function:
-    name = f"upsample_nearest_{'exact_' if exact else ''}backward{rank}d"
-    return first_of(_nearest_backward(rank), _as_prim(name, aligned=False))
-
-
-_LINEAR = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
-
-
 # --- linear --------------------------------------------------------------------------------------------------------
 def _source(
     p: Builder, size: Dim, out: Dim, align_corners: bool, scale: float | None, dtype: str, cubic: bool = False
@@ -160,20 +120,6 @@ def _linear(rank: int) -> Function:
             taps.append([(_placed(p, index, sizes, i), _placed(p, weight, p.out.shape, i + 2))
                          for index, weight in zip((low, high), shares, strict=True)])  # fmt: skip
         return convert(p, _weighted(p, convert(p, x, inner), (), taps), x.dtype)
-
-    return decomposition
-
-
-def _grid_backward(rank: int) -> Function:
-    def decomposition(
-        p: Builder, grad: Value, x: Value, grid: Value, mode: int, padding: int, align_corners: bool,
-        output_mask: Sequence[bool],
-    ) -> Any:  # fmt: skip
-        if not all(output_mask):
-            raise Decline("one gradient of the two")
-        return getattr(p, f"grid_sample{rank}d_backward")(
-            grad, x, grid, mode, padding, bool(align_corners), (True, True)
-        )
 
     return decomposition
 
@@ -228,19 +174,8 @@ def bicubic(p: Builder, x: Value, output_size: Sequence[Dim], align_corners: boo
 TABLE: Table = {
     **{f"aten.upsample_nearest{n}d.default": _nearest(n, exact=False) for n in (1, 2, 3)},
     **{f"aten._upsample_nearest_exact{n}d.default": _nearest(n, exact=True) for n in (1, 2, 3)},
-    **{f"aten.upsample_nearest{n}d_backward.default": _nearest_gradient(n, exact=False) for n in (1, 2, 3)},
-    **{f"aten._upsample_nearest_exact{n}d_backward.default": _nearest_gradient(n, exact=True) for n in (1, 2, 3)},
-    **{
-        f"aten.upsample_{name}_backward.default": _as_prim(f"upsample_linear_backward{n}d", aligned=True)
-        for n, name in _LINEAR.items()
-    },
-    "aten.upsample_bicubic2d_backward.default": _as_prim("upsample_cubic_backward2d", aligned=True),
-    "aten._upsample_bilinear2d_aa.default": _antialiased("upsample_linear_aa2d"),
-    "aten._upsample_bicubic2d_aa.default": _antialiased("upsample_cubic_aa2d"),
-    "aten._upsample_bilinear2d_aa_backward.default": _as_prim("upsample_linear_aa_backward2d", aligned=True),
-    "aten._upsample_bicubic2d_aa_backward.default": _as_prim("upsample_cubic_aa_backward2d", aligned=True),
-    **{f"aten.grid_sampler_{n}d.default": _grid(n) for n in (2, 3)},
-    **{f"aten.grid_sampler_{n}d_backward.default": _grid_backward(n) for n in (2, 3)},
+    **{f"aten.upsample_nearest{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
+    **{f"aten._upsample_nearest_exact{n}d_backward.default": _nearest_backward(n) for n in (1, 2, 3)},
     "aten.upsample_linear1d.default": _linear(1),
     "aten.upsample_bilinear2d.default": _linear(2),
     "aten.upsample_trilinear3d.default": _linear(3),

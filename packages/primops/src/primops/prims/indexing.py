@@ -1,11 +1,11 @@
 """Indexing prims: elements chosen, or written, by index tensors. An index outside the operand is an error.
 
-Indices are in 0..size-1, but for `index` and `index_put` with wrap, and for `put`: these take -size..size-1."""
+Indices are in 0..size-1, but for `index` and `index_put` with wrap: these take -size..size-1."""
 
 from __future__ import annotations
 
 from primops.prims.layouts import dense_stride, tensor
-from primops.prims.record import Call, Constraint, Record, parameters
+from primops.prims.record import Constraint, Record, parameters
 from primops.prims.shapes import Sizes, sliced_size
 from stagewire.expr import Dim
 from stagewire.types import TensorType
@@ -14,7 +14,6 @@ Indices = tuple[TensorType | None, ...]
 _X = tensor("float32", (2, 3))
 _I = tensor("int64", (2, 3))
 _J = tensor("int64", (4,))
-REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
 def indexed_shape(x: TensorType, indices: Indices) -> Sizes:
@@ -99,27 +98,6 @@ def _window(x: TensorType, src: TensorType, start: Sizes, stop: Sizes, step: Siz
     return None
 
 
-def _kind(x: TensorType, dim: int, index: TensorType, src: TensorType, reduce: str, include_self: bool) -> str | None:
-    return None if reduce in REDUCTIONS else f"{reduce!r} is none of {', '.join(REDUCTIONS)}"
-
-
-def _rows(x: TensorType, dim: int, index: TensorType, src: TensorType, *_: object) -> str | None:
-    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
-    if len(index.shape) != 1 or src.shape != shape or src.dtype != x.dtype:
-        return f"the source is {src.dtype}{list(src.shape)} for {x.dtype}{list(shape)}"
-    return None
-
-
-def _places(x: TensorType, index: TensorType, source: TensorType, accumulate: bool) -> str | None:
-    if index.dtype != "int64" or index.shape != source.shape or source.dtype != x.dtype:
-        return f"{index.dtype}{list(index.shape)} and {source.dtype}{list(source.shape)}"
-    return None
-
-
-def _count(x: TensorType, size: Dim, fill_value: int) -> str | None:
-    return f"{size} places" if type(size) is int and size < 0 else None
-
-
 I1 = Constraint(
     "I1",
     "The index is int64 or int32, of the operand's rank; dim is a dimension.",
@@ -163,27 +141,6 @@ I7 = Constraint(
     ("scatter_add", (tensor("bool", (2, 3)), 0, _I, tensor("bool", (2, 3)))),
 )
 
-I8 = Constraint(
-    "I8",
-    "The reduction is sum, prod, mean, amax or amin.",
-    _kind,
-    ("scatter_reduce", (_X, 0, _I, _X, "median", True)),
-)
-I9 = Constraint(
-    "I9",
-    "The index has one dimension; the source has the operand's dtype, and its shape with the index's size at dim.",
-    _rows,
-    ("index_reduce", (_X, 0, _J, _X, "prod", True)),
-)
-I10 = Constraint(
-    "I10",
-    "The index is int64 and has the source's shape; the source has the operand's dtype.",
-    _places,
-    ("put", (_X, _J, _X, False)),
-)
-
-I11 = Constraint("I11", "The size is not negative.", _count, ("nonzero_static", (_X, -1, 0)))
-
 _FAMILY = "indexing"
 RECORDS: tuple[Record, ...] = (
     Record(
@@ -218,34 +175,5 @@ RECORDS: tuple[Record, ...] = (
         "slice_scatter", _FAMILY, parameters("x: tensor, src: tensor, start: sizes, stop: sizes, step: sizes"),
         "x with the window start:stop:step replaced by src.",
         _like, (I6,), "slice_scatter(x: f32[2, 3], src: f32[2, 1], [0, 1], [2, 2], [1, 1]) -> f32[2, 3]",
-    ),
-    Record(
-        "scatter_reduce", _FAMILY,
-        parameters("x: tensor, dim: int, index: tensor, src: tensor, reduce: word, include_self: bool"),
-        "x with the sources that meet at x[index[i, j, k], j, k] (for dim 0) reduced into it; without include_self "
-        "the element itself does not count where a source goes.",
-        _like, (I1, I2, I3, I8),
-        "scatter_reduce(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3], amax, true) -> f32[2, 3]",
-        call=Call("aten.scatter_reduce.two", ("include_self",)),
-    ),
-    Record(
-        "index_reduce", _FAMILY,
-        parameters("x: tensor, dim: int, index: tensor, src: tensor, reduce: word, include_self: bool"),
-        "The same for whole slices of src: slice i goes to x at index[i] along dim.",
-        _like, (I9, I8),
-        "index_reduce(x: f32[2, 3], 0, index: i64[4], src: f32[4, 3], prod, true) -> f32[2, 3]",
-        call=Call("aten.index_reduce.default", ("include_self",)),
-    ),
-    Record(
-        "put", _FAMILY, parameters("x: tensor, index: tensor, source: tensor, accumulate: bool"),
-        "x with source[i] at the row-major place index[i] (or added there).",
-        _like, (I10,), "put(x: f32[2, 3], index: i64[4], source: f32[4], false) -> f32[2, 3]",
-        call=Call("aten.put.default"),
-    ),
-    Record(
-        "nonzero_static", _FAMILY, parameters("x: tensor, size: size, fill_value: int"),
-        "The places of the first so many elements that are not zero, one a row, in row-major order; fill_value where "
-        "there are fewer.", _places_found, (I11,), "nonzero_static(x: f32[2, 3], 4, -1) -> i64[4, 2]",
-        call=Call("aten.nonzero_static.default", ("size", "fill_value")),
     ),
 )  # fmt: skip

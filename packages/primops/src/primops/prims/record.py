@@ -2,9 +2,8 @@
 
     record     ::= name family parameter* result* rule constraint* doc example
     parameter  ::= name kind
-    kind       ::= tensor | tensor? | operand | tensors | indices | dims | sizes | size | int | int? | number
-                 | number? | bool | flags | dtype | word
-    call       ::= target keyword*        the call (of ATen, save one) that computes a prim which does not become loops
+    kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number
+                 | bool | dtype | word
 
 In a graph a prim takes all its arguments by position, in the order of its parameters, and no keyword arguments.
 Rules and constraints see types instead of tensors: a `TensorType` where the argument is a value, plain Python
@@ -21,7 +20,6 @@ from stagewire.types import TensorType
 
 Kind = Literal[
     "tensor",  # a value
-    "tensor?",  # a value or None
     "operand",  # a value, or a Python number (or size expression) that takes the dtype of the values beside it
     "tensors",  # a list of one or more values
     "indices",  # a list of integer values or None
@@ -31,11 +29,9 @@ Kind = Literal[
     "int",  # an integer literal
     "int?",  # an integer literal or None
     "number",  # a bool, int or float literal (NonFinite for inf and nan), or a size expression
-    "number?",  # a number literal or None
     "bool",
-    "flags",  # a list of bools
     "dtype",
-    "word",  # a string out of a few that the prim knows, or the name of a device
+    "word",  # the name of a device
 ]
 
 Rule = Callable[..., tuple[TensorType, ...]]
@@ -66,22 +62,12 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The ATen overload that computes a prim: its arguments are the prim's, by position save the `keywords`.
-
-    A call that makes a tensor from nothing takes the device of the result too, where that is not the CPU.
-    """
-
-    target: str
-    keywords: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """One prim.
 
-    `call`: what computes it, for a prim that stays one call; None for what becomes loops. `draws`: it takes numbers
-    from the random stream, so its calls keep their order, and none is dropped or merged with another.
+    `call`: the operator, of the same arguments, that computes it where it does not become loops; None for what always
+    does. `draws`: it takes numbers from the random stream, so its calls keep their order, and none is dropped or merged
+    with another.
     """
 
     name: str
@@ -92,13 +78,13 @@ class Record:
     constraints: tuple[Constraint, ...]
     example: str
     results: tuple[str, ...] = ("out",)
-    call: Call | None = None
+    call: str | None = None
     draws: bool = False
 
     @property
     def creates(self) -> bool:
         """Whether it has no tensor operand, and names no device: that is then the one that the result type states."""
-        told = ("tensor", "tensor?", "operand", "tensors", "indices")
+        told = ("tensor", "operand", "tensors", "indices")
         return not any(p.kind in told or p.name == "device" for p in self.parameters)
 
 
