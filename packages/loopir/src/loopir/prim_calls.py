@@ -1,6 +1,6 @@
 """Prims that may be computed by calls, and the operators that are called.
 
-The table repeats what primops' opset.json says of them (a test compares the two); loopir imports no other stage.
+primops' records say the same (`integration_tests/test_vocabulary.py`); loopir imports no other stage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m primops FILE [-o OUT]`: a Grad document as a Prim document, printed or written.
 
-`python -m primops opset` and `python -m primops spec` print opset.json and SPEC.md.
+`python -m primops opset` and `python -m primops spec` print the prim set as JSON and as SPEC.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class UnknownPrim(StageError):
     """A node names a prim that the opset does not have."""
 
     code = "PO002"
-    fix = "See opset.json for the prims there are; the graph may come from a newer opset."
+    fix = "See SPEC.md of primops for the prims there are; the graph may come from another opset."
 
 
 class PrimFault(StageError):

@@ -1,4 +1,4 @@
-"""The prim set as data: `opset.json`, which other stages read instead of importing this package.
+"""The prim set as data, for whoever does not import this package: `python -m primops opset` prints it as JSON.
 
 opset ::= {opset, convention, dtypes, prims: [prim]}
 prim  ::= {name, family, parameters, results, constraints, doc, example, call?, draws?: true}
@@ -6,7 +6,6 @@ prim  ::= {name, family, parameters, results, constraints, doc, example, call?, 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,6 @@ import msgspec
 from primops.prims import OPSET, RECORDS
 from primops.prims.layouts import SUPPORTED
 
-PATH = Path(__file__).with_name("opset.json")
 CONVENTION = (
     "A node's target is 'prims.<name>'. All arguments are positional, in the order of the parameters, none left out; "
     "kwargs are empty. Lists (dims, sizes, tensors, indices) are List, dtypes DTypeArg, inf and nan NonFinite. "
@@ -49,5 +47,5 @@ def opset() -> dict[str, Any]:
 
 
 def encode_opset() -> bytes:
-    """The bytes of `opset.json`."""
+    """The prim set as JSON."""
     return msgspec.json.format(msgspec.json.encode(opset()), indent=1) + b"\n"
