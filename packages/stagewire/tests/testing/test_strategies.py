@@ -167,7 +167,7 @@ def test_captures_reach_every_guard_and_role() -> None:
 
 
 def test_programs_reach_every_instruction() -> None:
-    found = collected(units([contiguous("float32", (2, 3))], least_steps=4), 100)
+    found = collected(units([contiguous("float32", (2, 3))], least_steps=4), 400)
     instructions = [item for unit in found for item in unit.instructions]
     assert {type(item) for item in instructions} == set(typing.get_args(Instruction))
     assert any(isinstance(item, Allocate) and item.reuse is not None for item in instructions)
