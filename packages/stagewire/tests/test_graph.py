@@ -13,12 +13,9 @@ from stagewire.graph import (
     Slice,
     Tuple,
     definitions,
-    map_arg,
     node_references,
     references,
-    rename,
 )
-from stagewire.testing.basics import args
 from stagewire.testing.graphs import graphs
 
 NESTED: Arg = Tuple((Ref("a"), List((1, Ref("b"))), Dict((("k", Ref("a")),)), Slice(None, Ref("c"), None)))
@@ -26,16 +23,6 @@ NESTED: Arg = Tuple((Ref("a"), List((1, Ref("b"))), Dict((("k", Ref("a")),)), Sl
 
 def test_references_are_found_in_order_with_repetitions() -> None:
     assert list(references(NESTED)) == ["a", "b", "a", "c"]
-
-
-def test_rename() -> None:
-    assert list(references(rename(NESTED, {"a": "x", "c": "z"}))) == ["x", "b", "x", "z"]
-
-
-@given(args(("a", "b")))
-def test_rename_to_the_same_names_changes_nothing(arg: Arg) -> None:
-    assert rename(arg, {}) == arg
-    assert map_arg(arg, lambda leaf: leaf) == arg
 
 
 @given(graphs())

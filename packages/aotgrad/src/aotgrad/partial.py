@@ -6,12 +6,10 @@ is zero as well, and a sum with a zero is its other operand: neither has to be c
 
 from __future__ import annotations
 
-from aotgrad.operands import operands
-from aotgrad.passes.merge_common_subexpressions import rename_node
-from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.capture import Capture
 from stagewire.grad import Binding, BoundInput, Fresh, Grad, Literally
 from stagewire.graph import Arg, Graph, Node, Ref, Value
+from stagewire.graph_passes import live_nodes, operands, rename_node
 from stagewire.types import ScalarType
 
 __all__ = ["is_linear", "partial_backward"]

@@ -16,11 +16,11 @@ from primops.decompositions import TABLE, Function
 from primops.errors import Decline, DecompositionFault
 from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
-from primops.passes.renaming import renamed, renamed_node
 from primops.prims import OPSET
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node
 from stagewire.graph import Value as NamedValue
+from stagewire.graph_passes import rename, rename_node
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
 
@@ -147,7 +147,7 @@ class _Lowering:
                 self.extern(node)
             if not node.target.startswith(("aten.", "prims.")):
                 self.builder.elsewhere.update(value.name for value in node.results)
-        outputs = tuple(renamed(arg, self.renamed) for arg in self.graph.outputs)
+        outputs = tuple(rename(arg, self.renamed) for arg in self.graph.outputs)
         return Graph(self.graph.inputs, tuple(self.builder.nodes), outputs)
 
     def decompose(self, node: Node, function: Function) -> bool:
@@ -202,7 +202,7 @@ class _Lowering:
         nodes = self.builder.nodes
         names: dict[str, str] = {}
         for position in range(mark, len(nodes)):
-            node = renamed_node(nodes[position], names)
+            node = rename_node(nodes[position], names)
             results = node.results
             if results[0].name in stated or (len(results) > 1 and any(r.name in stated for r in results)):
                 names.update((r.name, stated[r.name].name) for r in results if r.name in stated)
@@ -213,8 +213,8 @@ class _Lowering:
     def extern(self, node: Node) -> None:
         """Keep the ATen call, its operands renamed."""
         results = tuple([NamedValue(v.name, _without_storage(v.type)) for v in node.results])
-        args = tuple([renamed(arg, self.renamed) for arg in node.args])
-        kwargs = {key: renamed(arg, self.renamed) for key, arg in node.kwargs.items()}
+        args = tuple([rename(arg, self.renamed) for arg in node.args])
+        kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
         target = _PHYSICAL.get(node.target, node.target)
         self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase, node.effect))
         for value in node.results:

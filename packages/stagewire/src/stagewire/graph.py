@@ -206,12 +206,25 @@ def references(arg: Arg) -> tuple[str, ...]:
     return tuple([leaf.name for leaf in leaves(arg) if isinstance(leaf, Ref)]) if kind in _CONTAINERS else ()
 
 
-def node_references(node: Node) -> Iterator[str]:
-    """The names of the values that a node uses, in order, with repetitions."""
-    for arg in node.args:
-        yield from references(arg)
-    for arg in node.kwargs.values():
-        yield from references(arg)
+def node_references(node: Node) -> tuple[str, ...]:
+    """The names of the values that a node uses, in order, with repetitions.
+
+    Every pass asks this of every node: arguments that are plain references take no generator.
+    """
+    names: list[str] = []
+    for arg in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+        kind = arg.__class__
+        if kind is Ref:
+            names.append(arg.name)  # type: ignore[union-attr]
+        elif kind is List or kind is Tuple:
+            for item in arg.items:  # type: ignore[union-attr]
+                if item.__class__ is Ref:
+                    names.append(item.name)
+                elif item.__class__ in _CONTAINERS:
+                    names.extend(references(item))
+        elif kind in _CONTAINERS:
+            names.extend(references(arg))
+    return tuple(names)
 
 
 def last_uses(graph: Graph) -> list[tuple[str, ...]]:
@@ -239,11 +252,6 @@ def map_arg(arg: Arg, visit: Callable[[Arg], Arg]) -> Arg:
             return Slice(map_arg(start, visit), map_arg(stop, visit), map_arg(step, visit))
         case _:
             return visit(arg)
-
-
-def rename(arg: Arg, names: dict[str, str]) -> Arg:
-    """`arg` with references renamed by `names` (absent names stay)."""
-    return map_arg(arg, lambda leaf: Ref(names.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf)
 
 
 def definitions(graph: Graph) -> dict[str, Value]:

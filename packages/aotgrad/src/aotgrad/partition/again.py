@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs
 from stagewire.grad import Binding, BoundInput, SameAsInput, Saved, SavedInput, ViewOf
 from stagewire.graph import Graph, references
+from stagewire.graph_passes import operands
 from stagewire.types import TensorType
 
 __all__ = ["used_inputs", "what_gradients_take"]

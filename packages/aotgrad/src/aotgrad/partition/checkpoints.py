@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from stagewire.graph import references
+from stagewire.graph_passes import operands
 
 __all__ = ["inside_of_checkpoints"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.ops import is_view
+from stagewire.graph_passes import operands
 from stagewire.types import TensorType, ValueType
 
 __all__ = ["copies_of_inputs"]

@@ -7,12 +7,12 @@ from math import prod
 
 import msgspec
 
-from aotgrad.operands import operands
 from aotgrad.ops import is_repeatable, packet_of
 from aotgrad.partition.needs import Sizes
 from aotgrad.partition.policy import Policy
 from stagewire.expr import evaluate
 from stagewire.graph import Node, Ref, Value
+from stagewire.graph_passes import operands
 from stagewire.types import TensorType
 
 __all__ = ["Costs"]

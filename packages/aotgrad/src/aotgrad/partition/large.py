@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.partition.needs import Needs, Sizes
 from aotgrad.partition.policy import Policy
 from stagewire.graph import references
+from stagewire.graph_passes import operands
 from stagewire.types import TensorType, ValueType
 
 __all__ = ["large_operands"]

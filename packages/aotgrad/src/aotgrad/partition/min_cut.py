@@ -17,7 +17,6 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.partition.checkpoints import inside_of_checkpoints
 from aotgrad.partition.copies import copies_of_inputs
 from aotgrad.partition.costs import Costs
@@ -29,6 +28,7 @@ from aotgrad.partition.policy import Policy
 from aotgrad.partition.reach import held_back, is_fused
 from aotgrad.partition.split import Partition
 from stagewire.graph import Node, definitions, references
+from stagewire.graph_passes import operands
 from stagewire.types import ValueType
 
 __all__ = ["CutNetwork", "MinCut", "cut_network"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Arg, Node, Ref
+from stagewire.graph_passes import operands
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, numel
 
 __all__ = ["Needs", "Sizes", "byte_size", "needs_of"]

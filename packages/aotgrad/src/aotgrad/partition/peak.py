@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.ops import is_view
 from aotgrad.partition.needs import Needs, Sizes
 from aotgrad.partition.schedule import backward_nodes
 from stagewire.graph import Node, Ref, definitions
+from stagewire.graph_passes import operands
 
 __all__ = ["peak_of_backward"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aotgrad.operands import operands
 from aotgrad.ops import packet_of
 from aotgrad.partition.needs import Needs
 from aotgrad.partition.policy import Policy
 from stagewire.graph import Node
+from stagewire.graph_passes import operands
 
 __all__ = ["held_back", "is_fused"]
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from aotgrad.errors import PartitionError
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs
 from aotgrad.partition.policy import Policy
 from aotgrad.partition.reach import is_fused
 from stagewire.graph import Node, Ref
+from stagewire.graph_passes import operands
 
 __all__ = ["backward_nodes"]
 

@@ -13,11 +13,11 @@ from aotgrad.partition.again import used_inputs, what_gradients_take
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.partition.schedule import backward_nodes
 from aotgrad.partition.symbols import unbound_symbols
-from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.passes.separate_results import copy_nodes
 from stagewire.expr import Dim
 from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult, SavedSize
 from stagewire.graph import Graph, Node, Ref, Value, definitions
+from stagewire.graph_passes import live_nodes, with_nodes
 from stagewire.types import ScalarType
 
 __all__ = ["Partition", "Partitioner", "split"]
@@ -36,7 +36,8 @@ def split(joint: Joint, partition: Partition) -> Grad:
     """The `Grad` document of a partition; raises `PartitionError` if the backward cannot be computed from it."""
     if not joint.has_backward:
         nodes = tuple(node for node in joint.graph.nodes if node.phase == "forward")
-        forward = _live(Graph(joint.primal_values, nodes, joint.result_refs))
+        graph = Graph(joint.primal_values, nodes, joint.result_refs)
+        forward = with_nodes(graph, live_nodes(graph))
         return Grad(
             binding=replace(joint.binding, tangents=(), inputs=used_inputs(joint.binding, forward, ())), forward=forward
         )
@@ -80,10 +81,6 @@ def _positions(joint: Joint) -> tuple[int | None, ...]:
     return tuple(gradients[: len(joint.binding.inputs)])
 
 
-def _live(graph: Graph) -> Graph:
-    return Graph(graph.inputs, live_nodes(graph), graph.outputs)
-
-
 def _forward(
     joint: Joint, needs: Needs, saved: tuple[str, ...], values: dict[str, Value]
 ) -> tuple[Graph, tuple[Saved, ...]]:
@@ -106,7 +103,8 @@ def _forward(
             position[name] = len(results)
             results.append(Ref(kept))
         slots.append(SavedResult(position[name]))
-    return _live(Graph(joint.primal_values, tuple(nodes), tuple(results))), tuple(slots)
+    graph = Graph(joint.primal_values, tuple(nodes), tuple(results))
+    return with_nodes(graph, live_nodes(graph)), tuple(slots)
 
 
 def _report(

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from absint.data_errors import deciding_arguments, may_raise
 from aotgrad.executor import executor
-from aotgrad.operands import operands
 from aotgrad.ops import is_pure, packet_of
 from stagewire.expr import Expr
 from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, leaves, references
+from stagewire.graph_passes import operands
 from stagewire.types import TensorType, numel
 
 __all__ = ["kept_for_their_errors"]

@@ -15,8 +15,6 @@ from aotgrad.constants import read_constant, write_constant
 from aotgrad.executor import executor
 from aotgrad.joint import Joint
 from aotgrad.ops import is_pure, is_view
-from aotgrad.passes.merge_common_subexpressions import rename_node
-from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.expr import Expr
 from stagewire.graph import (
     DeviceArg,
@@ -31,6 +29,7 @@ from stagewire.graph import (
     node_references,
     references,
 )
+from stagewire.graph_passes import live_nodes, rename_node
 from stagewire.types import ITEM_SIZE, TensorType, ValueType, contiguous, numel
 
 __all__ = ["FoldConstants"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.ops import is_repeatable
-from stagewire.graph import Graph, Node, rename
+from stagewire.graph import Node
+from stagewire.graph_passes import merge_equal
 
 __all__ = ["MergeCommonSubexpressions"]
 
@@ -22,30 +21,9 @@ class MergeCommonSubexpressions(msgspec.Struct, frozen=True):
     """
 
     def __call__(self, joint: Joint) -> Joint:
-        names: dict[str, str] = {}
-        seen: dict[bytes, Node] = {}
-        nodes: list[Node] = []
-        for node in joint.graph.nodes:
-            node = rename_node(node, names)
-            if not is_repeatable(node):
-                nodes.append(node)
-                continue
-            # Encoded, 1 and 1.0 and True are different, as they are to an op.
-            key = _ENCODE((node.phase, node.target, node.args, node.kwargs))
-            other = seen.get(key)
-            if other is None:
-                seen[key] = node
-                nodes.append(node)
-                continue
-            for old, new in zip(node.results, other.results, strict=True):
-                names[old.name] = new.name
-        outputs = tuple(rename(arg, names) for arg in joint.graph.outputs)
-        return joint.with_graph(Graph(joint.graph.inputs, tuple(nodes), outputs))
+        return joint.with_graph(merge_equal(joint.graph, _key))
 
 
-def rename_node(node: Node, names: dict[str, str]) -> Node:
-    """`node` with the values it uses renamed."""
-    if not names or names.keys().isdisjoint(operands(node)):
-        return node
-    args = tuple([rename(arg, names) for arg in node.args])
-    return replace(node, args=args, kwargs={key: rename(arg, names) for key, arg in node.kwargs.items()})
+def _key(node: Node) -> bytes | None:
+    # Encoded, 1 and 1.0 and True are different, as they are to an op.
+    return _ENCODE((node.phase, node.target, node.args, node.kwargs)) if is_repeatable(node) else None

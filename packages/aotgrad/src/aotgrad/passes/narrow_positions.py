@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from aotgrad.joint import Joint
-from aotgrad.passes.merge_common_subexpressions import rename_node
 from stagewire.graph import DTypeArg, Graph, Node, Ref, Value, definitions, node_references, references
+from stagewire.graph_passes import rename_node
 from stagewire.types import DType, TensorType
 
 __all__ = ["NarrowPositions"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.passes.data_errors import kept_for_their_errors
-from stagewire.graph import Graph, Node, references
+from stagewire.graph_passes import live_nodes, with_nodes
 
-__all__ = ["RemoveDeadCode", "live_nodes"]
+__all__ = ["RemoveDeadCode"]
 
 
 class RemoveDeadCode(msgspec.Struct, frozen=True):
@@ -24,15 +23,4 @@ class RemoveDeadCode(msgspec.Struct, frozen=True):
         kept = live_nodes(graph)
         if len(kept) == len(graph.nodes) and graph is joint.graph:
             return joint
-        return joint.with_graph(Graph(graph.inputs, kept, graph.outputs))
-
-
-def live_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that matter, in order."""
-    needed = {name for arg in graph.outputs for name in references(arg)}
-    kept = []
-    for node in reversed(graph.nodes):
-        if not needed.isdisjoint([value.name for value in node.results]) or node.effect is not None:
-            needed.update(operands(node))
-            kept.append(node)
-    return tuple(reversed(kept))
+        return joint.with_graph(with_nodes(graph, kept))

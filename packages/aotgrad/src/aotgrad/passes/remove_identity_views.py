@@ -6,8 +6,8 @@ import msgspec
 
 from aotgrad.joint import Joint
 from aotgrad.ops import is_view
-from aotgrad.passes.merge_common_subexpressions import rename_node
-from stagewire.graph import Graph, Node, Ref, Value, rename
+from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.graph_passes import rename, rename_node
 from stagewire.types import TensorType, ValueType
 
 __all__ = ["RemoveIdentityViews"]

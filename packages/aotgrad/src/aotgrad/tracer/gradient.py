@@ -21,8 +21,6 @@ from absint.meta import contiguous
 from absint.strides import is_dense
 from aotgrad.errors import BackwardFailed, DoubleBackward, NoFunctionalForm
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
-from aotgrad.passes.remove_dead_code import live_nodes
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.freed import Histories
 from aotgrad.tracer.mode import TraceMode
@@ -31,6 +29,7 @@ from aotgrad.tracer.values import Memory, Traced
 from stagewire.errors import StageError
 from stagewire.grad import BoundInput, SameAsInput, ViewOf
 from stagewire.graph import Ref, references
+from stagewire.graph_passes import live_nodes, operands
 
 __all__ = ["Backward", "backward", "gradient_program", "refuse_overwritten"]
 

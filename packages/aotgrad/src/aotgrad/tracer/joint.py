@@ -28,7 +28,6 @@ from aotgrad.errors import (
     UnsupportedOutput,
 )
 from aotgrad.joint import Joint
-from aotgrad.operands import operands
 from aotgrad.torch_capabilities import TORCH
 from aotgrad.tracer.attention import ATTENTION, attention_call
 from aotgrad.tracer.devices import device_of, home_of
@@ -53,6 +52,7 @@ from stagewire.capture import Capture, GlobalState, Input, Relation, TensorIs, f
 from stagewire.collector import resting_collector
 from stagewire.grad import Binding, BoundInput, Tangent
 from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.graph_passes import operands
 from stagewire.types import ScalarType, TensorType
 
 __all__ = ["trace"]

@@ -193,7 +193,7 @@ def _only_given(graph: Graph, values: dict[str, Any]) -> set[int]:
     later = {ref.name for ref in graph.outputs if isinstance(ref, Ref)}
     found: set[int] = set()
     for node in reversed(graph.nodes):
-        names = list(node_references(node))
+        names = node_references(node)
         if node.target == SET_DATA:
             source, memory = values[names[1]], values[names[1]].memory
             if not source.requires_grad and not any(getattr(values[name], "memory", None) is memory for name in later):

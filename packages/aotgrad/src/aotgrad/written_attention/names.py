@@ -117,7 +117,7 @@ def may_write(node: Node) -> tuple[str, ...]:
     """The operands that the call may change: all of them for what is not known here."""
     if node.args and isinstance(node.args[0], Ref) and (writes_first(node) or node.target in SET_ITEM):
         return (node.args[0].name,)
-    return tuple(node_references(node)) if _is_suspect(node) else ()
+    return node_references(node) if _is_suspect(node) else ()
 
 
 def _is_suspect(node: Node) -> bool:
@@ -141,5 +141,5 @@ def sharing(node: Node) -> list[str]:
         return []
     results = [value.name for value in node.results]
     if writes_first(node):
-        return [next(node_references(node)), *results]
+        return [node_references(node)[0], *results]
     return [*node_references(node), *results]

@@ -90,7 +90,7 @@ class Program:
             node = self.nodes[index]
             if index in but:
                 continue
-            names = list(node_references(node))
+            names = node_references(node)
             if not node.results and not names:
                 return None
             found.update(self.family(name) for name in may_write(node))

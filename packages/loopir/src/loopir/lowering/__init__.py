@@ -6,7 +6,7 @@ Everything that is not a prim becomes an `Extern`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from loopir.effects import is_call
 from loopir.errors import UnsupportedPrim
@@ -15,7 +15,8 @@ from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.lowering.symbols import with_symbols
 from loopir.nest import Schedule
-from stagewire.graph import Graph, Node, Ref, node_references, references
+from stagewire.graph import Graph, Node, node_references, references
+from stagewire.graph_passes import live_nodes
 from stagewire.loop import Extern
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import ScalarType, TensorType
@@ -65,30 +66,13 @@ def lower_graph(graph: Graph, private: frozenset[int] = frozenset(), hints: Hint
     )
 
 
-def _wanted(graph: Graph, nodes: list[Node]) -> frozenset[str]:
+def _wanted(graph: Graph, nodes: Sequence[Node]) -> frozenset[str]:
     """Values that must be buffers: the outputs, and the operands of calls."""
     names = {name for arg in graph.outputs for name in references(arg)}
     for node in nodes:
         if is_call(node.target):
             names.update(node_references(node))
     return frozenset(names)
-
-
-def live_nodes(graph: Graph) -> list[Node]:
-    """The nodes that have an effect, and those that an output or one of them needs, in order."""
-    live = {name for arg in graph.outputs for name in references(arg)}
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        if any(value.name in live for value in node.results) or node.effect is not None:
-            for arg in node.args:
-                if arg.__class__ is Ref:
-                    live.add(arg.name)  # type: ignore[union-attr]
-                else:
-                    live.update(references(arg))
-            for arg in node.kwargs.values():
-                live.update(references(arg))
-            kept.append(node)
-    return kept[::-1]
 
 
 def lower_node(lowering: Lowering, node: Node) -> None:

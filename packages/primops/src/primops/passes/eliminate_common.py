@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from primops.passes.renaming import output_names, renamed_node, with_nodes
 from stagewire.graph import Graph, Node
+from stagewire.graph_passes import merge_equal, output_names
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -20,21 +20,11 @@ class EliminateCommon:
     """
 
     def run(self, graph: Graph) -> Graph:
-        outputs = output_names(graph)
-        names: dict[str, str] = {}
-        seen: dict[bytes, Node] = {}
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            node = renamed_node(node, names)
-            if not node.target.startswith("prims.") or node.target == "prims.clone" or node.effect is not None:
-                nodes.append(node)
-                continue
-            # Encoded, 1 and 1.0 and True are different, as they are to a prim.
-            key = _encode((node.target, node.args, node.results[0].type))
-            other = seen.setdefault(key, node)
-            if other is node or any(value.name in outputs for value in node.results):
-                nodes.append(node)
-                continue
-            for old, new in zip(node.results, other.results, strict=True):
-                names[old.name] = new.name
-        return with_nodes(graph, nodes, names) if names else graph
+        return merge_equal(graph, _key, output_names(graph))
+
+
+def _key(node: Node) -> bytes | None:
+    if not node.target.startswith("prims.") or node.target == "prims.clone" or node.effect is not None:
+        return None
+    # Encoded, 1 and 1.0 and True are different, as they are to a prim.
+    return _encode((node.target, node.args, node.results[0].type))

@@ -6,11 +6,11 @@ import math
 import struct
 from dataclasses import dataclass
 
-from primops.passes.renaming import with_nodes
 from primops.prims import RECORDS
 from primops.prims.layouts import FLOATS, INTEGERS
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref
+from stagewire.graph_passes import with_nodes
 from stagewire.types import TensorType
 
 Number = bool | int | float

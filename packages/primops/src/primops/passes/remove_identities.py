@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from primops.effects import is_call
-from primops.passes.renaming import output_names, renamed_node, used_names, with_nodes
 from primops.prims.layouts import FLOATS, HALVES, same_layout
-from stagewire.graph import Arg, Graph, List, Node, Ref
+from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
+from stagewire.graph_passes import output_names, rename_node, with_nodes
 from stagewire.types import TensorType
 
 _NEUTRAL = {"prims.mul": 1, "prims.div": 1, "prims.sub": 0, "prims.add": None}
@@ -36,12 +36,12 @@ class _Walk:
         self.types = {value.name: value.type for value in graph.inputs}
         self.inputs = frozenset(self.types)
         self.is_joint = {node.phase for node in graph.nodes} >= {"forward", "backward"}
-        self.read_by_extern = {name for node in graph.nodes if is_call(node.target) for name in used_names(node)}
+        self.read_by_extern = {name for node in graph.nodes if is_call(node.target) for name in node_references(node)}
 
     def run(self) -> Graph:
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            node = renamed_node(node, self.names)
+            node = rename_node(node, self.names)
             rewrite = _REWRITES.get(node.target)
             if rewrite is not None:
                 node = rewrite(self, node)

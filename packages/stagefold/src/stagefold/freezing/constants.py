@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aotgrad.ops import is_pure
-from aotgrad.passes.remove_dead_code import live_nodes
 from stagewire.grad import Grad
 from stagewire.graph import Graph, Node, Ref, node_references, references
+from stagewire.graph_passes import live_nodes
 from stagewire.types import TensorType
 
 FROZEN_ROLES = frozenset(("parameter", "buffer"))

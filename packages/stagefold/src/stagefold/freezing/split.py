@@ -7,13 +7,13 @@ from typing import NamedTuple
 import msgspec
 
 from aotgrad.ops import is_view
-from aotgrad.passes.remove_dead_code import live_nodes
 from primops.channels_last import CONVOLUTION, channels_last
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, needed
 from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions
 from stagefold.freezing.layout import suits
 from stagewire.grad import BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Node, Ref, Value, node_references
+from stagewire.graph_passes import live_nodes
 
 
 class Frozen(NamedTuple):
@@ -58,7 +58,7 @@ def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
         if name not in made or name in found:
             continue
         node, _ = made[name]
-        names = tuple(node_references(node))
+        names = node_references(node)
         if is_view(node.target) or not names:  # taken, or made, where it is used
             wanted += names
         elif weights.intersection(_origins(node, made)):
