@@ -502,3 +502,15 @@ def test_same_tensor_for_two_inputs() -> None:
     capture, _ = capture_by_torch_function(lambda x, y: x * y.exp(), [x46(), x46()])
     x = x46()
     check_against_eager(capture, [x, x])
+
+
+def test_a_view_of_no_elements_returned_twice() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + x
+        with torch.no_grad():
+            x.add_(x)
+        rest = y[1:]
+        return rest, rest
+
+    capture, inputs = capture_by_torch_function(program, [torch.ones(1, 4, requires_grad=True)])
+    check_against_eager(capture, inputs)

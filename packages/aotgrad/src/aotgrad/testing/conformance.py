@@ -170,9 +170,10 @@ def _compare_aliases(ours: _Run, theirs: _Run) -> None:
 
 
 def _shares(first: Any, second: Any) -> bool:
+    """Whether two tensors have memory in common. Of no elements they have none, whatever storage they were cut from."""
     if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
         return False
-    pointer = first.untyped_storage().data_ptr()
+    pointer = first.untyped_storage().data_ptr() if first.numel() and second.numel() else 0
     return pointer != 0 and pointer == second.untyped_storage().data_ptr()
 
 
