@@ -20,6 +20,7 @@ import argparse
 import copy
 import difflib
 import gzip
+import os
 import re
 import sys
 import warnings
@@ -48,7 +49,7 @@ from tools.opinfo.ways import run
 KINDS = ("capture", "grad", "prim", "loop", "program")
 CORPORA = ("zoo", "samples", "drawn")
 DRAWN = 400
-PLACE = re.compile(r'  # \S+:\d+ in .*$|, file="[^"]*", first_line=\d+', re.MULTILINE)
+PLACE = re.compile(r'  # \S+:\d+ in .*$|(?:, )?file="[^"]*", (?:first_)?line=\d+', re.MULTILINE)
 SOURCE = re.compile(r"^ *\|.*$", re.MULTILINE)
 NAME = re.compile(r'%(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[A-Za-z_]\w*))|"(?P<text>[A-Za-z_]\w*)"')
 HEADING = "======== "
@@ -233,4 +234,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # models of the zoo walk over sets of texts
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main())
