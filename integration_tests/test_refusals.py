@@ -20,7 +20,7 @@ import stagefold
 from tools.opinfo.samples import Sample, database
 from tools.refusals.__main__ import main
 from tools.refusals.cases import Case, cases
-from tools.refusals.judge import FAULTS, Judge, Raised, status
+from tools.refusals.judge import FAULTS, Judge, Raised, is_steady, status
 from tools.refusals.pool import Pool, eager_alone
 from tools.refusals.report import report
 
@@ -60,6 +60,16 @@ def test_a_call_that_is_computed_where_eager_raises_is_found() -> None:
         return x + 1
 
     assert judged(lax) == {"silent"}
+
+
+def test_a_case_whose_answer_eager_takes_from_other_memory_is_left_out() -> None:
+    pivots = torch.arange(1, 4, dtype=torch.int32)  # one less than there are rows
+    sample = Sample(torch.ones(4, 4), (pivots,), {})
+    case = Case("misfit", "three pivots", torch.lu_unpack, sample, sample, gradient=False)
+    assert not is_steady(case, None)
+    assert not is_steady(case, Raised(RuntimeError(), "forward"))
+    fitting = Sample(torch.ones(3, 3), (pivots,), {})
+    assert is_steady(Case("misfit", "fits", torch.lu_unpack, fitting, fitting, gradient=False), None)
 
 
 def test_another_class_and_another_phase_are_found() -> None:

@@ -48,8 +48,8 @@ def report(rows: Iterable[Row], operators: int | None = None) -> str:
     if left_out := [(row["op"], row["what"], row["left out"]) for row in every if "left out" in row]:
         lines += [
             "", "## Left out", "",
-            "Eager itself does not survive these calls, or takes more than a minute. One that damages memory may end",
-            "the process only when it is repeated.",
+            "Eager itself does not survive these calls, takes more than a minute, or reads memory that nobody has",
+            "written. A call that damages memory may end the process only when it is repeated.",
             "", "| operator | case | why |", "|---|---|---|", *map(_table_row, sorted(left_out)),
         ]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
