@@ -151,7 +151,7 @@ def collected(strategy: st.SearchStrategy[T], examples: int = 60) -> list[T]:
 
 def test_grads_reach_every_part_of_the_binding() -> None:
     """Both directions, joint graphs, symbols, mutations, views: every field is set somewhere."""
-    found = collected(grads(), 300)
+    found = collected(grads(), 500)
     for kind, values in ((Grad, found), (Binding, [document.binding for document in found])):
         for field in fields_of(kind):
             default = () if field.required else field.default

@@ -206,6 +206,6 @@ def with_gradients(draw: st.DrawFn, binding: Binding, results: int) -> Binding:
         sources = tuple(tuple(draw(st.lists(st.sampled_from(tangents), unique=True))) for _ in range(results))
     gradients = tuple(draw(numbers) for _ in binding.inputs)
     closed: tuple[tuple[int, ...], ...] = ()
-    if len(tangents) > 1 and draw(st.booleans()):
+    if len(tangents) > 0 and draw(st.sampled_from((True, True, True, False))):
         closed = tuple(tuple(draw(st.lists(st.sampled_from(tangents), unique=True))) for _ in tangents)
     return msgspec.structs.replace(binding, input_gradients=gradients, gradient_tangents=sources, closed_by=closed)
