@@ -26,6 +26,7 @@ def run(cache: Path, *, compiler: bool = True, script: str = SCRIPT) -> subproce
         environment["PATH"] = str(cache)  # nothing is there
         environment.pop("CXX", None)
         environment.pop("CC", None)
+        script = f"import sys; sys.modules['ziglang'] = None\n{script}"  # nor is that found, where it is installed
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
 
 
