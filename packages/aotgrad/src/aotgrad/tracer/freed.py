@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from absint.backward_checks import reached
+
 __all__ = ["Histories"]
 
 
@@ -17,12 +19,11 @@ class Histories:
     """The nodes of autograd behind each of several results, from before the engine runs until it has."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
-        self._nodes = [_reachable(result.grad_fn) for result in results]
+        self._nodes = [reached([result]) for result in results]
         # A Function of Python tells what it saves before it is freed; the nodes of C++ tell behind it.
         self._saving = {
-            key: bool(node._raw_saved_tensors)
-            for nodes in self._nodes
-            for key, node in nodes.items()
+            node: bool(node._raw_saved_tensors)
+            for node in set().union(*self._nodes)
             if hasattr(node, "_raw_saved_tensors")
         }
 
@@ -31,26 +32,14 @@ class Histories:
 
         Empty where each frees what all of them use. To be asked when the engine has run and has freed everything.
         """
-        freed = [{key for key, node in nodes.items() if self._frees(key, node)} for nodes in self._nodes]
+        freed = [{node for node in nodes if self._frees(node)} for nodes in self._nodes]
         found = tuple(
             tuple(number for number, others in enumerate(freed) if not own.isdisjoint(others)) for own in freed
         )
         return () if all(len(numbers) == len(freed) for numbers in found) else found
 
-    def _frees(self, key: int, node: Any) -> bool:
-        return self._saving[key] if key in self._saving else _is_freed(node)
-
-
-def _reachable(start: Any) -> dict[int, Any]:
-    """The nodes behind one, by their ids; they are held, so that these stay theirs."""
-    found: dict[int, Any] = {}
-    open_ = [start]
-    while open_:
-        node = open_.pop()
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
-            open_.extend(following for following, _ in node.next_functions)
-    return found
+    def _frees(self, node: Any) -> bool:
+        return self._saving[node] if node in self._saving else _is_freed(node)
 
 
 def _is_freed(node: Any) -> bool:
