@@ -26,6 +26,7 @@ FLAGS = (
     "-fno-math-errno",  # sqrt needs no errno and so becomes one instruction
     "-fno-trapping-math",  # comparisons and selects may be computed speculatively; no value changes
     "-ffp-contract=off",  # a*b+c rounds twice, as eager's separate ops do
+    "-mno-mmx",  # gcc moves pairs of floats through those registers, and leaves the x87 stack full behind them
     "-fwrapv",  # integer overflow wraps
     "-fno-semantic-interposition",
     "-fno-exceptions",
