@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from loopir import index as ix
 from loopir.builder import Recorder, View, record
 from loopir.errors import MalformedNest, UnknownOp
 from loopir.nest import Read, Write, statements_of
+from stagewire import index as ix
 from stagewire.loop import Compute
 from stagewire.types import contiguous
 

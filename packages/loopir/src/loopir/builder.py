@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from loopir import index as ix
 from loopir.emitter import Emitter, Typed
 from loopir.errors import MalformedNest
 from loopir.nest import Names, Nest
 from loopir.ops import OPS, loop_op
+from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
 from stagewire.loop import Axis, Index, Operand, ReduceKind, ScanKind

@@ -6,11 +6,11 @@ import msgspec
 
 from loopir.errors import MalformedNest
 from loopir.fold import RULES
-from loopir.index import constant, lies_within, value
 from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, INDEX_CHECKS, loop_op
 from stagewire.expr import Dim
 from stagewire.graph import Ref
+from stagewire.index import constant, lies_within, value
 from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind, Scan, ScanKind
 from stagewire.types import DType
 

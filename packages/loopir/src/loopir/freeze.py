@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loopir import index as ix
 from loopir.nest import Block, Nest, Read, Schedule, Write, axis_sizes, result_names, statements_of
 from loopir.nest import Statement as NestStatement
+from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,

@@ -18,22 +18,20 @@ from loopir.errors import NotInterpretable
 from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
 from loopir.ops import OPS
+from stagewire import index as ix
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple, Value
 from stagewire.loop import (
-    Atom,
     Axis,
     AxisAtom,
     Compute,
     Extern,
-    FloorDivAtom,
     Free,
     Index,
     IndexValue,
     Kernel,
     Load,
     LoopGraph,
-    ModAtom,
     Operand,
     Reduce,
     Scan,
@@ -195,21 +193,10 @@ class _KernelRun:
                 return numpy_ops.rounded(np.array(operand), dtype), dtype
 
     def _index(self, index: Index) -> Array:
-        result = np.array(self._size(index.constant), np.int64)
-        for term in index.terms:
-            result = result + self._atom(term.atom) * self._size(term.coefficient)
-        return result
+        return np.array(ix.evaluate(index, self._named, self._size), np.int64)
 
-    def _atom(self, atom: Atom) -> Array:
-        match atom:
-            case AxisAtom(name):
-                return self.axes[name]
-            case ValueAtom(name):
-                return self._value(name)[0].astype(np.int64)
-            case FloorDivAtom(numerator, divisor):
-                return self._index(numerator) // self._size(divisor)
-            case ModAtom(numerator, divisor):
-                return self._index(numerator) % self._size(divisor)
+    def _named(self, atom: AxisAtom | ValueAtom) -> Array:
+        return self.axes[atom.name] if isinstance(atom, AxisAtom) else self._value(atom.name)[0].astype(np.int64)
 
     def _load(self, load: Load) -> Array:
         flat, index = self.memory.flat(load.buffer), self._index(load.index)

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from loopir.index import add_values, axes_of
 from stagewire.expr import Dim
 from stagewire.graph import Arg, Ref, SourceLine, references
+from stagewire.index import add_values, axes_of
 from stagewire.loop import Axis, Buffer, Compute, Decision, Extern, Index, IndexValue, Operand, Reduce, Scan, StoreMode
 from stagewire.types import DType
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from operator import is_
 
-from loopir import index as ix
 from loopir.nest import Block, Nest, Read, Statement, Write, axis_sizes, used_values
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, Scan

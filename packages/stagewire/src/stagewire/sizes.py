@@ -1,7 +1,7 @@
-"""Symbolic sizes as numbers: rough ones for decisions, and divisions that hold for every value.
+"""Symbolic sizes as numbers: rough ones for decisions; divisions and comparisons that hold for every value.
 
 A decision (loop order, what to recompute, which plan is cheaper) takes each symbol for `TYPICAL`: it may be slow for a
-size, never wrong.
+size, never wrong. A simplification asks `divides` and `at_least`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from types import MappingProxyType
 
 from stagewire import polynomial
 from stagewire.capture import Symbol
-from stagewire.expr import Dim, dim_of, evaluate, polynomial_of, symbols_of
-
-__all__ = ["NO_HINTS", "TYPICAL", "Hints", "divide", "divides", "estimate", "hints_of", "rough"]
+from stagewire.expr import Dim, Expr, dim_of, evaluate, polynomial_of, symbols_of
+from stagewire.quotients import is_never_negative
 
 TYPICAL = 64
 """The value of a symbol in estimates: a batch, or a short sequence."""
@@ -68,3 +67,37 @@ def divide(dividend: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     """(quotient, rest), the rest being what no multiple of the divisor takes away: it may have any size."""
     found = polynomial.divide(polynomial_of(dividend), polynomial_of(divisor))
     return (0, dividend) if found is None else (dim_of(found[0]), dim_of(found[1]))
+
+
+Lower = Mapping[str, int]
+NOTHING: Lower = MappingProxyType({})
+
+
+def lower_bounds(sizes: Iterable[Dim]) -> Lower:
+    """What symbols, and atoms that are never negative, are at least where loops of these sizes run at all: a product
+    that is not 0 has no factor 0.
+
+    >>> from stagewire.expr import parse_expr
+    >>> lower_bounds([parse_expr("(n + 1)//(2) * m")])
+    {'(n + 1)//(2)': 1, 'm': 1}
+    """
+    found: dict[str, int] = {}
+    for size in sizes:
+        if isinstance(size, Expr):
+            poly = polynomial_of(size)
+            if len(poly) == 1:
+                found |= {name: 1 for name, _ in next(iter(poly)) if is_never_negative(name)}
+    return found or NOTHING
+
+
+def at_least(dim: Dim, number: int, lower: Lower = NOTHING) -> bool:
+    """Whether dim >= number, whatever the symbols are: at least `lower`, where that says something.
+
+    >>> from stagewire.expr import symbol
+    >>> at_least(symbol("n") * 2 - symbol("n") - 1, 0, {"n": 1}), at_least(symbol("n"), 0)
+    (True, False)
+    """
+    if isinstance(dim, int):
+        return dim >= number
+    least = polynomial.least(polynomial_of(dim), lower)
+    return least is not None and least >= number

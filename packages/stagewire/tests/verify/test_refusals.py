@@ -250,6 +250,7 @@ REFUSALS = (
     Refusal("K1", "loop", "section for i1 in 16", "section for i0 in 16", "the axis 'i0' hides another"),
     Refusal("K1", "loop", "for j1 in 16", "for j1 in -1", "the axis 'j1' has size -1"),
     Refusal("K2", "loop", "%b: f32 = mul", "%a: f32 = mul", "the value 'a' is defined twice"),
+    Refusal("K2", "loop", "%b: f32 = mul", "%i0: f32 = mul", "the value 'i0' is called like an axis"),
     Refusal("K3", "loop", "exp(%d)", "exp(%h)", "the value %h is not defined here"),
     Refusal("K3", "loop", "sub(%w, %m)", "sub(%v, %m)", "the value %v is not defined here"),
     Refusal("K3", "loop", "load %x[%k]", "load %x[%later]", "the value %later is not defined here"),

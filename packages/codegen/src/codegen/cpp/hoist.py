@@ -10,10 +10,10 @@ loop is no longer vectorised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from codegen.uses import used_values
-from stagewire.loop import AxisAtom, FloorDivAtom, Index, IndexValue, Load, ModAtom, Reduce, Section, Store
+from stagewire.loop import Load, Reduce, Section, Store
+from stagewire.statements import results, used_axes, used_values
 
 BEFORE, BETWEEN, INSIDE = 0, 1, 2
 
@@ -28,25 +28,11 @@ def levels(section: Section, lane: str, fixed: Mapping[str, int]) -> list[int]:
     found: list[int] = []
     for statement in section.statements:
         level = max((of.get(name, BEFORE) for name in used_values(statement)), default=BEFORE)
-        if isinstance(statement, Load | IndexValue):
-            level = max((level, *(inner.get(axis, BEFORE) for axis in axes_of(statement.index))))
+        level = max((level, *(inner.get(axis, BEFORE) for axis in used_axes(statement))))
         if isinstance(statement, Store | Reduce) or never_runs:
             level = INSIDE
         if isinstance(statement, Load) and statement.buffer in stored:
             level = INSIDE
         found.append(level)
-        if isinstance(statement, Reduce):
-            of |= dict.fromkeys(statement.results, BEFORE)
-        elif not isinstance(statement, Store):
-            of[statement.result] = level
+        of |= dict.fromkeys(results(statement), BEFORE if isinstance(statement, Reduce) else level)
     return found
-
-
-def axes_of(index: Index) -> Iterator[str]:
-    """Axes that take part in an index."""
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(name):
-                yield name
-            case FloorDivAtom(numerator) | ModAtom(numerator):
-                yield from axes_of(numerator)

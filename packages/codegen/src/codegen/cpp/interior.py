@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from codegen.cpp.indexing import coefficient
-from codegen.uses import values_of
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Term, ValueAtom
+from stagewire.index import coefficient, inline, values_of
+from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Term
+from stagewire.statements import map_indices
 
 
 class Line(NamedTuple):
@@ -129,20 +127,9 @@ class _Reader:
             case Compute(result, _, _, "int64") if result in self.lines and result in wanted:
                 return IndexValue(result, self.lines[result].index(self.axis), "int64")
             case Load():
-                return msgspec.structs.replace(statement, index=self._straight(statement.index))
+                meaning = {name: line.index(self.axis) for name, line in self.lines.items()}
+                return map_indices(statement, lambda index: inline(index, meaning))
         return statement
-
-    def _straight(self, index: Index) -> Index:
-        constant, terms = index.constant, []
-        for term in index.terms:
-            line = self.lines.get(term.atom.name) if isinstance(term.atom, ValueAtom) else None
-            if line is None:
-                terms.append(term)
-                continue
-            constant = constant + term.coefficient * line.start
-            if line.step:
-                terms.append(Term(term.coefficient * line.step, AxisAtom(self.axis)))
-        return Index(constant, tuple(terms))
 
 
 def _larger(a: Line, b: Line) -> tuple[Line, list[Line]]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
-from codegen.cpp.indexing import coefficient
 from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.statements import Scope, write_statement
 from codegen.cpp.types import c_type
-from codegen.uses import used_values
+from stagewire.index import coefficient
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
+from stagewire.statements import used_values
 
 ROW_CHUNK = 4096
 

@@ -14,28 +14,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from codegen.cpp.indexing import coefficient
 from codegen.cpp.interior import interior
 from codegen.cpp.operations import may_report
-from codegen.uses import used_values
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
+from stagewire.index import coefficient, inline
 from stagewire.loop import (
     Axis,
     AxisAtom,
     Compute,
-    FloorDivAtom,
     Index,
     IndexValue,
     Kernel,
     Load,
-    ModAtom,
     Operand,
     Section,
     Statement,
     Store,
     Term,
 )
+from stagewire.statements import map_indices, results, used_values
 
 MOST_PIECES = 4
 SHORTEST = 16
@@ -244,23 +242,9 @@ def _piece(kernel: Kernel, axis: Axis, conditions: list[Condition], start: int, 
 
 
 def _moved(statement: Statement, axis: str, start: Dim, name: str) -> Statement:
-    if not isinstance(statement, Load | Store | IndexValue):
-        return statement
-    return msgspec.structs.replace(statement, index=_shifted(statement.index, axis, start, name))
-
-
-def _shifted(index: Index, axis: str, start: Dim, name: str) -> Index:
-    """The index with `name` + start for `axis`."""
-    constant, terms = index.constant, []
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(one) if one == axis:
-                constant = constant + term.coefficient * start
-                term = Term(term.coefficient, AxisAtom(name))
-            case FloorDivAtom(numerator, divisor) | ModAtom(numerator, divisor):
-                term = Term(term.coefficient, type(term.atom)(_shifted(numerator, axis, start, name), divisor))
-        terms.append(term)
-    return Index(constant, tuple(terms))
+    """The statement with `name` + start for `axis`."""
+    meaning = {axis: Index(start, (Term(1, AxisAtom(name)),))}
+    return map_indices(statement, lambda index: inline(index, meaning))
 
 
 def _settled(statement: Statement, known: dict[str, bool]) -> Statement | None:
@@ -295,7 +279,7 @@ def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     needed: set[str] = set()
     kept = []
     for statement in reversed(statements):
-        if may_report(statement) or isinstance(statement, Store) or statement.result in needed:  # type: ignore[union-attr]
+        if may_report(statement) or isinstance(statement, Store) or not needed.isdisjoint(results(statement)):
             needed.update(used_values(statement))
             kept.append(statement)
     return kept[::-1]

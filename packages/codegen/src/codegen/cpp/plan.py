@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from codegen.cpp.indexing import coefficient, has_value, mentions
 from codegen.errors import UnsupportedKernel
 from stagewire.expr import Dim
+from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.sizes import divides, estimate
 from stagewire.types import numel
@@ -161,8 +161,8 @@ def _access_cost(index: Index, axis: str) -> float:
     In steps of up to 16 the neighbours of what is read are read soon; steps of a KiB leave them no place in the cache.
     """
     step = coefficient(index, axis)
-    if has_value(index):
-        return 6.0 if step != 1 or mentions(index, axis) else 3.0
+    if has_values(index):
+        return 6.0 if step != 1 or mentions(index, (axis,)) else 3.0
     if step == 0:
         return 0.2
     if step == 1:
@@ -238,7 +238,7 @@ def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
 def is_turned(load: Load, crossed: Axis, lane: Axis) -> bool:
     """Whether a load without conditions is contiguous along the crossed axis, and in fixed steps along the lane."""
     step = coefficient(load.index, lane.name)
-    plain = load.mask is None and not has_value(load.index)
+    plain = load.mask is None and not has_values(load.index)
     return plain and coefficient(load.index, crossed.name) == 1 and step not in (None, 0, 1)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import msgspec
 
 from codegen.cpp.types import is_floating
-from codegen.uses import used_values
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
@@ -26,6 +25,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
+from stagewire.statements import used_values
 from stagewire.types import DType, numel
 
 WHICH = {"argmax": "max", "argmin": "min"}

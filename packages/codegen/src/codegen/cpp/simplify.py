@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from codegen.cpp.indexing import can_merge, coefficient, has_value, merge
-from stagewire.loop import Axis, Index, IndexValue, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire import index as ix
+from stagewire.loop import Axis, Index, Kernel, Load, Reduce, Section, Store
+from stagewire.statements import indices, map_indices
 
 
 def simplify_axes(kernel: Kernel) -> Kernel:
@@ -17,7 +16,8 @@ def simplify_axes(kernel: Kernel) -> Kernel:
     for number, section in enumerate(sections):
         axes = section.axes if _positions_matter(section) else _sorted(section.axes, _first_access((section,)))
         sections[number] = _merge_inner(Section(axes, section.statements))
-    return _merge_outer(kernel.axes, tuple(sections), kernel)
+    axes, merged = _merge(kernel.axes, tuple(sections))
+    return msgspec.structs.replace(kernel, axes=axes, sections=merged)
 
 
 def _positions_matter(section: Section) -> bool:
@@ -28,8 +28,8 @@ def _first_access(sections: tuple[Section, ...], stores: bool = False) -> Index 
     """The access whose strides say how the axes are walked; where stores go to computed places, the first load."""
     accesses = [s for section in sections for s in section.statements if isinstance(s, Load | Store)]
     wanted = [s.index for s in accesses if isinstance(s, Store)] if stores else [s.index for s in accesses]
-    if stores and wanted and all(map(has_value, wanted)):
-        wanted = [s.index for s in accesses if isinstance(s, Load) and not has_value(s.index)] or wanted
+    if stores and wanted and all(map(ix.has_values, wanted)):
+        wanted = [s.index for s in accesses if isinstance(s, Load) and not ix.has_values(s.index)] or wanted
     return wanted[0] if wanted else None
 
 
@@ -37,7 +37,7 @@ def _sorted(axes: tuple[Axis, ...], index: Index | None) -> tuple[Axis, ...]:
     """By descending stride of the reference access, where that is known for every axis."""
     if index is None or len(axes) < 2:
         return axes
-    steps = {axis.name: coefficient(index, axis.name) for axis in axes}
+    steps = {axis.name: ix.coefficient(index, axis.name) for axis in axes}
     if not all(isinstance(step, int) for step in steps.values()):
         return axes
     moving = [a for a in axes if steps[a.name] != 0]
@@ -45,41 +45,25 @@ def _sorted(axes: tuple[Axis, ...], index: Index | None) -> tuple[Axis, ...]:
     return tuple(still + sorted(moving, key=lambda a: -abs(steps[a.name])))  # type: ignore[arg-type]
 
 
-def _indices(statements: tuple[Statement, ...]) -> list[Index]:
-    return [s.index for s in statements if isinstance(s, Load | Store | IndexValue)]
-
-
-def _rewrite(section: Section, change: Callable[[Index], Index]) -> tuple[Statement, ...]:
-    return tuple(
-        msgspec.structs.replace(s, index=change(s.index)) if isinstance(s, Load | Store | IndexValue) else s
-        for s in section.statements
-    )
-
-
 def _merge_inner(section: Section) -> Section:
-    position = 0
-    while position + 1 < len(section.axes):
-        outer, inner = section.axes[position], section.axes[position + 1]
-        if not all(can_merge(index, outer.name, inner.name, inner.size) for index in _indices(section.statements)):
-            position += 1
-            continue
-        name = f"{outer.name}_{inner.name}"
-        merged = Axis(name, outer.size * inner.size)
-        statements = _rewrite(section, lambda i, a=outer.name, b=inner.name, n=name: merge(i, a, b, n))
-        section = Section((*section.axes[:position], merged, *section.axes[position + 2 :]), statements)
-    return section
+    axes, (section,) = _merge(section.axes, (section,))
+    return Section(axes, section.statements)
 
 
-def _merge_outer(axes: tuple[Axis, ...], sections: tuple[Section, ...], kernel: Kernel) -> Kernel:
+def _merge(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
+    """Axes, and sections in which neighbours of them are one wherever every index sees them as one."""
     position = 0
     while position + 1 < len(axes):
         outer, inner = axes[position], axes[position + 1]
-        every = [index for section in sections for index in _indices(section.statements)]
-        if not all(can_merge(index, outer.name, inner.name, inner.size) for index in every):
+        every = [index for section in sections for s in section.statements for index in indices(s)]
+        if not all(ix.may_merge(index, outer.name, inner.name, inner.size) for index in every):
             position += 1
             continue
-        name = f"{outer.name}_{inner.name}"
-        change = lambda i, a=outer.name, b=inner.name, n=name: merge(i, a, b, n)  # noqa: E731
-        sections = tuple(Section(s.axes, _rewrite(s, change)) for s in sections)
-        axes = (*axes[:position], Axis(name, outer.size * inner.size), *axes[position + 2 :])
-    return msgspec.structs.replace(kernel, axes=axes, sections=sections)
+        merged = Axis(f"{outer.name}_{inner.name}", outer.size * inner.size)
+        meaning = {outer.name: ix.ZERO, inner.name: ix.axis(merged.name)}
+        sections = tuple(
+            Section(one.axes, tuple(map_indices(s, lambda i, m=meaning: ix.inline(i, m)) for s in one.statements))
+            for one in sections
+        )
+        axes = (*axes[:position], merged, *axes[position + 2 :])
+    return axes, sections

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codegen.cpp.indexing import index_text
 from codegen.cpp.literals import literal
 from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, EXACT, INDEX_CHECKS, conversion, expression, reinterpretation
 from codegen.cpp.types import c_type, is_floating, is_integer
 from codegen.errors import MalformedLoop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
-from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Statement, Store
+from stagewire.index import range_of
+from stagewire.loop import (
+    Atom,
+    AxisAtom,
+    Compute,
+    FloorDivAtom,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    ModAtom,
+    Operand,
+    Statement,
+    Store,
+    ValueAtom,
+)
 from stagewire.types import TensorType
 
 OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
@@ -82,7 +96,28 @@ class Scope:
 
     def index(self, index: Index) -> str:
         """An index as text."""
-        return index_text(index, lambda a: self.axes[a], self.value, self.dim, self.extents)
+        terms = [(self.dim(term.coefficient), self.atom(term.atom)) for term in index.terms if term.coefficient != 0]
+        texts = [atom if factor == "1" else f"{factor} * {atom}" for factor, atom in terms]
+        if index.constant != 0 or not texts:
+            texts.append(self.dim(index.constant))
+        return " + ".join(texts)
+
+    def atom(self, atom: Atom) -> str:
+        """A factor of an index; everything there has type i64."""
+        match atom:
+            case AxisAtom(name):
+                return self.axes[name]
+            case ValueAtom(name):
+                return f"(i64){self.value(name)}"
+            case FloorDivAtom(numerator, divisor):
+                operator, general = "/", "sf_floor_div_i64"
+            case ModAtom(numerator, divisor):
+                operator, general = "%", "sf_remainder_i64"
+        span, text = range_of(numerator, self.extents), self.index(numerator)
+        if span is not None and isinstance(divisor, int) and span[0] >= 0 and divisor > 0 and span[1] < 2**31:
+            # 32-bit unsigned division by a constant vectorises, 64-bit does not
+            return f"(i64)((u32)({text}) {operator} {divisor}u)"
+        return f"{general}({text}, {self.dim(divisor)})"
 
     def value(self, name: str) -> str:
         """The text of a value in sight."""

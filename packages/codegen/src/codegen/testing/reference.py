@@ -13,18 +13,17 @@ import torch
 
 from codegen.runtime.arguments import operator, resolve
 from codegen.runtime.philox import uniform
+from stagewire import index as ix
 from stagewire.graph import NonFinite, Ref, references
 from stagewire.loop import (
     AxisAtom,
     Compute,
     Extern,
-    FloorDivAtom,
     Index,
     IndexValue,
     Kernel,
     Load,
     LoopGraph,
-    ModAtom,
     Reduce,
     Scan,
     Section,
@@ -131,23 +130,10 @@ def _run(
 
 
 def _index(index: Index, points: Points, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    total = torch.full(points.shape, int(index.constant), dtype=torch.int64)  # type: ignore[arg-type]
-    for term in index.terms:
-        total = total + term.coefficient * _atom(term.atom, points, values)
-    return total
+    def named(atom: AxisAtom | ValueAtom) -> torch.Tensor:
+        return points.axes[atom.name] if isinstance(atom, AxisAtom) else values[atom.name].long()
 
-
-def _atom(atom: object, points: Points, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    match atom:
-        case AxisAtom(name):
-            return points.axes[name]
-        case ValueAtom(name):
-            return values[name].long()
-        case FloorDivAtom(numerator, divisor):
-            return torch.div(_index(numerator, points, values), divisor, rounding_mode="floor")
-        case ModAtom(numerator, divisor):
-            return torch.remainder(_index(numerator, points, values), divisor)
-    raise AssertionError(atom)
+    return ix.evaluate(index, named) + torch.zeros(points.shape, dtype=torch.int64)
 
 
 def _operand(operand: Any, dtype: torch.dtype, points: Points, values: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from stagewire import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import (
-    Axis,
-    AxisAtom,
-    Compute,
-    FloorDivAtom,
-    Index,
-    Kernel,
-    Load,
-    ModAtom,
-    Reduce,
-    Scan,
-    Section,
-    Store,
-    Term,
-)
+from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store, Term
+from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -28,36 +14,20 @@ def points(axes: tuple[Axis, ...]) -> Dim:
     return numel(tuple(axis.size for axis in axes))
 
 
-def indices_of(section: Section) -> Iterator[Index]:
+def indices_of(section: Section) -> list[Index]:
     """Where a section reads and writes."""
-    return (statement.index for statement in section.statements if isinstance(statement, Load | Store))
+    return [one.index for one in select((section,), Load | Store)]
 
 
-def step_along(index: Index, axis: Axis) -> int | None:
-    """By how much an index grows along an axis; None where that is not one number."""
-    steps = [term.coefficient for term in index.terms if term.atom == AxisAtom(axis.name)]
-    step = sum(steps) if steps else 0  # type: ignore[arg-type]
-    return step if isinstance(step, int) else None
-
-
-def without(index: Index, axis: Axis) -> Index:
-    """An index without what is a multiple of the point on an axis."""
-    return Index(index.constant, tuple(term for term in index.terms if term.atom != AxisAtom(axis.name)))
+def fixed_step(index: Index, axis: Axis) -> int | None:
+    """By how much an index grows along an axis; None where that is not one number, and where values take part."""
+    step = ix.coefficient(index, axis.name)
+    return step if isinstance(step, int) and not ix.has_values(index) else None
 
 
 def varies(index: Index, axis: Axis) -> bool:
-    """Whether an index may be another at another point of an axis."""
-    for atom in (term.atom for term in index.terms):
-        match atom:
-            case AxisAtom(name):
-                if name == axis.name:
-                    return True
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
-                if varies(numerator, axis):
-                    return True
-            case _:  # of a value, which may depend on anything
-                return True
-    return False
+    """Whether an index may be another at another point of an axis; a value may depend on anything."""
+    return ix.has_values(index) or ix.mentions(index, (axis.name,))
 
 
 def runs_along(index: Index, axis: Axis) -> bool:
@@ -96,8 +66,7 @@ def has_fixed_length(section: Section) -> bool:
 def narrowest_item(kernel: Kernel) -> int:
     """The least bytes of an element that an inner loop reads."""
     loops = [section for section in kernel.sections if section.axes]
-    reads = [ITEM_SIZE[s.dtype] for section in loops for s in section.statements if isinstance(s, Load)]
-    return min(reads, default=4)
+    return min((ITEM_SIZE[load.dtype] for load in select(loops, Load)), default=4)
 
 
 def held_items(kernel: Kernel) -> tuple[int, ...]:
@@ -108,7 +77,7 @@ def held_items(kernel: Kernel) -> tuple[int, ...]:
     readers: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for section in kernel.sections:
-        reads = [s for s in section.statements if isinstance(s, Load)]
+        reads = select((section,), Load)
         inner, outer = section.axes[-1:], kernel.axes
         varying = {s.buffer: s for s in reads if all(any(varies(s.index, a) for a in way) for way in (inner, outer))}
         for buffer, load in varying.items():
@@ -119,33 +88,29 @@ def held_items(kernel: Kernel) -> tuple[int, ...]:
 
 def kinds_of_scans(kernel: Kernel) -> set[str]:
     """The kinds of the scans of a kernel."""
-    return {s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)}
+    return {scan.scan for scan in select(kernel.sections, Scan)}
 
 
 def scans_long(kernel: Kernel) -> bool:
     """Whether a kernel scans elements of 64 bits."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Scan) and ITEM_SIZE[s.dtype] == 8 for s in statements)
+    return any(ITEM_SIZE[scan.dtype] == 8 for scan in select(kernel.sections, Scan))
 
 
 def summed(kernel: Kernel) -> bool:
     """Whether a kernel stores sums over outer points."""
-    return any(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
+    return any(store.mode == "sum" for store in select(kernel.sections, Store))
 
 
 def has_moments(kernel: Kernel) -> bool:
     """Whether a kernel computes means and deviations."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Reduce) and s.reduction == "welford" for s in statements)
+    return any(one.reduction == "welford" for one in select(kernel.sections, Reduce))
 
 
 def finds_positions(kernel: Kernel) -> bool:
     """Whether a kernel finds the place of a greatest or least value."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Reduce) and s.reduction in ("argmax", "argmin") for s in statements)
+    return any(one.reduction in ("argmax", "argmin") for one in select(kernel.sections, Reduce))
 
 
 def has_exponentials(kernel: Kernel) -> bool:
     """Whether a kernel computes exponentials."""
-    statements = (s for section in kernel.sections for s in section.statements)
-    return any(isinstance(s, Compute) and s.op == "exp" for s in statements)
+    return any(one.op == "exp" for one in select(kernel.sections, Compute))

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codegen.triton.accesses import step_along, varies, without
-from codegen.uses import used_values
+from codegen.triton.accesses import fixed_step, varies
 from stagewire.loop import (
     Axis,
     AxisAtom,
     Compute,
     Index,
-    IndexValue,
     Kernel,
     Load,
     Reduce,
@@ -25,6 +23,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
+from stagewire.statements import indices, map_indices, results, used_values
 
 SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 8, 3
 """Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
@@ -58,12 +57,10 @@ def _in_common(section: Section, axis: Axis) -> int:
     does not go on in steps along the axis, or each point loads much of its own."""
     count, own, changing = 0, 0, set[str]()
     for statement in section.statements:
-        match statement:
-            case Load(index=index) | Store(index=index) | IndexValue(index=index):
-                if step_along(index, axis) is None or varies(without(index, axis), axis):
-                    return 0
+        if any(fixed_step(index, axis) is None for index in indices(statement)):
+            return 0
         if _varies_with(statement, axis, changing):
-            changing.update([] if isinstance(statement, Store) else [statement.result])  # type: ignore[union-attr]
+            changing.update(results(statement))
             own += isinstance(statement, Load)
         elif isinstance(statement, Store):
             return 0
@@ -74,15 +71,14 @@ def _in_common(section: Section, axis: Axis) -> int:
 
 def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:
     """Whether a statement does something else at other points of an axis, as these values do."""
-    if isinstance(statement, Load | Store | IndexValue) and varies(statement.index, axis):
-        return True
-    return not changing.isdisjoint(used_values(statement))
+    return any(varies(index, axis) for index in indices(statement)) or not changing.isdisjoint(used_values(statement))
 
 
 def _spread(statement: Statement, axis: Axis, inner: Axis, distance: int) -> Statement:
     """The statement at several points of an axis that are so far from each other."""
-    if not isinstance(statement, Load | Store | IndexValue) or not (each := step_along(statement.index, axis)):
-        return statement
-    index = statement.index
-    terms = (*index.terms, Term(each * distance, AxisAtom(inner.name)))
-    return replace(statement, index=Index(index.constant, terms))
+
+    def spread(index: Index) -> Index:
+        each = fixed_step(index, axis)
+        return Index(index.constant, (*index.terms, Term(each * distance, AxisAtom(inner.name)))) if each else index
+
+    return map_indices(statement, spread)

@@ -7,9 +7,9 @@ erf(x) + 1 and tanh(x) + 1 lose all but an absolute accuracy of 2**-24 to the su
 
 from __future__ import annotations
 
-from codegen.uses import used_values
 from stagewire.graph import Ref
 from stagewire.loop import Compute, Operand, Statement
+from stagewire.statements import used_values
 
 
 class Cheaper:
@@ -23,7 +23,7 @@ class Cheaper:
         self.made = {s.result: s for s in statements if isinstance(s, Compute) and s.dtype == "float32"}
         users: dict[str, list[Statement]] = {}
         for statement in statements:
-            for name in set(used_values(statement)):
+            for name in used_values(statement):
                 users.setdefault(name, []).append(statement)
         self.arguments: dict[str, str] = {}
         self.squares = {

@@ -28,6 +28,7 @@ from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
+from stagewire.index import affine
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -527,8 +528,8 @@ class _KernelEmitter(ReductionEmitter):
 
     def along_fours(self, place: Index) -> str | None:
         """The direction of the tile in which each four neighbours are the elements 4 k to 4 k + 3, if there is one."""
-        steps = {term.atom.name: term.coefficient for term in place.terms if isinstance(term.atom, AxisAtom)}
-        if len(steps) < len(place.terms):
+        steps = affine(place)
+        if steps is None:
             return None
         for way, (axes, _) in self.tiles.items():
             length = self.plan.outer if way == "x" else self.plan.inner // self.plan.steps

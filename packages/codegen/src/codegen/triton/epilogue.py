@@ -16,12 +16,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from codegen.triton.products import Product, Types
+from stagewire.index import affine, is_static
 from stagewire.loop import (
     Axis,
     AxisAtom,
     FloorDivAtom,
     Index,
-    IndexValue,
     Kernel,
     Load,
     ModAtom,
@@ -30,6 +30,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
+from stagewire.statements import indices, map_indices
 from stagewire.types import TensorType
 
 
@@ -78,28 +79,16 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
 
 def _fits(statement: Statement, products: frozenset[str], every: tuple[Statement, ...]) -> bool:
     """Whether a statement has a place in an epilogue: no reduction, no memory that other points write."""
+    if not all(map(is_static, indices(statement))):
+        return False  # templates take no sizes
     match statement:
         case Reduce() | Store(mode="atomic_add" | "sum"):
             return False
-        case Load(index=index) | Store(index=index) | IndexValue(index=index) if not is_known(index):
-            return False  # templates take no sizes
         case Store(buffer=buffer):
             return not any(isinstance(s, Load) and s.buffer == buffer for s in every) or _at_one_place(buffer, every)
         case Load(buffer=buffer, mask=mask):
             return mask is None or buffer not in products
     return True
-
-
-def is_known(index: Index) -> bool:
-    """Whether there are numbers alone, no symbolic sizes."""
-    for term in index.terms:
-        match term.atom:
-            case FloorDivAtom(numerator, divisor) | ModAtom(numerator, divisor):
-                if not isinstance(divisor, int) or not is_known(numerator):
-                    return False
-        if not isinstance(term.coefficient, int):
-            return False
-    return isinstance(index.constant, int)
 
 
 def _at_one_place(buffer: str, every: tuple[Statement, ...]) -> bool:
@@ -139,8 +128,8 @@ def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -
 
     place: the index at which the kernel reads the product.
     """
-    steps: dict[str, Any] = {t.atom.name: t.coefficient for t in place.terms if isinstance(t.atom, AxisAtom)}
-    if len(steps) != len(place.terms) or place.constant != 0:
+    steps = affine(place)
+    if steps is None or place.constant != 0:
         return None
     meaning = {axis.name: Index() for axis in loops if axis.size == 1}
     rest = [axis for axis in loops if axis.size != 1]
@@ -171,9 +160,7 @@ def pieces(place: Index, loops: tuple[Axis, ...], dimensions: list[Dimension]) -
 
 
 def rewritten(statement: Statement, meaning: dict[str, Index], sizes: dict[str, Any]) -> Statement:
-    if isinstance(statement, Load | Store | IndexValue):
-        return replace(statement, index=substitute(statement.index, meaning, sizes))
-    return statement
+    return map_indices(statement, lambda index: substitute(index, meaning, sizes))
 
 
 def substitute(index: Index, meaning: dict[str, Index], sizes: dict[str, Any]) -> Index:

@@ -18,6 +18,7 @@ from codegen.errors import UnsupportedKernel
 from codegen.triton.accesses import (
     directions,
     finds_positions,
+    fixed_step,
     has_exponentials,
     has_fixed_length,
     has_moments,
@@ -29,20 +30,18 @@ from codegen.triton.accesses import (
     points,
     runs_along,
     scans_long,
-    step_along,
     summed,
     varies,
-    without,
 )
 from codegen.triton.beside import beside
 from codegen.triton.scans import parted
+from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.loop import (
     Axis,
     AxisAtom,
     FloorDivAtom,
     Index,
-    IndexValue,
     Kernel,
     Load,
     Reduce,
@@ -52,6 +51,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.sizes import NO_HINTS, Hints, divides, rough
+from stagewire.statements import indices, map_indices
 from stagewire.types import ITEM_SIZE
 
 PERSISTENT_LIMIT = 4096
@@ -277,7 +277,7 @@ class Plan:
             return 1
         for load in (s for s in section.statements if isinstance(s, Load)):
             if any(varies(load.index, axis) for axis in (section.axes[-1:] if self.run else section.axes)):
-                if self.kind == "row" and step_along(load.index, section.axes[-1]) != 1:
+                if self.kind == "row" and ix.steps(load.index).get(section.axes[-1].name) != 1:
                     return 1
                 wide = any(varies(load.index, axis) for axis in self.kernel.axes)
                 moved += ITEM_SIZE[load.dtype] * self.inner * self.steps * (self.outer if wide else 1)
@@ -438,15 +438,17 @@ def _of_runs(section: Section, run: int) -> Section:
     (axis,) = section.axes
     statements = []
     for statement in section.statements:
-        if isinstance(statement, Load | Store | IndexValue):
-            if step_along(statement.index, axis) is None or varies(without(statement.index, axis), axis):
-                return section
-            step = step_along(statement.index, axis)
-            terms = (Term(step * run, AxisAtom(f"{axis.name}_run")), Term(step, AxisAtom(axis.name)))
-            rest = without(statement.index, axis)
-            statement = replace(statement, index=Index(rest.constant, (*rest.terms, *(terms if step else ()))))
-        statements.append(statement)
+        if any(fixed_step(index, axis) is None for index in indices(statement)):
+            return section
+        statements.append(map_indices(statement, lambda index: _by_run(index, axis, run)))
     return Section((Axis(f"{axis.name}_run", axis.size // run), Axis(axis.name, run)), tuple(statements))
+
+
+def _by_run(index: Index, axis: Axis, run: int) -> Index:
+    """The index where `axis` is the place in a run of so many points, and another axis counts these."""
+    step, rest = fixed_step(index, axis), ix.inline(index, {axis.name: ix.ZERO})
+    moving = (Term(step * run, AxisAtom(f"{axis.name}_run")), Term(step, AxisAtom(axis.name))) if step else ()
+    return Index(rest.constant, (*rest.terms, *moving))
 
 
 def _part(kernel: Kernel) -> Dim:
@@ -541,7 +543,7 @@ def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
         axis
         for axis in others
         if any(
-            step_along(index, axis) == 1 and step_along(index, fast) not in (0, 1)
+            (step := ix.steps(index)).get(axis.name) == 1 and step.get(fast.name, 0) not in (0, 1)
             for section in kernel.sections
             for index in indices_of(section)
         )

@@ -15,22 +15,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from codegen.triton.epilogue import Axes, Dimension, is_known, offset, pieces, rewritten
+from codegen.triton.epilogue import Axes, Dimension, offset, pieces, rewritten
 from codegen.triton.products import Product, Types
 from stagewire.graph import Ref
-from stagewire.loop import (
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
-    Kernel,
-    Load,
-    ModAtom,
-    Operand,
-    Statement,
-    Store,
-    ValueAtom,
-)
+from stagewire.index import has_values, is_static
+from stagewire.loop import Compute, IndexValue, Kernel, Load, Operand, Statement, Store
+from stagewire.statements import indices, map_operands, select
 
 Side = Literal["left", "right"]
 SIDES: tuple[Side, Side] = ("left", "right")
@@ -60,7 +50,7 @@ class Prologue:
 def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> Prologue | None:
     """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
     statements = tuple(statement for section in kernel.sections for statement in section.statements)
-    stores = [s for s in statements if isinstance(s, Store)]
+    stores = select(kernel.sections, Store)
     if product.window is not None or len(stores) != 1 or any(section.axes for section in kernel.sections):
         return None
     (store,) = stores
@@ -81,29 +71,14 @@ def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> P
 
 
 def _fits(statement: Statement, buffer: str) -> bool:
+    if not all(is_static(index) and not has_values(index) for index in indices(statement)):
+        return False
     match statement:
-        case Load(mask=None) | IndexValue():
-            return is_known(statement.index) and not _is_indirect(statement.index) and not _reads(statement, buffer)
-        case Store():
-            return is_known(statement.index) and not _is_indirect(statement.index)
+        case Load():
+            return statement.mask is None and statement.buffer != buffer
         case Compute(op=op):
             return op != "philox"  # drawn for whole tiles of a kernel's own axes
-    return False
-
-
-def _is_indirect(index: Index) -> bool:
-    """Whether an index depends on a value."""
-    for term in index.terms:
-        match term.atom:
-            case ValueAtom():
-                return True
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _) if _is_indirect(numerator):
-                return True
-    return False
-
-
-def _reads(statement: Load | IndexValue, buffer: str) -> bool:
-    return isinstance(statement, Load) and statement.buffer == buffer
+    return isinstance(statement, Store | IndexValue)
 
 
 def _dimensions(product: Product, side: Side) -> list[Dimension]:
@@ -127,10 +102,4 @@ def _value(operand: Operand) -> Operand:
 
 
 def _renamed(statement: Statement) -> Statement:
-    match statement:
-        case Load() | IndexValue():
-            return replace(statement, result=f"operand {statement.result}")
-        case Compute():
-            operands = tuple(_value(operand) for operand in statement.operands)
-            return replace(statement, result=f"operand {statement.result}", operands=operands)
-    return statement
+    return replace(map_operands(statement, _value), result=f"operand {statement.result}")  # type: ignore[union-attr]

@@ -17,19 +17,13 @@ from typing import Protocol
 
 from codegen.triton.expressions import FLOATS, LOW_PRECISION, TYPES, limits
 from codegen.triton.statements import StatementEmitter
-from stagewire.graph import Ref
 from stagewire.loop import (
-    Compute,
-    FloorDivAtom,
-    Index,
-    IndexValue,
     Load,
-    ModAtom,
     Scan,
     ScanKind,
     Statement,
-    ValueAtom,
 )
+from stagewire.statements import used_values
 from stagewire.types import DType
 
 COMBINE: dict[ScanKind, str] = {
@@ -150,37 +144,16 @@ def parted(statements: tuple[Statement, ...]) -> list[tuple[Statement, ...]] | N
     """The statements in parts to be written one after the other: those that loads need, these included; then the rest,
     each scan being a part of its own. None where a load needs what a scan gives."""
     needed = {id(s) for s in statements if isinstance(s, Load)}
-    used = {name for s in statements if isinstance(s, Load) for name in _used(s)}
+    used = {name for s in statements if isinstance(s, Load) for name in used_values(s)}
     for statement in reversed(statements):
         result = getattr(statement, "result", None)
         if result in used and id(statement) not in needed:
             if isinstance(statement, Scan):
                 return None
             needed.add(id(statement))
-            used.update(_used(statement))
+            used.update(used_values(statement))
     rest = groupby((s for s in statements if id(s) not in needed), lambda s: id(s) if isinstance(s, Scan) else 0)
     return [tuple(s for s in statements if id(s) in needed), *(tuple(part) for _, part in rest)]
-
-
-def _used(statement: Statement) -> set[str]:
-    """The values that a load, or what its place and mask are made of, takes."""
-    match statement:
-        case Load(index=index, mask=mask):
-            return {*_values(index), *((mask.name,) if mask is not None else ())}
-        case Compute(operands=operands):
-            return {operand.name for operand in operands if isinstance(operand, Ref)}
-        case IndexValue(index=index):
-            return set(_values(index))
-    return set()
-
-
-def _values(index: Index) -> Iterator[str]:
-    for atom in (term.atom for term in index.terms):
-        match atom:
-            case ValueAtom(name):
-                yield name
-            case FloorDivAtom(numerator, _) | ModAtom(numerator, _):
-                yield from _values(numerator)
 
 
 def working(scan: Scan) -> DType:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from codegen.errors import UnsupportedKernel
 from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
-from codegen.uses import used_values
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
+from stagewire.index import is_plain, steps
 from stagewire.loop import (
     Axis,
     AxisAtom,
@@ -31,6 +31,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.statements import results, used_values
 from stagewire.types import TensorType
 
 
@@ -38,11 +39,7 @@ def dtypes_of(statements: tuple[Statement, ...]) -> dict[str, str]:
     """The dtype of every value that statements define."""
     dtypes: dict[str, str] = {}
     for statement in statements:
-        match statement:
-            case Load() | Compute() | IndexValue() | Scan():
-                dtypes[statement.result] = statement.dtype
-            case Reduce(results=results, dtype=dtype):
-                dtypes.update((result, dtype) for result in results)
+        dtypes.update((result, statement.dtype) for result in results(statement))  # type: ignore[union-attr]
     return dtypes
 
 
@@ -260,11 +257,8 @@ class StatementEmitter:
 
     def address(self, statement: Load | Store) -> str:
         """Where a statement reads or writes. Points that are ahead of another by a number share most of it."""
-        terms = statement.index.terms
-        shared = {term.atom.name: term.coefficient for term in terms if isinstance(term.atom, AxisAtom)}
-        shared = {name: step for name, step in shared.items() if name in self.ahead and isinstance(step, int)}
-        if any(isinstance(term.atom, FloorDivAtom | ModAtom) for term in terms):
-            shared = {}  # of what these are made of
+        plain = steps(statement.index) if is_plain(statement.index) else {}  # not what a quotient is made of
+        shared = {name: step for name, step in plain.items() if name in self.ahead and isinstance(step, int)}
         names, self.names = self.names, self.names | {name: self.ahead[name][0] for name in shared}
         near = f"{self.pointer[statement.buffer]} + ({self.index(statement.index)})"
         self.names = names

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from loopir import index as ix
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.fold import INT_BITS, round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire import index as ix
 from stagewire.expr import Expr
 from stagewire.loop import Index
 from stagewire.types import contiguous_stride

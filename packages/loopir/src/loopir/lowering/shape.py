@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from loopir import index as ix
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.fold import round_literal
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
+from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite
 from stagewire.loop import Index
-from stagewire.sizes import divides
-from stagewire.types import contiguous_stride
 
 
 def lower_broadcast_in_dim(lowering: Lowering, call: Call) -> None:
@@ -35,43 +33,7 @@ def lower_reshape(lowering: Lowering, call: Call) -> None:
     """The same elements in row-major order."""
     buffer, type = call.tensor("x")
     shape, target = call.type.shape, type.shape
-    lowering.view(call, buffer, lambda i, sizes: reshape_index(i, shape, target, sizes))
-
-
-def reshape_index(
-    indices: tuple[Index, ...], shape: tuple[Dim, ...], target: tuple[Dim, ...], sizes: ix.Sizes
-) -> tuple[Index, ...]:
-    """Coordinates in `target` of the element at `indices` of `shape`, by groups of dimensions of equal product."""
-    result: list[Index] = []
-    i = j = 0
-    while i < len(shape) or j < len(target):
-        first_i, first_j = i, j
-        left: Dim = 1
-        right: Dim = 1
-        while True:
-            if i < len(shape) and (j == len(target) or _take_left(left, right)):
-                left, i = left * shape[i], i + 1
-            elif j < len(target):
-                right, j = right * target[j], j + 1
-            if left == right and i > first_i and (j > first_j or j == len(target)):
-                break
-            if left == right and i == len(shape) and j > first_j:
-                break
-            if i == len(shape) and j == len(target):
-                break
-        group = indices[first_i:i]
-        if shape[first_i:i] == target[first_j:j]:
-            result.extend(group)
-            continue
-        position = ix.linear(group, contiguous_stride(shape[first_i:i]))
-        result.extend(ix.delinear(position, target[first_j:j], sizes))
-    return tuple(result)
-
-
-def _take_left(left: Dim, right: Dim) -> bool:
-    if isinstance(left, int) and isinstance(right, int):
-        return left <= right
-    return divides(left, right)
+    lowering.view(call, buffer, lambda i, sizes: ix.reshape(i, shape, target, sizes))
 
 
 def lower_slice(lowering: Lowering, call: Call) -> None:

@@ -11,7 +11,6 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from loopir import index as ix
 from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.fold import FLOATS
@@ -19,9 +18,10 @@ from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
 from loopir.lowering.prim_call import lower_prim_call
 from loopir.lowering.shape import inside
-from loopir.sizes import at_least, lower_bounds
+from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Index
+from stagewire.sizes import at_least, lower_bounds
 from stagewire.types import DType, TensorType, numel
 
 MOST_TAPS = 25

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir import index as ix
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, writes_of
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index

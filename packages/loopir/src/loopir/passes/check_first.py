@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from loopir import index as ix
 from loopir.ops import CHECKS, INDEX_CHECKS
+from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
 from stagewire.types import contiguous

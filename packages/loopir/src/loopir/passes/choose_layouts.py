@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir import index as ix
 from loopir.layout import densified, packed, repeated_dims
 from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
 from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
 from loopir.passes.reading_order import reading_orders
 from loopir.rewrite import substitute_axes
+from stagewire import index as ix
 from stagewire.loop import Buffer, Extern
 from stagewire.types import TensorType
 

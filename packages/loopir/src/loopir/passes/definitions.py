@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loopir.index import has_values
 from loopir.nest import Nest, Read, Schedule, Statement, Write
 from loopir.ops import OPS
 from stagewire.expr import Dim
+from stagewire.index import has_values
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern
 from stagewire.types import ITEM_SIZE, DType
 

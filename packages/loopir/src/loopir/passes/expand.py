@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loopir import index as ix
 from loopir.emitter import Emitter, Typed, literal_key
 from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes, reads_of
 from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
-from loopir.sizes import at_least, lower_bounds
+from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, Scan
+from stagewire.sizes import at_least, lower_bounds
 
 Mask = Typed | None
 

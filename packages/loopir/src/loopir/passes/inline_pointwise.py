@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.index import axes_of
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, reads_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
 from loopir.passes.tables import places_of, points_of, tables
 from loopir.passes.unread_checks import UnreadChecks
+from stagewire.index import axes_of
 from stagewire.loop import AxisAtom, Decision, Extern, Index
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel

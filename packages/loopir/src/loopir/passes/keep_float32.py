@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.index import add_values, axes_of
 from loopir.nest import add_used_values
 from stagewire.graph import Ref
+from stagewire.index import add_values, axes_of
 from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Scan, Section, Statement, Store
 
 HALVES = ("bfloat16", "float16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from loopir import index as ix
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import AxisAtom, Index, IndexValue, Load, Section, Statement, Store
 

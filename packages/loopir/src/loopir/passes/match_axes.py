@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loopir import index as ix
 from loopir.nest import Names
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Index, Term
 from stagewire.sizes import divides, estimate

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir import index as ix
 from loopir.passes.kernel_indices import change_indices, coefficients, indices_of
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Index, Kernel, LoopGraph, Section
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, keeps_order, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
 from loopir.rewrite import replace_values, substitute_axes
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Index, Operand, Reduce, Scan

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir import index as ix
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
 from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
 from loopir.passes.alias_views import strides_on, window_of
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern, Index

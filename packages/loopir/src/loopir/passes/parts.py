@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir import index as ix
 from loopir.fold import FLOATS, number
 from loopir.nest import Block, Names, Read, Statement, Write, result_names, statement_axes, used_values
 from loopir.passes.split_nests import divisor
 from loopir.rewrite import map_indices, replace_values
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Operand, Reduce, Term

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from loopir import index as ix
 from loopir.nest import Nest, Read, Schedule
+from stagewire import index as ix
 from stagewire.sizes import estimate
 from stagewire.types import numel
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.index import axes_of, values_of
 from loopir.nest import (
     Block,
     Item,
@@ -28,6 +27,7 @@ from loopir.ops import OPS
 from loopir.passes.expand import Expander
 from loopir.rewrite import replace_values
 from stagewire.graph import Ref
+from stagewire.index import axes_of, values_of
 from stagewire.loop import Compute, Decision, IndexValue, Scan
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir import index as ix
 from loopir.nest import Item, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, statements_of
 from loopir.rewrite import substitute_axes
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, ModAtom
 from stagewire.sizes import divides, estimate

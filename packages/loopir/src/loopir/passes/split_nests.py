@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir import index as ix
 from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Write
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Buffer, Decision
 from stagewire.sizes import Hints

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
 from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, masked
 from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, split_nests, ways_of
 from loopir.rewrite import replace_values, substitute_axes
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan

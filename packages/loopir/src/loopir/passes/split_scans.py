@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
 from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
 from loopir.rewrite import replace_values, substitute_axes
+from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir import index as ix
 from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, makers_of, statement_axes
 from loopir.passes.expand import Expander
 from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, split_nests
 from loopir.rewrite import substitute_axes
+from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, IndexValue, Operand, Reduce
 from stagewire.sizes import rough

@@ -9,7 +9,6 @@ from functools import partial
 
 import msgspec
 
-from loopir import index as ix
 from loopir.nest import (
     Block,
     Item,
@@ -31,6 +30,7 @@ from loopir.passes.merge_nests import GPU_LIMITS, Blocks, merge, part_of
 from loopir.passes.parts import unmasked
 from loopir.passes.split_nests import is_on_gpu, points_of
 from loopir.rewrite import map_indices, substitute_axes
+from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Decision, Index, Reduce, Scan

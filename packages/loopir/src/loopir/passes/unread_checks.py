@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loopir.index import axes_of, has_values, values_of
 from loopir.nest import (
     Nest,
     Read,
@@ -22,6 +21,7 @@ from loopir.nest import (
 from loopir.passes.check_first import may_raise
 from loopir.passes.definitions import Definition
 from stagewire.expr import Dim
+from stagewire.index import axes_of, has_values, values_of
 from stagewire.loop import Index
 from stagewire.types import numel
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from loopir import index as ix
 from loopir.builder import Recorder, as_index, record
 from loopir.freeze import freeze
 from loopir.nest import Item, Names, Schedule
+from stagewire import index as ix
 from stagewire.codec import save
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref

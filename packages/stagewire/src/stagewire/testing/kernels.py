@@ -50,8 +50,8 @@ class Body:
         self.draw = draw
         self.outer = axes
         self.inner: tuple[Axis, ...] = ()
-        self.axis_names, self.value_names = Names(draw), Names(draw)
-        self.axis_names.taken |= {axis.name for axis in axes}
+        self.names = Names(draw)
+        self.names.taken |= {axis.name for axis in axes}
         self.statements: list[Statement] = []
         self.values: dict[str, DType] = {}
         self.lasting: dict[str, DType] = {}
@@ -64,7 +64,7 @@ class Body:
 
     def define(self, make: Callable[[str], Statement], dtype: DType) -> None:
         """Add a statement with one result."""
-        name = self.value_names.fresh()
+        name = self.names.fresh()
         self.statements.append(make(name))
         self.values[name] = dtype
 
@@ -132,7 +132,7 @@ class Body:
         """A reduction over the inner axes, visible to later sections."""
         reduction = self.draw(st.sampled_from(_REDUCTIONS))
         dtype: DType = "int64" if reduction == "argmax" else "float32"
-        results = tuple(self.value_names.fresh() for _ in range(3 if reduction == "welford" else 1))
+        results = tuple(self.names.fresh() for _ in range(3 if reduction == "welford" else 1))
         self.statements.append(Reduce(results, reduction, self.operand("float32"), dtype))
         self.lasting |= dict.fromkeys(results, dtype)
 

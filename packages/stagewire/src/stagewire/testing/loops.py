@@ -119,7 +119,7 @@ class _Plan:
         kind = self.draw(tensor_types(self.symbols, loop_dtypes, row_major=True))
         axes = self._axes(kind)
         body = Body(self.draw, axes)
-        inner = (Axis(body.axis_names.fresh(), self.draw(st.integers(0, 5))),)
+        inner = (Axis(body.names.fresh(), self.draw(st.integers(0, 5))),)
         body.enter(inner)
         for buffer in self._some(self.readable, 1):
             body.load(buffer, kind)

@@ -1,7 +1,7 @@
 """K1 to K8: inside one kernel of a Loop.
 
 K1 axis names are unique in a kernel and sizes are not negative
-K2 value names are unique in a kernel and not empty
+K2 value names are unique in a kernel, not empty, and not those of axes
 K3 a value is read after its definition, where it can be seen: in its own section, later if the section has no inner
    axes; a result of `Reduce` only in later sections
 K4 the axes of an index are those of the kernel and of its section
@@ -16,12 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stagewire.graph import NonFinite, Ref
+from stagewire.index import axes_of, values_of
 from stagewire.loop import (
     Axis,
     Buffer,
-    Compute,
     Index,
-    IndexValue,
     Kernel,
     Load,
     Operand,
@@ -31,8 +30,9 @@ from stagewire.loop import (
     Statement,
     Store,
 )
+from stagewire.statements import indices, operands, results
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
-from stagewire.verify.ranges import axes_of, extent, index_range, values_of
+from stagewire.verify.ranges import extent, index_range
 from stagewire.verify.types import Symbols, check_dim
 
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"})
@@ -59,20 +59,9 @@ def check_kernel(kernel: Kernel, buffers: dict[str, Buffer], symbols: Symbols, p
         for number, statement in enumerate(section.statements):
             scope = Scope(axes, local, buffers, section.axes)
             yield from _check_statement(statement, scope, (*where, "statements", number))
-            defined = dict.fromkeys(results_of(statement), getattr(statement, "dtype", ""))
-            (reduced if isinstance(statement, Reduce) else local).update(defined)
+            dtypes = dict.fromkeys(results(statement), getattr(statement, "dtype", ""))
+            (reduced if isinstance(statement, Reduce) else local).update(dtypes)
         visible = {**(visible if section.axes else local), **reduced}
-
-
-def results_of(statement: Statement) -> tuple[str, ...]:
-    """The names that a statement defines."""
-    match statement:
-        case Store():
-            return ()
-        case Reduce(results=results):
-            return results
-        case Load() | Compute() | IndexValue() | Scan():
-            return (statement.result,)
 
 
 def _check_axes(kernel: Kernel, symbols: Symbols, path: Path) -> Faults:
@@ -98,39 +87,37 @@ def _check_names(kernel: Kernel, path: Path) -> Faults:
     owners: list[Path] = []
     for position, section in enumerate(kernel.sections):
         for number, statement in enumerate(section.statements):
-            results = results_of(statement)
-            names += results
-            owners += [(*path, "sections", position, "statements", number)] * len(results)
+            defined = results(statement)
+            names += defined
+            owners += [(*path, "sections", position, "statements", number)] * len(defined)
     for position, name in duplicates(names):
         yield Fault("K2", f"the value {name!r} is defined twice, or has no name", owners[position])
+    axes = {axis.name for axis in kernel.axes} | {axis.name for one in kernel.sections for axis in one.axes}
+    for name, owner in zip(names, owners, strict=True):
+        if name in axes:
+            yield Fault("K2", f"the value {name!r} is called like an axis", owner)
 
 
 def _check_statement(statement: Statement, scope: Scope, path: Path) -> Faults:
+    for operand in operands(statement):
+        yield from _check_operand(operand, scope, path)
+    for index in indices(statement):
+        yield from _check_index(index, scope, path)
     match statement:
-        case Load():
+        case Load() | Store():
             yield from _check_access(statement, scope, path)
-            yield from _check_operand(statement.other, scope, path)
-        case Store():
-            yield from _check_access(statement, scope, path)
-            yield from _check_operand(statement.value, scope, path)
-        case Compute():
-            for operand in statement.operands:
-                yield from _check_operand(operand, scope, path)
-        case IndexValue():
-            yield from _check_index(statement.index, scope, path)
         case Reduce():
-            yield from _check_operand(statement.operand, scope, path)
             expected = 3 if statement.reduction == "welford" else 1
             if len(statement.results) != expected:
                 message = f"{statement.reduction} has {expected} results, not {len(statement.results)}"
                 yield Fault("K7", message, path)
-
         case Scan(operand=operand, dtype=dtype):
-            yield from _check_operand(operand, scope, path)
             if not scope.inner:
                 yield Fault("K8", f"a scan of %{statement.result} over no axes", path)
             if isinstance(operand, Ref) and scope.values.get(operand.name, dtype) != dtype:
                 yield Fault("K8", f"a scan in {dtype} of %{operand.name}, {scope.values[operand.name]}", path)
+        case _:
+            return
 
 
 def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
@@ -144,10 +131,10 @@ def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
 
 
 def _check_index(index: Index, scope: Scope, path: Path) -> Faults:
-    for name in axes_of(index):
+    for name in sorted(axes_of(index)):
         if name not in scope.axes:
             yield Fault("K4", f"there is no axis {name!r} here", path)
-    for name in values_of(index):
+    for name in sorted(values_of(index)):
         if name not in scope.values:
             yield Fault("K3", f"the value %{name} is not defined here", path)
         elif scope.values[name] not in _INTEGERS:
@@ -155,12 +142,9 @@ def _check_index(index: Index, scope: Scope, path: Path) -> Faults:
 
 
 def _check_access(statement: Load | Store, scope: Scope, path: Path) -> Faults:
-    yield from _check_index(statement.index, scope, path)
     mask = statement.mask
-    if mask is not None:
-        yield from _check_operand(mask, scope, path)
-        if scope.values.get(mask.name, "bool") != "bool":
-            yield Fault("K6", f"the mask %{mask.name} has dtype {scope.values[mask.name]}", path)
+    if mask is not None and scope.values.get(mask.name, "bool") != "bool":
+        yield Fault("K6", f"the mask %{mask.name} has dtype {scope.values[mask.name]}", path)
     buffer = scope.buffers.get(statement.buffer)
     if buffer is None:
         return  # L3 reports it

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stagewire.graph import Ref, references
-from stagewire.loop import AxisAtom, Buffer, FloorDivAtom, Index, Kernel, LoopGraph, ModAtom, Store, Term
+from stagewire.index import axes_of, rename
+from stagewire.loop import Buffer, Index, Kernel, LoopGraph, Store
 from stagewire.types import ITEM_SIZE
 from stagewire.verify.fault import Fault, Faults, Path
 from stagewire.verify.kernels import section_axes
-from stagewire.verify.ranges import axes_of
 from stagewire.verify.traffic import Traffic, accesses, owner_of
 from stagewire.verify.types import byte_size
 
@@ -82,20 +82,10 @@ def _same_place(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
         return False
     outer = {axis.name for axis in kernel.axes if axis.size != 1}
     same_item = ITEM_SIZE[old.type.dtype] == ITEM_SIZE[new.type.dtype]
-    return same_item and outer <= set(axes_of(next(iter(places))))
+    return same_item and outer <= axes_of(next(iter(places)))
 
 
 def _renamed(index: Index, names: dict[str, str]) -> Index:
     """The index with its axes renamed and its terms in a canonical order."""
-    terms: list[Term] = []
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(name):
-                terms.append(Term(term.coefficient, AxisAtom(names.get(name, name))))
-            case FloorDivAtom(numerator, divisor):
-                terms.append(Term(term.coefficient, FloorDivAtom(_renamed(numerator, names), divisor)))
-            case ModAtom(numerator, divisor):
-                terms.append(Term(term.coefficient, ModAtom(_renamed(numerator, names), divisor)))
-            case _:
-                terms.append(term)
-    return Index(index.constant, tuple(sorted(terms, key=repr)))
+    renamed = rename(index, names)
+    return Index(index.constant, tuple(sorted(renamed.terms, key=repr)))

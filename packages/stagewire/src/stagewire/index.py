@@ -1,6 +1,7 @@
-"""Index arithmetic on stagewire's `Index` data: sums, products, floor division and remainder, simplified by ranges.
+"""Index arithmetic on `stagewire.loop.Index`: sums, products, floor division and remainder, simplified by ranges; what
+an index depends on, and how it moves along an axis.
 
-Every function returns canonical indices: terms merged, sorted, without zeros; so equality is structural equality.
+What does arithmetic returns canonical indices: terms merged, sorted, without zeros; so equality is structural equality.
 `sizes` gives the number of iterations of each axis (an axis runs from 0, and where an index is looked at there are
 points: no size is 0). Sizes, coefficients and constants may be symbolic: what is simplified holds for all their values.
 
@@ -13,12 +14,12 @@ points: no size is 0). Sizes, coefficients and constants may be symbolic: what i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from loopir.sizes import NOTHING, Lower, at_least, lower_bounds
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Atom, Axis, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
-from stagewire.sizes import divide, divides, estimate
+from stagewire.sizes import NOTHING, Lower, at_least, divide, divides, estimate, lower_bounds
 from stagewire.types import contiguous_stride
 
 ZERO = Index()
@@ -100,7 +101,7 @@ def floor_div(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     whole, rest = _split(a, divisor)
     bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
     if bounds is not None:
-        low, high = bounds[0] // divisor, bounds[1] // divisor  # type: ignore[operator]
+        low, high = bounds[0] // divisor, bounds[1] // divisor
         if low == high:
             return shift(whole, low)
     elif lies_within(rest, 0, divisor, sizes):
@@ -118,7 +119,7 @@ def mod(a: Index, divisor: Dim, sizes: Sizes) -> Index:
     _, rest = _split(a, divisor)
     bounds = range_of(rest, sizes) if isinstance(divisor, int) else None
     if bounds is not None:
-        if bounds[0] // divisor == bounds[1] // divisor:  # type: ignore[operator]
+        if bounds[0] // divisor == bounds[1] // divisor:
             return shift(rest, -(bounds[0] // divisor) * divisor)
     elif lies_within(rest, 0, divisor, sizes):
         return rest
@@ -146,10 +147,46 @@ def delinear(position: Index, shape: Sequence[Dim], sizes: Sizes) -> tuple[Index
     return tuple(reversed(coordinates))
 
 
+def reshape(
+    indices: tuple[Index, ...], shape: tuple[Dim, ...], target: tuple[Dim, ...], sizes: Sizes
+) -> tuple[Index, ...]:
+    """Coordinates in `target` of the element at `indices` of `shape`, by groups of dimensions of equal product."""
+    result: list[Index] = []
+    i = j = 0
+    while i < len(shape) or j < len(target):
+        first_i, first_j = i, j
+        left: Dim = 1
+        right: Dim = 1
+        while True:
+            if i < len(shape) and (j == len(target) or _take_left(left, right)):
+                left, i = left * shape[i], i + 1
+            elif j < len(target):
+                right, j = right * target[j], j + 1
+            if left == right and i > first_i and (j > first_j or j == len(target)):
+                break
+            if left == right and i == len(shape) and j > first_j:
+                break
+            if i == len(shape) and j == len(target):
+                break
+        group = indices[first_i:i]
+        if shape[first_i:i] == target[first_j:j]:
+            result.extend(group)
+            continue
+        position = linear(group, contiguous_stride(shape[first_i:i]))
+        result.extend(delinear(position, target[first_j:j], sizes))
+    return tuple(result)
+
+
+def _take_left(left: Dim, right: Dim) -> bool:
+    if isinstance(left, int) and isinstance(right, int):
+        return left <= right
+    return divides(left, right)
+
+
 def substitute(a: Index, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
     """Replace axes and values by indices; `sizes` are those of the axes in the replacements."""
     terms = a.terms
-    if not mapping or not terms or not _mentions(terms, mapping):
+    if not mapping or not terms or not mentions(a, mapping):
         return a
     parts = [Index(a.constant)] if a.constant != 0 else []
     for term in terms:
@@ -157,14 +194,14 @@ def substitute(a: Index, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
     return parts[0] if len(parts) == 1 else total(parts)
 
 
-def _mentions(terms: tuple[Term, ...], names: Container[str]) -> bool:
-    """Whether any atom, nested ones too, has one of the names."""
-    for term in terms:
+def mentions(a: Index, names: Container[str]) -> bool:
+    """Whether an axis or a value of one of the names occurs anywhere in the index."""
+    for term in a.terms:
         atom = term.atom
         if atom.__class__ in _NAMED:
-            if atom.name in names:  # type: ignore[union-attr]
+            if atom.name in names:
                 return True
-        elif _mentions(atom.numerator.terms, names):  # type: ignore[union-attr]
+        elif mentions(atom.numerator, names):  # type: ignore[union-attr]
             return True
     return False
 
@@ -175,9 +212,74 @@ def rename(a: Index, names: Mapping[str, str]) -> Index:
 
 
 def _rename_atom(atom: Atom, names: Mapping[str, str]) -> Atom:
-    if atom.__class__ in _NAMED:
-        return atom.__class__(names.get(atom.name, atom.name))  # type: ignore[union-attr,call-arg,return-value]
-    return atom.__class__(rename(atom.numerator, names), atom.divisor)  # type: ignore[union-attr,call-arg,return-value]
+    if isinstance(atom, AxisAtom | ValueAtom):
+        return atom.__class__(names.get(atom.name, atom.name))
+    return atom.__class__(rename(atom.numerator, names), atom.divisor)
+
+
+def inline(a: Index, mapping: Mapping[str, Index]) -> Index:
+    """Replace axes and values by indices and simplify nothing: terms keep their order."""
+    constant, terms = a.constant, []
+    for term in a.terms:
+        atom = term.atom
+        if atom.__class__ not in _NAMED:
+            inner = inline(atom.numerator, mapping)  # type: ignore[union-attr]
+            terms.append(Term(term.coefficient, atom.__class__(inner, atom.divisor)))  # type: ignore[union-attr,call-arg,arg-type]
+        elif (other := mapping.get(atom.name)) is None:
+            terms.append(term)
+        else:
+            constant = constant + term.coefficient * other.constant
+            terms.extend([Term(term.coefficient * one.coefficient, one.atom) for one in other.terms])
+    return Index(constant, tuple(terms))
+
+
+def steps(a: Index) -> dict[str, Dim]:
+    """By axis, how far a step along it moves the index, quotients and remainders apart.
+
+    >>> steps(add(scale(axis("i"), 12), axis("j")))
+    {'i': 12, 'j': 1}
+    """
+    found: dict[str, Dim] = {}
+    for term in a.terms:
+        if term.atom.__class__ is AxisAtom:
+            name = term.atom.name
+            found[name] = found[name] + term.coefficient if name in found else term.coefficient
+    return found
+
+
+def coefficient(a: Index, axis: str) -> Dim | None:
+    """How far a step along `axis` moves the index; None if that differs from point to point."""
+    if any(term.atom.__class__ not in _NAMED and mentions(Index(0, (term,)), (axis,)) for term in a.terms):
+        return None
+    return steps(a).get(axis, 0)
+
+
+def affine(a: Index) -> dict[str, Dim] | None:
+    """`steps` of an index that is a sum of axes; None where it is more."""
+    return steps(a) if all(term.atom.__class__ is AxisAtom for term in a.terms) else None
+
+
+def may_merge(a: Index, outer: str, inner: str, inner_size: Dim) -> bool:
+    """Whether (outer, inner) move the index as one axis of size outer_size * inner_size would."""
+    found = steps(a)
+    if found.get(outer, 0) != found.get(inner, 0) * inner_size:
+        return False
+    nested = [t.atom.numerator for t in a.terms if isinstance(t.atom, FloorDivAtom | ModAtom)]
+    return all(may_merge(numerator, outer, inner, inner_size) for numerator in nested)
+
+
+def evaluate(a: Index, named: Callable[[Any], Any], size: Callable[[Any], Any] = int) -> Any:
+    """The value of an index where its axes and values are `named(atom)`: integers, or arrays of them."""
+    total = size(a.constant)
+    for term in a.terms:
+        atom = term.atom
+        if atom.__class__ in _NAMED:
+            worth = named(atom)
+        else:
+            numerator, divisor = evaluate(atom.numerator, named, size), size(atom.divisor)  # type: ignore[union-attr]
+            worth = numerator // divisor if atom.__class__ is FloorDivAtom else numerator % divisor
+        total = total + worth * size(term.coefficient)
+    return total
 
 
 def range_of(a: Index, sizes: Sizes) -> tuple[int, int] | None:
@@ -250,7 +352,7 @@ def _floor(value: Dim, divisor: Dim) -> Dim | None:
     quotient, rest = divide(value, divisor)
     if isinstance(rest, int) and isinstance(divisor, int):
         return quotient + rest // divisor
-    return quotient + rest if rest in (0, -1) else None  # type: ignore[operator]
+    return quotient + rest if rest in (0, -1) else None
 
 
 def single_axis(a: Index) -> str | None:
@@ -258,7 +360,7 @@ def single_axis(a: Index) -> str | None:
     if len(a.terms) == 1 and a.constant == 0:
         term = a.terms[0]
         if term.atom.__class__ is AxisAtom and term.coefficient == 1:
-            return term.atom.name  # type: ignore[union-attr]
+            return term.atom.name
     return None
 
 
@@ -292,6 +394,18 @@ def add_values(a: Index, found: set[str]) -> None:
 def is_plain(a: Index) -> bool:
     """Whether `a` is a sum of axes and values: no quotient, no remainder."""
     return all(term.atom.__class__ in _NAMED for term in a.terms)
+
+
+def is_static(a: Index) -> bool:
+    """Whether constant, coefficients and divisors are numbers, not symbolic sizes."""
+    dims = [a.constant]
+    for term in a.terms:
+        dims.append(term.coefficient)
+        if term.atom.__class__ not in _NAMED:
+            if not is_static(term.atom.numerator):  # type: ignore[union-attr]
+                return False
+            dims.append(term.atom.divisor)  # type: ignore[union-attr]
+    return all(isinstance(dim, int) for dim in dims)
 
 
 def has_values(a: Index) -> bool:
@@ -407,9 +521,10 @@ def _drop_low_part(a: Index, divisor: Dim, sizes: Sizes) -> tuple[Index, Dim]:
     """(g*x + low) // (g*e) is x // e where 0 <= low < g: the x and e for the greatest such g, else a and divisor."""
     if not isinstance(divisor, int) or not isinstance(a.constant, int):
         return _drop_symbolic_part(a, divisor, sizes)
-    if not all(isinstance(t.coefficient, int) for t in a.terms):
+    coefficients = [t.coefficient for t in a.terms if isinstance(t.coefficient, int)]
+    if len(coefficients) < len(a.terms):
         return _drop_symbolic_part(a, divisor, sizes)
-    for g in sorted({abs(t.coefficient) for t in a.terms}, reverse=True):
+    for g in sorted(set(map(abs, coefficients)), reverse=True):
         if g == 1 or divisor % g:
             continue
         high = tuple(Term(t.coefficient // g, t.atom) for t in a.terms if t.coefficient % g == 0)
@@ -445,7 +560,7 @@ def _floor_div_atom(rest: Index, divisor: Dim, sizes: Sizes) -> Index:
 
 def _substitute_atom(atom: Atom, mapping: Mapping[str, Index], sizes: Sizes) -> Index:
     if atom.__class__ in _NAMED:
-        found = mapping.get(atom.name)  # type: ignore[union-attr]
+        found = mapping.get(atom.name)
         return found if found is not None else Index(0, (Term(1, atom),))
     numerator = substitute(atom.numerator, mapping, sizes)  # type: ignore[union-attr]
     if atom.__class__ is FloorDivAtom:

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loopir import index as ix
-from loopir.lowering.shape import reshape_index
+from stagewire import index as ix
 from stagewire.expr import Dim, evaluate, symbol
-from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom
+from stagewire.loop import Index
 from stagewire.testing.symbolic import instantiated
 
 SIZES = {"i": 4, "j": 6, "k": 2}
@@ -20,17 +19,7 @@ SIZES = {"i": 4, "j": 6, "k": 2}
 
 def value_at(index: Index, point: dict[str, int]) -> int:
     """The integer that an index is worth at a point."""
-    total = index.constant
-    for term in index.terms:
-        match term.atom:
-            case AxisAtom(name):
-                worth = point[name]
-            case FloorDivAtom(numerator, divisor):
-                worth = value_at(numerator, point) // divisor
-            case ModAtom(numerator, divisor):
-                worth = value_at(numerator, point) % divisor
-        total += term.coefficient * worth
-    return total
+    return ix.evaluate(index, lambda atom: point[atom.name])
 
 
 def points() -> list[dict[str, int]]:
@@ -96,7 +85,7 @@ def test_reshape_keeps_the_row_major_order(data: st.DataObject) -> None:
     names = [f"a{d}" for d in range(len(shape))]
     sizes = dict(zip(names, shape, strict=True))
     indices = tuple(ix.axis(name) if size != 1 else ix.ZERO for name, size in zip(names, shape, strict=True))
-    found = reshape_index(indices, shape, tuple(target), sizes)
+    found = ix.reshape(indices, shape, tuple(target), sizes)
     assert len(found) == len(target)
     for number, point in enumerate(itertools.product(*(range(n) for n in shape))):
         at = dict(zip(names, point, strict=True))
