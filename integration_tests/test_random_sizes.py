@@ -82,7 +82,7 @@ class Documents:
             made = bind_capture(capture)
         else:
             prim = primops.Primops().run(grad)
-            primops.verify(prim)
+            verify(prim)
             halves = [None if graph is None else Interpreter(graph) for graph in (prim.forward, prim.backward)]
             made = bind(prim.binding, *halves)
         made.assumes = grad.binding.assumptions

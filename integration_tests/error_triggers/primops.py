@@ -6,8 +6,7 @@ import torch
 
 from primops.interpret import interpret
 from primops.stage import lower_graph
-from primops.verify import verify, verify_graph
-from stagewire.parser import parse_document, parse_graph
+from stagewire.parser import parse_graph
 
 
 def PO001() -> None:
@@ -19,24 +18,6 @@ def PO001() -> None:
     lower_graph(graph, {"aten.exp.default": lambda p, x: p.sum(x, (0,))})
 
 
-def PO002() -> None:
-    graph = parse_graph("""
-        input %x: f32[2]
-        %y: f32[2] = prims.frobnicate(%x)
-        return %y
-    """)
-    verify_graph(graph)
-
-
-def PO003() -> None:
-    graph = parse_graph("""
-        input %x: f32[2]
-        %y: f32[3] = prims.exp(%x)
-        return %y
-    """)
-    verify_graph(graph)
-
-
 def PO004() -> None:
     graph = parse_graph("""
         input %x: f32[2]
@@ -44,14 +25,3 @@ def PO004() -> None:
         return %y
     """)
     interpret(graph, [torch.zeros(3)])
-
-
-def PO005() -> None:
-    document = parse_document("""
-        prim 2 {
-          binding { inputs {} outputs {} }
-          forward { return }
-          opset = 1000
-        }
-    """)
-    verify(document)

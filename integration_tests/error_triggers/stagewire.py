@@ -14,6 +14,7 @@ from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
 from stagewire.stage import discover
 from stagewire.verify import verify
+from stagewire.vocabulary import find, vocabularies
 
 
 def SW001() -> None:
@@ -52,6 +53,21 @@ def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (information / "entry_points.txt").write_text(f"[stagefold.stages]\nmine = {owner}:Stage\n")
         patch.syspath_prepend(folder / owner)
     discover()
+
+
+def SW009(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    for owner in ("one", "another"):
+        information = folder / owner / f"{owner}-1.0.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n")
+        (information / "entry_points.txt").write_text(f"[stagefold.vocabularies]\nmine = {owner}:VOCABULARY\n")
+        patch.syspath_prepend(folder / owner)
+    vocabularies.cache_clear()
+    vocabularies()
+
+
+def SW010() -> None:
+    find("prims.frobnicate")
 
 
 def SW007() -> None:

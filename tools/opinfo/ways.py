@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 import bytecap
 from aotgrad.bind import bind
 from codegen.testing.reference import run_graph, span, windowed
-from primops.effects import is_call
+from primops.effects import keeps_layout
 from primops.interpret import Interpreter
 from primops.testing.opinfo import Compare
 from stagefold.backend import StagefoldBackend
@@ -142,7 +142,7 @@ class Recorder:
         self.inner.pipeline.run(capture, observe=observe, until=until)
         if "prim" in made:
             for graph in (made["prim"].forward, made["prim"].backward):
-                self.externs |= {n.target for n in graph.nodes if is_call(n.target)} if graph else set()
+                self.externs |= {n.target for n in graph.nodes if keeps_layout(n.target)} if graph else set()
         return _BOUND[self.kind](self, made[until])
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from primops.stage import lower_graph
 from primops.testing.conformance import check_graphs
 from primops.testing.strategies import KINDS, Program, programs
-from primops.verify import verify_graph
 from stagewire.graph import Ref
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
+from stagewire.verify import verify_graph
 
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from primops.errors import InterpretFault, UnknownPrim
+from primops.errors import InterpretFault
 from primops.interpret import Interpreter, interpret
+from stagewire.errors import UnknownOp
 from stagewire.parser import parse_graph
 
 TWICE = parse_graph("""
@@ -60,7 +61,7 @@ def test_a_result_of_another_type_is_refused() -> None:
 
 
 def test_unknown_prims_and_ops_are_refused() -> None:
-    with pytest.raises(UnknownPrim):
+    with pytest.raises(UnknownOp):
         interpret(parse_graph("input %x: f32[2]\n%y: f32[2] = prims.nothing(%x)\nreturn %y"), [torch.zeros(2)])
     with pytest.raises(InterpretFault, match="no operator"):
         interpret(parse_graph("input %x: f32[2]\n%y: f32[2] = aten.nothing.default(%x)\nreturn %y"), [torch.zeros(2)])

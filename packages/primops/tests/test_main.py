@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from primops.__main__ import main
-from primops.verify import verify
 from stagewire.codec import load
 from stagewire.parser import parse_document
+from stagewire.verify import verify
 
 DOCUMENT = str(Path(__file__).parent / "data" / "images_inference.json")
 
@@ -34,9 +34,3 @@ def test_refuses_another_kind_of_document(tmp_path: Path, capsys: pytest.Capture
 def test_names_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "none.json")]) == 1
     assert "none.json: No such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("what", "start"), [("opset", '{\n "opset"'), ("spec", "# The prims")])
-def test_prints_the_opset_and_the_specification(what: str, start: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([what]) == 0
-    assert capsys.readouterr().out.startswith(start)

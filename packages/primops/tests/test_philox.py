@@ -7,10 +7,10 @@ import torch
 
 from primops.philox import count_for, philox, state, threads_for, uniform
 from primops.stage import lower_graph
-from primops.verify import verify_graph
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
 from stagewire.testing.random123 import VECTORS
+from stagewire.verify import verify_graph
 
 H200 = 270336
 """The most threads of ATen's random kernels there: 132 multiprocessors of 2048."""

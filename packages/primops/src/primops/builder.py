@@ -14,8 +14,7 @@ from typing import Any
 
 from primops.effects import effect_of
 from primops.errors import Decline
-from primops.prims import RECORDS
-from primops.prims.record import Kind, Record
+from primops.prims import OPS
 from stagewire.expr import Dim, Expr
 from stagewire.graph import (
     Arg,
@@ -34,6 +33,7 @@ from stagewire.graph import (
 )
 from stagewire.graph import Value as NamedValue
 from stagewire.types import DTYPES, NoneType, TensorType, ValueType
+from stagewire.vocabulary import Kind, Op
 
 
 class Value:
@@ -99,24 +99,24 @@ class Builder:
         """The type of the first result."""
         return self.results[0]  # type: ignore[return-value]
 
-    def apply(self, record: Record, arguments: tuple[Any, ...]) -> Any:
+    def apply(self, op: Op, arguments: tuple[Any, ...]) -> Any:
         """The value of a prim (a tuple where it has several results). Raises `Decline` for a dtype it does not take."""
-        allowed = _ALLOWED.get(record.name)
+        allowed = _ALLOWED.get(op.name)
         if allowed is not None:
             for x in arguments:
                 if type(x) is Value and x.type.dtype not in allowed:
-                    raise Decline(f"{record.name} of {x.type.dtype}")
-        if record.name in _NESTED:
-            types = record.rule(*map(type_of, arguments))
+                    raise Decline(f"{op.name} of {x.type.dtype}")
+        if op.name in _NESTED:
+            types = op.rule(*map(type_of, arguments))
         else:
-            types = record.rule(*[a.type if type(a) is Value else a for a in arguments])
-        if record.creates:
+            types = op.rule(*[a.type if type(a) is Value else a for a in arguments])
+        if op.creates:
             (made,) = types
             types = (TensorType(made.dtype, made.shape, made.stride, 0, self.out.device),)
-        values = self.emit(record, arguments, types)
+        values = self.emit(op, arguments, types)
         return values[0] if len(values) == 1 else values
 
-    def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
+    def emit(self, op: Op, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
         raise NotImplementedError
 
     def extern(
@@ -126,17 +126,17 @@ class Builder:
         raise NotImplementedError
 
 
-def _prim_method(record: Record) -> Callable[..., Any]:
+def _prim_method(op: Op) -> Callable[..., Any]:
     def method(self: Builder, *arguments: Any) -> Any:
-        return self.apply(record, arguments)
+        return self.apply(op, arguments)
 
-    method.__name__ = record.name
-    method.__doc__ = f"{record.doc}\n\n{record.example}"
+    method.__name__ = op.name
+    method.__doc__ = f"{op.doc}\n\n{op.example}"
     return method
 
 
-for _record in RECORDS.values():
-    setattr(Builder, _record.name, _prim_method(_record))
+for _op in OPS.values():
+    setattr(Builder, _op.name, _prim_method(_op))
 
 
 class GraphBuilder(Builder):
@@ -177,11 +177,11 @@ class GraphBuilder(Builder):
                 self.names.add(name)
                 return name
 
-    def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
-        encoders = _ENCODERS[record.name]
+    def emit(self, op: Op, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
+        encoders = _ENCODERS[op.name]
         args = tuple([encode(a) for encode, a in zip(encoders, arguments, strict=True)])
-        made = self.append(_TARGETS[record.name], args, {}, types)
-        if record.name == "full":
+        made = self.append(_TARGETS[op.name], args, {}, types)
+        if op.name == "full":
             self._filled.add(made[0].payload)  # type: ignore[union-attr]
         return made  # type: ignore[return-value]
 
@@ -257,10 +257,10 @@ _KIND_ENCODERS: dict[Kind, Callable[[Any], Arg]] = {
     "word": _as_is,
     "dtype": _DTYPE_ARGS.__getitem__,
 }
-_ENCODERS = {r.name: tuple(_KIND_ENCODERS[p.kind] for p in r.parameters) for r in RECORDS.values()}
-_TARGETS = {name: f"prims.{name}" for name in RECORDS}
-_ALLOWED = {r.name: c.dtypes for r in RECORDS.values() for c in r.constraints if c.dtypes is not None}
-_NESTED = frozenset(r.name for r in RECORDS.values() if any(p.kind in ("tensors", "indices") for p in r.parameters))
+_ENCODERS = {name: tuple(_KIND_ENCODERS[p.kind] for p in op.parameters) for name, op in OPS.items()}
+_TARGETS = {name: f"prims.{name}" for name in OPS}
+_ALLOWED = {name: c.dtypes for name, op in OPS.items() for c in op.constraints if c.dtypes is not None}
+_NESTED = frozenset(n for n, op in OPS.items() if any(p.kind in ("tensors", "indices") for p in op.parameters))
 
 
 class DType(str):

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from primops.aten import overload, tensor_type
-from primops.builder import Builder, Device, DType, Value
+from primops.builder import Builder, Device, DType, Value, type_of
 from primops.decompose import decompose_call
 from primops.decompositions.operands import Function
+from primops.errors import DecompositionFault
 from primops.meanings import DTYPES, MEANINGS, NAMES
-from primops.prims.record import Record
-from primops.verify import check_call
 from stagewire.types import TensorType, ValueType
+from stagewire.vocabulary import Op
 
 
 class ComputeBuilder(Builder):
@@ -23,15 +23,17 @@ class ComputeBuilder(Builder):
     def __init__(self, results: tuple[ValueType, ...]) -> None:
         self.results = results
 
-    def emit(self, record: Record, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
-        check_call(record, arguments)
-        made = MEANINGS[record.name](*(_payload(a) for a in arguments))
+    def emit(self, op: Op, arguments: tuple[Any, ...], types: tuple[TensorType, ...]) -> tuple[Value, ...]:
+        refused = op.refusal(tuple(map(type_of, arguments)))
+        if refused is not None:
+            raise DecompositionFault("[{}] {}".format(*refused))
+        made = MEANINGS[op.name](*(_payload(a) for a in arguments))
         tensors = made if isinstance(made, tuple) else (made,)
-        if record.creates:
+        if op.creates:
             tensors = tuple(t.to(self.out.device) for t in tensors)
         for tensor, stated in zip(tensors, types, strict=True):
             if tuple(tensor.shape) != stated.shape or NAMES[tensor.dtype] != stated.dtype:
-                raise AssertionError(f"{record.name}: the rule says {stated}, the meaning gives {tensor_type(tensor)}")
+                raise AssertionError(f"{op.name}: the rule says {stated}, the meaning gives {tensor_type(tensor)}")
         return tuple(Value(tensor_type(t), t) for t in tensors)
 
     def extern(

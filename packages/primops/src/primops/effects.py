@@ -1,35 +1,34 @@
-"""What calls do besides computing, and which of them ATen computes."""
+"""What nodes state as their effect, and which of them ATen computes."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from absint import schema
-from primops.prims import RECORDS
+from primops.prims import OPS
 from stagewire.graph import Effect
 
 
-def is_call(target: str) -> bool:
-    """Whether ATen computes it, or may: an extern, or a prim that not always becomes loops. Its operands keep their
-    layouts.
+def keeps_layout(target: str) -> bool:
+    """Whether a kernel that reads its operands by their strides computes it, or may.
 
-    >>> is_call("aten.mm.default"), is_call("prims.max_pool2d"), is_call("prims.add")
+    >>> keeps_layout("aten.mm.default"), keeps_layout("prims.max_pool2d"), keeps_layout("prims.add")
     (True, True, False)
     """
     if not target.startswith("prims."):
         return True
-    record = RECORDS.get(target.removeprefix("prims."))
-    return record is not None and record.call is not None
+    op = OPS.get(target.removeprefix("prims."))
+    return op is not None and op.keeps_layout
 
 
 @cache
 def effect_of(target: str) -> Effect | None:
-    """What nodes that call `target` state as their effect: the record says so of a prim, ATen's schema of others.
+    """What nodes that call `target` state as their effect: its record says so of a prim, ATen's schema of others.
 
     >>> effect_of("prims.philox_state"), effect_of("aten.bernoulli.p"), effect_of("aten.mm.default")
     ('draws', 'draws', None)
     """
     if target.startswith("prims."):
-        record = RECORDS.get(target.removeprefix("prims."))
-        return "draws" if record is not None and record.draws else None
+        op = OPS.get(target.removeprefix("prims."))
+        return None if op is None else op.effect
     return schema.effect_of(target)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from primops.decompositions import TABLE
-from primops.effects import is_call
+from primops.effects import keeps_layout
 from primops.prims.layouts import FLOATS
 from stagewire.graph import Node
 from stagewire.types import TensorType
@@ -75,7 +75,7 @@ def is_exact(target: str, nodes: Iterable[Node]) -> bool:
 
 
 def _rounds_once(node: Node) -> bool:
-    if node.target in _ONE_ROUNDING or is_call(node.target):
+    if node.target in _ONE_ROUNDING or keeps_layout(node.target):
         return True
     return not _makes_floats(node)
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from primops.aten import conform, operator_of, real_argument, tensor_type
-from primops.errors import InterpretFault, UnknownPrim
+from primops.errors import InterpretFault
 from primops.meanings import MEANINGS, NAMES
-from primops.prims import RECORDS
+from primops.prims import VOCABULARY
 from stagewire.expr import Dim, evaluate
 from stagewire.graph import Graph, Node, last_uses
 from stagewire.symbols import bind_sizes
@@ -70,12 +70,9 @@ def _run_node(node: Node, values: dict[str, Any], symbols: dict[str, int]) -> No
     args = [real_argument(arg, values, symbols) for arg in node.args]
     where = f"{node.target}" + (f" ({node.line})" if node.line else "")
     if node.target.startswith("prims."):
-        name = node.target.removeprefix("prims.")
-        if name not in RECORDS:
-            raise UnknownPrim(f"the opset has no prim {name!r}", where=where)
-        kinds = [parameter.kind for parameter in RECORDS[name].parameters]
-        args = [NAMES[a] if kind == "dtype" else a for a, kind in zip(args, kinds, strict=True)]
-        made = MEANINGS[name](*args)
+        op = VOCABULARY.op(node.target, where)
+        args = [NAMES[a] if p.kind == "dtype" else a for a, p in zip(args, op.parameters, strict=True)]
+        made = MEANINGS[op.name](*args)
     else:
         kwargs = {key: real_argument(arg, values, symbols) for key, arg in node.kwargs.items()}
         made = operator_of(node)(*args, **kwargs)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from primops import philox
-from primops.prims import RECORDS
+from primops.prims import OPS
 
 Meaning = Callable[..., Any]
 DTYPES: dict[str, torch.dtype] = {
@@ -155,21 +155,20 @@ _TORCH_NAMES = {
 }
 
 
-def _called(target: str) -> Meaning:
-    """The meaning of a prim that ATen may compute."""
-    _, name, overload = target.split(".")
-    function = getattr(getattr(torch.ops.aten, name), overload)
+def _aten(name: str) -> Meaning:
+    """That of an operator of ATen with the same arguments."""
+    function = getattr(torch.ops.aten, name).default
     return lambda *arguments: function(*[list(a) if isinstance(a, tuple) else a for a in arguments])
 
 
 MEANINGS: dict[str, Meaning] = {
-    **{r.name: _called(r.call) for r in RECORDS.values() if r.call is not None and r.call.startswith("aten.")},
+    **{f"max_pool{n}d{way}": _aten(f"max_pool{n}d_with_indices{way}") for n in (2, 3) for way in ("", "_backward")},
     "philox_state": philox.state,
     "philox_uniform": philox.uniform,
     **{
-        r.name: _on_tensors(_TORCH_NAMES.get(r.name) or getattr(torch, r.name))
-        for r in RECORDS.values()
-        if r.family == "elementwise" and r.name != "where"
+        name: _on_tensors(_TORCH_NAMES.get(name) or getattr(torch, name))
+        for name, op in OPS.items()
+        if op.family == "elementwise" and name != "where"
     },
     "where": _where,
     "convert_element_type": lambda x, dtype: x.to(DTYPES[dtype]),

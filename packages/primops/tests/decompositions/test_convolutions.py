@@ -11,10 +11,10 @@ from primops.decompositions import TABLE
 from primops.exactness import bound
 from primops.stage import lower_graph
 from primops.testing.opinfo import Compare
-from primops.verify import verify_graph
 from stagewire.graph import Graph, List
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
+from stagewire.verify import verify_graph
 
 Sizes = tuple[int, ...]
 

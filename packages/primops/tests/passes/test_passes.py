@@ -11,10 +11,10 @@ from primops.passes import DEFAULT_PASSES, EliminateCommon, EliminateDead, FoldC
 from primops.passes.fold_constants import in_dtype
 from primops.stage import lower_graph
 from primops.testing.strategies import Program, programs
-from primops.verify import verify_graph
 from stagewire.graph import Graph
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
+from stagewire.verify import verify_graph
 
 
 def body(graph: Graph) -> list[str]:

@@ -5,6 +5,7 @@
     python -m stagewire verify FILE           every broken constraint, with the lines around it
     python -m stagewire digest FILE           the content hash
     python -m stagewire convert FILE OUT      .json, .msgpack, or .txt (the printed form), either way
+    python -m stagewire ops [NAMESPACE]       the namespaces of installed ops; those of one, with --json as data
 
 Exit codes: 0 done, 1 a coded error or a broken constraint (printed), 2 a wrong command line.
 """
@@ -24,6 +25,8 @@ from stagewire.files import TEXT, read, write
 from stagewire.printer import print_document
 from stagewire.schema import json_schema
 from stagewire.verify import faults, window
+from stagewire.vocabulary import vocabularies
+from stagewire.vocabulary_pages import as_json, page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     schema = commands.add_parser("schema", help="print the JSON Schema of documents")
     schema.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    ops = commands.add_parser("ops", help="list the installed vocabularies, or print one")
+    ops.add_argument("namespace", nargs="?", choices=sorted(vocabularies()))
+    ops.add_argument("--json", action="store_true")
     for name, what in (
         ("show", "print a document"),
         ("verify", "print every broken constraint"),
@@ -54,6 +60,8 @@ def _run(chosen: argparse.Namespace) -> int:
     match chosen.command:
         case "schema":
             print(msgspec.json.format(msgspec.json.encode(json_schema(*chosen.kinds)), indent=2).decode())
+        case "ops":
+            _show_ops(chosen.namespace, chosen.json)
         case "show":
             print(print_document(read(chosen.file)), end="")
         case "verify":
@@ -63,6 +71,15 @@ def _run(chosen: argparse.Namespace) -> int:
         case _:
             write(read(chosen.file), chosen.output)
     return 0
+
+
+def _show_ops(namespace: str | None, as_data: bool) -> None:
+    if namespace is None:
+        for vocabulary in vocabularies().values():
+            print(f"{vocabulary.namespace} {vocabulary.version}: {' '.join(vocabulary.ops)}")
+        return
+    vocabulary = vocabularies()[namespace]
+    print(as_json(vocabulary).decode() if as_data else page(vocabulary), end="")
 
 
 def _verify(document: Document, path: Path) -> int:

@@ -105,3 +105,17 @@ class PartlyDone(StageError):
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__} in a call that has changed its inputs already: {error}")
         self.error = error
+
+
+class VocabularyClash(StageError):
+    """Two installed distributions register a vocabulary under one namespace."""
+
+    code = "SW009"
+    fix = "Uninstall one of the two distributions."
+
+
+class UnknownOp(StageError):
+    """A call of an op that the vocabulary of its namespace does not have."""
+
+    code = "SW010"
+    fix = "`python -m stagewire ops` lists the ops there are; the document may come from another version of them."

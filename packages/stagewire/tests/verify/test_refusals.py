@@ -327,7 +327,8 @@ def labels_in_the_code() -> set[str]:
 
 
 def test_every_label_has_an_example() -> None:
-    assert labels_in_the_code() == {refusal.label for refusal in REFUSALS}
+    calls_of_ops = {label for label in labels_in_the_code() if label.startswith("V")}  # in test_vocabulary.py
+    assert labels_in_the_code() - calls_of_ops == {refusal.label for refusal in REFUSALS}
 
 
 def test_every_label_is_in_the_readme() -> None:

@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass
 
-from primops.prims import RECORDS
+from primops.prims import OPS
 from primops.prims.layouts import FLOATS, INTEGERS
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref
@@ -20,7 +20,7 @@ _MOVES = frozenset(
     for name in ("broadcast_in_dim", "reshape", "permute", "slice", "flip", "clone", "convert_element_type")
 ) | {"aten._to_copy.default"}  # between devices: a number is on all of them
 _ELEMENTWISE = frozenset(
-    f"prims.{r.name}" for r in RECORDS.values() if r.family == "elementwise" and len(r.parameters) > 1
+    f"prims.{name}" for name, op in OPS.items() if op.family == "elementwise" and len(op.parameters) > 1
 )
 
 

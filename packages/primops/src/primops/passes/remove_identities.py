@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from primops.effects import is_call
+from primops.effects import keeps_layout
 from primops.prims.layouts import FLOATS, HALVES, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
 from stagewire.graph_passes import output_names, rename_node, with_nodes
@@ -36,7 +36,9 @@ class _Walk:
         self.types = {value.name: value.type for value in graph.inputs}
         self.inputs = frozenset(self.types)
         self.is_joint = {node.phase for node in graph.nodes} >= {"forward", "backward"}
-        self.read_by_extern = {name for node in graph.nodes if is_call(node.target) for name in node_references(node)}
+        self.read_by_extern = {
+            name for node in graph.nodes if keeps_layout(node.target) for name in node_references(node)
+        }
 
     def run(self) -> Graph:
         nodes: list[Node] = []

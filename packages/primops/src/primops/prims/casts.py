@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from primops.prims.layouts import SUPPORTED, dense_stride, tensor
-from primops.prims.record import Constraint, Record, parameters
 from stagewire.types import ITEM_SIZE, TensorType
+from stagewire.vocabulary import Constraint, Op, parameters
 
 
 def _cast(x: TensorType, dtype: str) -> tuple[TensorType, ...]:
@@ -27,15 +27,15 @@ C1 = Constraint(
 )
 C2 = Constraint("C2", "Both dtypes have the same width.", _same_width, ("bitcast", (tensor("float32", (2,)), "int64")))
 
-RECORDS: tuple[Record, ...] = (
-    Record(
+OPS: tuple[Op, ...] = (
+    Op(
         "convert_element_type", "cast", parameters("x: tensor, dtype: dtype"),
         "Each element converted: floats round to nearest even, float to integer truncates, to bool tests != 0.",
-        _cast, (C1,), "convert_element_type(x: f32[2, 3], bfloat16) -> bf16[2, 3]",
+        _cast, (C1,), "convert_element_type(x: f32[2, 3], dtype(bfloat16)) -> bf16[2, 3]",
     ),
-    Record(
+    Op(
         "bitcast", "cast", parameters("x: tensor, dtype: dtype"),
         "The same bits read as another dtype of the same width.",
-        _cast, (C1, C2), "bitcast(x: f32[2, 3], int32) -> i32[2, 3]",
+        _cast, (C1, C2), "bitcast(x: f32[2, 3], dtype(int32)) -> i32[2, 3]",
     ),
 )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from primops.prims.layouts import FLOATS, INTEGERS, SUPPORTED, tensor
-from primops.prims.record import Constraint, Record, parameters
 from stagewire.expr import Dim
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, parameters
 
 
 def _full(shape: tuple[Dim, ...], value: float, dtype: str) -> tuple[TensorType, ...]:
@@ -33,14 +33,14 @@ N2 = Constraint(
     "N2", "The dtype is an integer or float; integers count by integers.", _iota_dtype, ("iota", (3, 0, 0.5, "int64"))
 )
 
-RECORDS: tuple[Record, ...] = (
-    Record(
+OPS: tuple[Op, ...] = (
+    Op(
         "full", "creation", parameters("shape: sizes, value: number, dtype: dtype"), "Every element is value.",
-        _full, (N1,), "full([2, 3], 0.0, float32) -> f32[2, 3]",
+        _full, (N1,), "full([2, 3], 0.0, dtype(float32)) -> f32[2, 3]",
     ),
-    Record(
+    Op(
         "iota", "creation", parameters("length: size, start: number, step: number, dtype: dtype"),
         "Element i is start + i * step, computed in float64 (or int64) and converted.",
-        _iota, (N2,), "iota(4, 0, 1, int64) -> i64[4]",
+        _iota, (N2,), "iota(4, 0, 1, dtype(int64)) -> i64[4]",
     ),
 )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from primops.prims.layouts import FLOATS, INTEGERS, SUPPORTED, dense_stride, tensor
-from primops.prims.record import Constraint, Record, Rule, parameters
 from stagewire.expr import Expr
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, Rule, parameters
 
 NUMBERS = FLOATS | INTEGERS
 INTEGRAL = INTEGERS | {"bool"}
@@ -116,14 +116,14 @@ E14 = Constraint("E14", "The values chosen from have one dtype; a literal fits i
 _EXAMPLES = {1: "{0}(x: f32[2, 3]) -> f32[2, 3]", 2: "{0}(x: f32[2, 3], y: f32[2, 3]) -> f32[2, 3]"}
 
 
-def _elementwise(name: str, count: int, dtypes: Constraint, doc: str, rule: Rule = _like_first) -> Record:
+def _elementwise(name: str, count: int, dtypes: Constraint, doc: str, rule: Rule = _like_first) -> Op:
     names = ("x", "y", "z")[:count]
     kind = "tensor" if count == 1 else "operand"
     common = (E2, E1, E3, E4, E5) if count > 1 else ()
     short = {"E6": "f32", "E7": "f32", "E8": "i64", "E9": "i64", "E10": "b8", "E11": "f32"}[dtypes.label]
     result = "b8" if rule is _predicate else short
     operands = ", ".join(f"{n}: {short}[2, 3]" for n in names)
-    return Record(
+    return Op(
         name, "elementwise", parameters(", ".join(f"{n}: {kind}" for n in names)), doc, rule,
         (*common, dtypes), f"{name}({operands}) -> {result}[2, 3]",
     )  # fmt: skip
@@ -175,7 +175,7 @@ _SHIFTS = {
 }  # fmt: skip
 _LOGICAL = {"logical_and": "x and y.", "logical_or": "x or y.", "logical_xor": "x != y."}
 
-RECORDS: tuple[Record, ...] = (
+OPS: tuple[Op, ...] = (
     *(_elementwise(name, 1, E7, doc) for name, doc in _NUMBER_UNARY.items()),
     *(_elementwise(name, 1, E6, doc) for name, doc in _FLOAT_UNARY.items()),
     *(_elementwise(name, 1, E6, doc, _predicate) for name, doc in _FLOAT_TESTS.items()),
@@ -190,7 +190,7 @@ RECORDS: tuple[Record, ...] = (
     *(_elementwise(name, 2, E10, doc) for name, doc in _LOGICAL.items()),
     _elementwise("fma", 3, E6, "x * y + z, rounded once."),
     _elementwise("check_range", 3, E7, "x. An element that is not in y..z, both included, is an error; so is nan."),
-    Record(
+    Op(
         "where", "elementwise", parameters("cond: tensor, x: operand, y: operand"), "x where cond holds, else y.",
         _where,
         (E12, E14, E13), "where(cond: b8[2, 3], x: f32[2, 3], 0.0) -> f32[2, 3]",

@@ -5,10 +5,10 @@ Indices are in 0..size-1, but for `index` and `index_put` with wrap: these take 
 from __future__ import annotations
 
 from primops.prims.layouts import dense_stride, tensor
-from primops.prims.record import Constraint, Record, parameters
 from primops.prims.shapes import Sizes, sliced_size
 from stagewire.expr import Dim
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, parameters
 
 Indices = tuple[TensorType | None, ...]
 _X = tensor("float32", (2, 3))
@@ -142,36 +142,36 @@ I7 = Constraint(
 )
 
 _FAMILY = "indexing"
-RECORDS: tuple[Record, ...] = (
-    Record(
+OPS: tuple[Op, ...] = (
+    Op(
         "gather", _FAMILY, parameters("x: tensor, dim: int, index: tensor"),
         "Element (i, j, k) is x[index[i, j, k], j, k] for dim 0, and so on for the others. Indices are in 0..size-1.",
         _gather, (I1, I2), "gather(x: f32[2, 3], 0, index: i64[1, 3]) -> f32[1, 3]",
     ),
-    Record(
+    Op(
         "index", _FAMILY, parameters("x: tensor, indices: indices, wrap: bool"),
         "Advanced indexing: dimension i is chosen by indices[i], or kept whole for None (also for those not given). "
         "The index tensors have one shape; its dimensions stand where the indices do, or first if the indices are "
         "apart. With wrap, negative indices count from the end; without it they are an error.",
-        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]], true) -> f32[2, 4]",
+        _index, (I4,), "index(x: f32[2, 3], [None, index: i64[4]], True) -> f32[2, 4]",
     ),
-    Record(
+    Op(
         "scatter", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
         "x with x[index[i, j, k], j, k] = src[i, j, k] (for dim 0). "
         "Which write wins is unspecified when indices repeat.",
         _like, (I1, I2, I3), "scatter(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
     ),
-    Record(
+    Op(
         "scatter_add", _FAMILY, parameters("x: tensor, dim: int, index: tensor, src: operand"),
         "x with x[index[i, j, k], j, k] += src[i, j, k] (for dim 0), every repetition counted.",
         _like, (I1, I2, I3, I7), "scatter_add(x: f32[2, 3], 0, index: i64[1, 3], src: f32[1, 3]) -> f32[2, 3]",
     ),
-    Record(
+    Op(
         "index_put", _FAMILY, parameters("x: tensor, indices: indices, values: tensor, accumulate: bool, wrap: bool"),
         "x with x[indices] = values (or += values, every repetition counted); indices as for index.",
-        _like, (I4, I5), "index_put(x: f32[2, 3], [index: i64[4]], values: f32[4, 3], true, false) -> f32[2, 3]",
+        _like, (I4, I5), "index_put(x: f32[2, 3], [index: i64[4]], values: f32[4, 3], True, False) -> f32[2, 3]",
     ),
-    Record(
+    Op(
         "slice_scatter", _FAMILY, parameters("x: tensor, src: tensor, start: sizes, stop: sizes, step: sizes"),
         "x with the window start:stop:step replaced by src.",
         _like, (I6,), "slice_scatter(x: f32[2, 3], src: f32[2, 1], [0, 1], [2, 2], [1, 1]) -> f32[2, 3]",

@@ -5,9 +5,9 @@ numbers of that kernel as a function of it, which may be fused, and computed aga
 from __future__ import annotations
 
 from primops.prims.layouts import tensor
-from primops.prims.record import Constraint, Record, parameters
 from stagewire.expr import Dim
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, parameters
 
 Shape = tuple[Dim, ...]
 _I = tensor("int64", (2, 3))
@@ -60,15 +60,14 @@ D2 = Constraint(
 D3 = Constraint("D3", "The count is a multiple of four, and a number.", _calls, ("philox_state", (3, "cpu")))
 
 
-RECORDS: tuple[Record, ...] = (
-    Record(
+OPS: tuple[Op, ...] = (
+    Op(
         "philox_state", "random", parameters("count: size, device: word"),
         "The seed of a device's stream and its offset, which moves on by count: what a kernel of ATen takes that draws "
         "there. Numbers on the CPU, whose own stream has no offset: there it is 0, and the seed is drawn.",
-        _state, (D3,), 'philox_state(4, "cuda:0") -> i64[], i64[]', ("seed", "offset"),
-        "stagefold.philox_state.default", draws=True,
+        _state, (D3,), 'philox_state(4, "cuda:0") -> i64[], i64[]', ("seed", "offset"), effect="draws",
     ),
-    Record(
+    Op(
         "philox_uniform", "random",
         parameters("seed: tensor, offset: tensor, shape: sizes, threads: int, width: int, device: word"),
         "The numbers in 0 < x <= 1 that a kernel of ATen with so many threads draws on a GPU, each thread taking width "

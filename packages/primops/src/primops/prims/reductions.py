@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, tensor
-from primops.prims.record import Constraint, Record, Rule, parameters
 from primops.prims.shapes import distinct_dims
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, Rule, parameters
 
 Dims = tuple[int, ...]
 _X = tensor("float32", (2, 3))
@@ -68,17 +68,17 @@ R5 = Constraint(
 R6 = Constraint("R6", "dim is a dimension of the operand (or None for all, flattened).", _one_dim, ("argmax", (_X, 2)))
 
 
-def _reduction(name: str, doc: str, constraints: tuple[Constraint, ...], short: str = "f32") -> Record:
+def _reduction(name: str, doc: str, constraints: tuple[Constraint, ...], short: str = "f32") -> Op:
     example = f"{name}(x: {short}[2, 3], [1]) -> {short}[2]"
-    return Record(name, "reduction", parameters("x: tensor, dims: dims"), doc, _reduce, constraints, example)
+    return Op(name, "reduction", parameters("x: tensor, dims: dims"), doc, _reduce, constraints, example)
 
 
-def _along(name: str, family: str, kind: str, doc: str, rule: Rule, result: str) -> Record:
+def _along(name: str, family: str, kind: str, doc: str, rule: Rule, result: str) -> Op:
     example = f"{name}(x: f32[2, 3], 1) -> {result}"
-    return Record(name, family, parameters(f"x: tensor, dim: {kind}"), doc, rule, (R2, R6), example)
+    return Op(name, family, parameters(f"x: tensor, dim: {kind}"), doc, rule, (R2, R6), example)
 
 
-RECORDS: tuple[Record, ...] = (
+OPS: tuple[Op, ...] = (
     _reduction(
         "sum",
         "Sum over dims, which disappear; 0 for none. Floats accumulate in at least the operand's precision.",
@@ -97,7 +97,7 @@ RECORDS: tuple[Record, ...] = (
         "argmin", "reduction", "int?", "Index (int64) of the first least element along dim; nan is least.",
         _argument, "i64[2]",
     ),
-    Record(
+    Op(
         "var_mean", "reduction", parameters("x: tensor, dims: dims, correction: number"),
         "Mean over dims, and the sum of squared deviations from it divided by max(0, count - correction). "
         "Computed without cancellation (two passes, or Welford).",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from primops.prims.elementwise import NUMBERS
 from primops.prims.layouts import FLOATS, dense_stride, tensor
-from primops.prims.record import Constraint, Record, Rule, parameters
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, Rule, parameters
 
 _X = tensor("float32", (2, 3))
 
@@ -47,16 +47,16 @@ K4 = Constraint(
 )  # fmt: skip
 
 
-def _scan(name: str, doc: str, constraints: tuple[Constraint, ...], rule: Rule = _like) -> Record:
+def _scan(name: str, doc: str, constraints: tuple[Constraint, ...], rule: Rule = _like) -> Op:
     results = ("out",) if rule is _like else ("values", "indices")
     made = "f32[2, 3]" if rule is _like else "f32[2, 3], i64[2, 3]"
-    return Record(
+    return Op(
         name, "scan", parameters("x: tensor, dim: int"), doc, rule, constraints, f"{name}(x: f32[2, 3], 1) -> {made}",
         results,
     )  # fmt: skip
 
 
-RECORDS: tuple[Record, ...] = (
+OPS: tuple[Op, ...] = (
     _scan("cumsum", "Running sum along dim.", (K1, K2)),
     _scan("cumprod", "Running product along dim.", (K1, K2)),
     _scan("cummax", "Running maximum along dim, nan once one is nan, and the position of its last occurrence.", (K3,),

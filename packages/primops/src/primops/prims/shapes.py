@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from primops.errors import Decline
 from primops.prims.layouts import dense_stride, is_dense, row_major, tensor
-from primops.prims.record import Constraint, Record, parameters
 from stagewire.expr import Dim
 from stagewire.types import TensorType, numel
+from stagewire.vocabulary import Constraint, Op, parameters
 
 Sizes = tuple[Dim, ...]
 Dims = tuple[int, ...]
@@ -203,50 +203,51 @@ S12 = Constraint(
 )
 
 _FAMILY = "shape"
-RECORDS: tuple[Record, ...] = (
-    Record(
+OPS: tuple[Op, ...] = (
+    Op(
         "broadcast_in_dim", _FAMILY, parameters("x: tensor, shape: sizes, broadcast_dimensions: dims"),
         "Operand dimension i becomes result dimension broadcast_dimensions[i]; sizes of 1 and new dimensions repeat. "
         "Stride 0 in the result type marks a repeated dimension.",
         _broadcast, (S1, S2), "broadcast_in_dim(x: f32[3], [2, 3], [1]) -> f32[2, 3]",
+        is_view=True,
     ),
-    Record(
+    Op(
         "permute", _FAMILY, parameters("x: tensor, dims: dims"), "Result dimension i is operand dimension dims[i].",
-        _permute, (S3,), "permute(x: f32[2, 3], [1, 0]) -> f32[3, 2]",
+        _permute, (S3,), "permute(x: f32[2, 3], [1, 0]) -> f32[3, 2]", is_view=True,
     ),
-    Record(
+    Op(
         "reshape", _FAMILY, parameters("x: tensor, shape: sizes"),
         "The same elements in row-major order under another shape.",
-        _reshape, (S4,), "reshape(x: f32[2, 3], [6]) -> f32[6]",
+        _reshape, (S4,), "reshape(x: f32[2, 3], [6]) -> f32[6]", is_view=True,
     ),
-    Record(
+    Op(
         "slice", _FAMILY, parameters("x: tensor, start: sizes, stop: sizes, step: sizes"),
         "Every dimension i cut to start[i]:stop[i]:step[i]; offsets are never negative.",
-        _slice, (S5, S6), "slice(x: f32[2, 3], [0, 1], [2, 3], [1, 1]) -> f32[2, 2]",
+        _slice, (S5, S6), "slice(x: f32[2, 3], [0, 1], [2, 3], [1, 1]) -> f32[2, 2]", is_view=True,
     ),
-    Record(
+    Op(
         "flip", _FAMILY, parameters("x: tensor, dims: dims"), "The order of the elements reversed along dims.",
-        _same, (S7,), "flip(x: f32[2, 3], [1]) -> f32[2, 3]",
+        _same, (S7,), "flip(x: f32[2, 3], [1]) -> f32[2, 3]", is_view=True,
     ),
-    Record(
+    Op(
         "cat", _FAMILY, parameters("tensors: tensors, dim: int"), "The tensors one after the other along dim.",
         _cat, (S8, S9, S10), "cat([x: f32[2, 3], y: f32[1, 3]], 0) -> f32[3, 3]",
     ),
-    Record(
+    Op(
         "pad", _FAMILY, parameters("x: tensor, low: sizes, high: sizes, value: number"),
         "low[i] elements of value before and high[i] after the operand along each dimension i.",
         _pad, (S11,), "pad(x: f32[2, 3], [0, 1], [0, 2], 0.0) -> f32[2, 6]",
     ),
-    Record(
+    Op(
         "as_strided", _FAMILY, parameters("x: tensor, size: sizes, stride: sizes, offset: size"),
         "Element (i, j, ...) is element offset + i*stride[0] + j*stride[1] + ... of the operand in row-major order.",
         _as_strided, (S12,), "as_strided(x: f32[6], [2, 2], [3, 1], 1) -> f32[2, 2]",
     ),
-    Record(
+    Op(
         "clone", _FAMILY, parameters("x: tensor"),
         "The same elements in a fresh tensor; the result's type states the layout.",
         _same, (), "clone(x: f32[2, 3]) -> f32[2, 3]",
     ),
 )  # fmt: skip
 
-__all__ = ["RECORDS", "distinct_dims", "is_dense", "sliced_size"]
+__all__ = ["OPS", "distinct_dims", "is_dense", "sliced_size"]

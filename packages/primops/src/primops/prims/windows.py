@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from primops.prims.layouts import FLOATS, INTEGERS, dense_stride, tensor
-from primops.prims.record import Constraint, Record, parameters
 from stagewire.expr import Dim
 from stagewire.types import TensorType
+from stagewire.vocabulary import Constraint, Op, parameters
 
 Sizes = tuple[int, ...]
 _X = tensor("float32", (1, 2, 8, 8))
@@ -106,11 +106,13 @@ _WINDOW = "kernel: dims, stride: dims, padding: dims"
 _MAX = ("values", "indices")
 
 
-def _record(
+def _op(
     name: str, text: str, doc: str, rule: Callable[..., tuple[TensorType, ...]], constraints: tuple[Constraint, ...],
-    example: str, target: str, results: tuple[str, ...] = ("out",),
-) -> Record:  # fmt: skip
-    return Record(name, "windows", parameters(text), doc, rule, constraints, f"{name}({example}", results, target)
+    example: str, results: tuple[str, ...] = ("out",),
+) -> Op:  # fmt: skip
+    return Op(
+        name, "windows", parameters(text), doc, rule, constraints, f"{name}({example}", results, keeps_layout=True
+    )
 
 
 def _shape(rank: int, size: int) -> str:
@@ -121,20 +123,18 @@ def _list(rank: int, value: int) -> str:
     return f"[{', '.join([str(value)] * rank)}]"
 
 
-def _of_rank(n: int) -> tuple[Record, ...]:
+def _of_rank(n: int) -> tuple[Op, ...]:
     x, out, window = _shape(n, 8), _shape(n, 4), f"{_list(n, 2)}, {_list(n, 2)}, {_list(n, 0)}"
     both = f"{out}, {out.replace('f32', 'i64')}"
     return (
-        _record(f"max_pool{n}d", f"x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool",
+        _op(f"max_pool{n}d", f"x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool",
                 "The greatest element of each window (nan if one is nan) and its row-major place among the spatial "
-                "dimensions.", _max_pool, (W5, W1, W2), f"x: {x}, {window}, {_list(n, 1)}, false) -> {both}",
-                f"aten.max_pool{n}d_with_indices.default", _MAX),
-        _record(f"max_pool{n}d_backward",
+                "dimensions.", _max_pool, (W5, W1, W2), f"x: {x}, {window}, {_list(n, 1)}, False) -> {both}", _MAX),
+        _op(f"max_pool{n}d_backward",
                 f"grad: tensor, x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool, indices: tensor",
                 "The gradient of each window, added up at the places that max_pool chose.", _like_second, (W3, W4),
-                f"grad: {out}, x: {x}, {window}, {_list(n, 1)}, false, indices: {out.replace('f32', 'i64')}) -> {x}",
-                f"aten.max_pool{n}d_with_indices_backward.default"),
+                f"grad: {out}, x: {x}, {window}, {_list(n, 1)}, False, indices: {out.replace('f32', 'i64')}) -> {x}"),
     )  # fmt: skip
 
 
-RECORDS: tuple[Record, ...] = (*_of_rank(2), *_of_rank(3))
+OPS: tuple[Op, ...] = (*_of_rank(2), *_of_rank(3))

@@ -13,11 +13,11 @@ import torch
 from primops.errors import InterpretFault
 from primops.interpret import interpret
 from primops.meanings import DTYPES
-from primops.verify import verify
 from stagewire.grad import Binding, Grad, SavedInput
 from stagewire.graph import Graph
 from stagewire.prim import Prim
 from stagewire.types import TensorType
+from stagewire.verify import verify
 
 RELATIVE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 """Allowed differences of floats, relative and absolute; everything else must be equal."""

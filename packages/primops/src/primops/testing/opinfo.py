@@ -29,9 +29,9 @@ from primops.errors import Decline
 from primops.interpret import interpret
 from primops.meanings import NAMES
 from primops.stage import lower_graph
-from primops.verify import verify_graph
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.types import NoneType, TensorType, ValueType
+from stagewire.verify import verify_graph
 
 TOLERANCE = {"float64": 1e-7, "float32": 3e-5, "float16": 4e-3, "bfloat16": 4e-2}
 """Relative, and absolute against the greatest element of the result."""

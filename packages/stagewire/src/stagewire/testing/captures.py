@@ -23,7 +23,7 @@ from stagewire.testing.basics import (
     symbol_tables,
     tensor_types,
 )
-from stagewire.testing.graphs import TORCH, Vocabulary, graphs
+from stagewire.testing.graphs import TORCH, Calls, graphs
 from stagewire.types import ScalarType, TensorType, ValueType, contiguous
 
 keys: st.SearchStrategy[int | str | bool | float | None] = st.one_of(st.none(), st.booleans(), INTEGERS, FLOATS, TEXT)
@@ -127,7 +127,7 @@ _FUNCTIONS = st.one_of(st.just(()), custom_functions("first").map(lambda functio
 
 
 @st.composite
-def captures(draw: st.DrawFn, vocabulary: Vocabulary = TORCH, with_guards: bool = True) -> Capture:
+def captures(draw: st.DrawFn, vocabulary: Calls = TORCH, with_guards: bool = True) -> Capture:
     """A capture with inputs of every role; one in two refers to handles and is not portable."""
     portable = draw(st.booleans())
     vocabulary = dataclasses.replace(vocabulary, handles=vocabulary.handles and not portable)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stagewire.graph import Arg, Effect, Graph, Node, Phase, Ref, Value, definitions
+from stagewire.graph import Arg, DTypeArg, Effect, Graph, List, Node, Phase, Ref, Value, definitions
+from stagewire.graph_passes import rename_node
 from stagewire.testing.basics import (
     Names,
     args,
@@ -19,34 +20,38 @@ from stagewire.testing.basics import (
     tensor_types,
     value_types,
 )
+from stagewire.testing.ops import calls
 from stagewire.types import TensorType, ValueType, contiguous_stride
+from stagewire.vocabulary import Vocabulary, vocabularies
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
+class Calls:
     """What the calls of a graph may name: `elementwise` ops by number of tensors, and `opaque` targets of any meaning.
 
-    With `opaque` None, every node is elementwise on tensors of one type: such a graph has a meaning.
+    namespace: of a vocabulary, whose ops are called too where it is installed.
+
+    With `opaque` None, a graph has a meaning.
     """
 
     elementwise: tuple[tuple[str, int], ...]
     opaque: st.SearchStrategy[str] | None = None
     handles: bool = True
+    namespace: str | None = None
 
 
 TORCH_OPS = (("torch.relu", 1), ("torch.neg", 1), ("torch.add", 2), ("operator.mul", 2))
 ATEN_OPS = (("aten.relu.default", 1), ("aten.neg.default", 1), ("aten.add.Tensor", 2), ("aten.mul.Tensor", 2))
-PRIM_OPS = (("prims.neg", 1), ("prims.abs", 1), ("prims.add", 2), ("prims.mul", 2))
 
-TORCH = Vocabulary(TORCH_OPS, st.one_of(qualified_names, names))
-ATEN = Vocabulary(ATEN_OPS, qualified_names)
-PRIMS = Vocabulary(PRIM_OPS, qualified_names)
+TORCH = Calls(TORCH_OPS, st.one_of(qualified_names, names))
+ATEN = Calls(ATEN_OPS, qualified_names)
+PRIMS = Calls(ATEN_OPS, qualified_names, namespace="prims")
 
 
 @st.composite
 def graphs(
     draw: st.DrawFn,
-    vocabulary: Vocabulary = ATEN,
+    vocabulary: Calls = ATEN,
     inputs: Sequence[ValueType] | None = None,
     symbols: Sequence[str] = (),
     most_nodes: int = 5,
@@ -63,14 +68,17 @@ def graphs(
         opaque = vocabulary.opaque is not None and (not tensors or draw(st.booleans()))
         if not opaque and not tensors:
             break
+        known = vocabularies().get(vocabulary.namespace or "")
         if opaque:
-            node = _opaque(draw, vocabulary, values, symbols, supply)
+            called = [_opaque(draw, vocabulary, values, symbols, supply)]
+        elif known is not None and draw(st.integers(0, 3)):
+            called = _of_vocabulary(draw, known, tensors, supply)
         else:
-            node = _elementwise(draw, vocabulary, tensors, supply)
+            called = [_elementwise(draw, vocabulary, tensors, supply)]
         line = draw(st.one_of(st.none(), source_lines))
         chosen = draw(_PHASES) if phase is None else phase
-        nodes.append(replace(node, line=line, phase=chosen))
-        values += node.results
+        nodes += [replace(node, line=line, phase=chosen) for node in called]
+        values += [value for node in called for value in node.results]
     return Graph(taken, tuple(nodes), _outputs(draw, values, vocabulary, symbols))
 
 
@@ -78,7 +86,7 @@ EFFECTS: st.SearchStrategy[Effect | None] = st.sampled_from((None, "draws", "act
 _PHASES: st.SearchStrategy[Phase] = st.sampled_from(("forward", "forward", "backward"))
 
 
-def _elementwise(draw: st.DrawFn, vocabulary: Vocabulary, tensors: list[Value], supply: Names) -> Node:
+def _elementwise(draw: st.DrawFn, vocabulary: Calls, tensors: list[Value], supply: Names) -> Node:
     """An op on tensors of one shape and dtype; its result is row-major."""
     first = draw(st.sampled_from(tensors))
     assert isinstance(first.type, TensorType)
@@ -91,6 +99,29 @@ def _elementwise(draw: st.DrawFn, vocabulary: Vocabulary, tensors: list[Value], 
     return Node(target, operands, {}, (Value(supply.fresh(), result),))
 
 
+def _of_vocabulary(draw: st.DrawFn, known: Vocabulary, tensors: list[Value], supply: Names) -> list[Node]:
+    """A call of one of its ops, on values of the right types; behind calls that make those that there are not."""
+    graph = draw(calls(f"{known.namespace}.{draw(st.sampled_from(sorted(known.ops)))}"))
+    (call,) = graph.nodes
+    made: list[Node] = []
+    names: dict[str, str] = {}
+    for operand in graph.inputs:
+        alike = [value.name for value in tensors if value.type == operand.type]
+        if not alike:
+            made.append(_zeros(operand.type, supply.fresh()))
+            alike = [made[-1].results[0].name]
+        names[operand.name] = draw(st.sampled_from(alike))
+    results = tuple([Value(supply.fresh(), value.type) for value in call.results])
+    return [*made, replace(rename_node(call, names), results=results)]
+
+
+def _zeros(kind: ValueType, name: str) -> Node:
+    """A call that makes a tensor: of zeros, which every index, weight and operand may be."""
+    assert isinstance(kind, TensorType)
+    args = (List(kind.shape),)
+    return Node("aten.zeros.default", args, {"dtype": DTypeArg(kind.dtype)}, (Value(name, kind),))
+
+
 def _same(one: ValueType, other: TensorType) -> bool:
     return isinstance(one, TensorType) and (one.dtype, one.shape, one.device) == (
         other.dtype,
@@ -99,9 +130,7 @@ def _same(one: ValueType, other: TensorType) -> bool:
     )
 
 
-def _opaque(
-    draw: st.DrawFn, vocabulary: Vocabulary, values: list[Value], symbols: Sequence[str], supply: Names
-) -> Node:
+def _opaque(draw: st.DrawFn, vocabulary: Calls, values: list[Value], symbols: Sequence[str], supply: Names) -> Node:
     """A call that only its form makes valid."""
     assert vocabulary.opaque is not None
     arg = args([value.name for value in values], symbols, vocabulary.handles)
@@ -115,7 +144,7 @@ def _opaque(
     )
 
 
-def _outputs(draw: st.DrawFn, values: list[Value], vocabulary: Vocabulary, symbols: Sequence[str]) -> tuple[Arg, ...]:
+def _outputs(draw: st.DrawFn, values: list[Value], vocabulary: Calls, symbols: Sequence[str]) -> tuple[Arg, ...]:
     """References to tensors; literals too, where calls may be opaque."""
     tensors = [value.name for value in values if isinstance(value.type, TensorType)]
     chosen: list[Arg] = []

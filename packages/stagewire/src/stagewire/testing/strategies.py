@@ -30,10 +30,11 @@ from stagewire.testing import loops as loop_strategies
 from stagewire.testing import programs as program_strategies
 from stagewire.testing.bindings import Interface, backward_types, bindings, interfaces, with_gradients
 from stagewire.testing.captures import captures
-from stagewire.testing.graphs import ATEN, PRIMS, TORCH, Vocabulary, graphs
+from stagewire.testing.graphs import ATEN, PRIMS, TORCH, Calls, graphs
 from stagewire.testing.loops import loop_graphs
 from stagewire.testing.programs import units
 from stagewire.types import ValueType
+from stagewire.vocabulary import vocabularies
 
 __all__ = [
     "captures",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-def meaningful(kind: str) -> Vocabulary:
+def meaningful(kind: str) -> Calls:
     """The elementwise ops alone, for "capture", "grad" or "prim": documents whose graphs an interpreter can run."""
     known = {"capture": TORCH, "grad": ATEN, "prim": PRIMS}
     if kind not in known:
@@ -85,12 +86,12 @@ def _directions(
     return _Directions(interface, binding, forward, backward, found)
 
 
-def _graph_body(vocabulary: Vocabulary) -> Callable[..., st.SearchStrategy[Any]]:
+def _graph_body(vocabulary: Calls) -> Callable[..., st.SearchStrategy[Any]]:
     return lambda inputs, symbols, phase: graphs(vocabulary, inputs, symbols, phase=phase)
 
 
 @st.composite
-def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
+def grads(draw: st.DrawFn, vocabulary: Calls = ATEN) -> Grad:
     """A `Grad`; with a joint graph in some of those that train."""
     joint = draw(st.booleans())
     found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, joint, sizes=True)
@@ -111,10 +112,11 @@ def grads(draw: st.DrawFn, vocabulary: Vocabulary = ATEN) -> Grad:
 
 
 @st.composite
-def prims(draw: st.DrawFn, vocabulary: Vocabulary = PRIMS) -> Prim:
+def prims(draw: st.DrawFn, vocabulary: Calls = PRIMS) -> Prim:
     """A `Prim`."""
     found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, sizes=True)
-    opset = draw(st.integers(1, 3))
+    known = vocabularies().get("prims")
+    opset = draw(st.integers(1, 3)) if known is None else known.version
     return Prim(binding=found.binding, forward=found.forward, backward=found.backward, opset=opset)
 
 

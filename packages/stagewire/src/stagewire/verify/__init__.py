@@ -1,7 +1,7 @@
 """`verify(document)`: labelled constraints, checked at every boundary in tests and on request in use.
 
-The labels are listed in the modules that check them (and in the README): `types` T, `graphs` G, `captures` C,
-`bindings` B and P, `loops` L, `kernels` K, `programs` R.
+The labels are listed in the modules that check them (and in the README): `types` T, `graphs` G, `ops` V,
+`captures` C, `bindings` B and P, `loops` L, `kernels` K, `programs` R.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from stagewire.capture import Capture
 from stagewire.codec import Document
 from stagewire.errors import VerifyError
 from stagewire.grad import Grad
+from stagewire.graph import Graph
 from stagewire.loop import Loop
 from stagewire.prim import Prim
 from stagewire.printer import Page, print_page
 from stagewire.program import Program
-from stagewire.verify.bindings import check_grad, check_prim
+from stagewire.verify.bindings import check_grad, check_prim, check_qualified
 from stagewire.verify.captures import check_capture
 from stagewire.verify.fault import Fault, Path
 from stagewire.verify.loops import check_loop
 from stagewire.verify.programs import check_program
 
-__all__ = ["Fault", "faults", "verify", "window"]
+__all__ = ["Fault", "faults", "verify", "verify_graph", "window"]
 
 _LINES_AROUND = 3
 
@@ -33,6 +34,12 @@ def verify(document: Document) -> None:
     for fault in faults(document):
         message = f"{fault.message}\n{window(document, fault.path)}"
         raise VerifyError(fault.label, message, where=_user_line(document, fault.path))
+
+
+def verify_graph(graph: Graph) -> None:
+    """The same for one graph of calls, as in Grad and Prim, whatever symbols its sizes are made of."""
+    for fault in check_qualified(graph, None, ()):
+        raise VerifyError(fault.label, fault.message, where=_user_line(graph, fault.path))
 
 
 def faults(document: Document) -> Iterator[Fault]:
@@ -75,7 +82,7 @@ def _shared_indent(lines: list[str]) -> int:
     return min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
 
 
-def _user_line(document: Document, path: Path) -> str | None:
+def _user_line(document: Document | Graph, path: Path) -> str | None:
     """The user's line of the nearest part that has one."""
     found: str | None = None
     part: Any = document

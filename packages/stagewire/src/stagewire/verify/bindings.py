@@ -1,4 +1,5 @@
-"""B1 to B10: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim exists.
+"""B1 to B10: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim
+is the version of the installed prims.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -25,7 +26,9 @@ from stagewire.types import TensorType, ValueType
 from stagewire.verify.captures import check_symbols, declared_symbols
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
+from stagewire.verify.ops import check_ops
 from stagewire.verify.types import Symbols, check_arg, check_type
+from stagewire.vocabulary import vocabularies
 
 QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 """G5 for Grad and Prim: `aten.add.Tensor`, `prims.add`, `mylib.op.default`."""
@@ -65,22 +68,25 @@ def symbols_of_binding(binding: Binding) -> Symbols:
 def check_grad(document: Grad) -> Faults:
     yield from _check_graphs(document)
     if document.joint is not None:
-        yield from _check_qualified(document.joint, symbols_of_binding(document.binding), ("joint",))
+        yield from check_qualified(document.joint, symbols_of_binding(document.binding), ("joint",))
         yield from _check_joint(document.binding, document.joint, ("joint",))
 
 
 def check_prim(document: Prim) -> Faults:
     yield from _check_graphs(document)
-    if document.opset < 1:
-        yield Fault("P1", f"there is no opset {document.opset}", ("opset",))
+    known = vocabularies().get("prims")
+    if document.opset < 1 or (known is not None and document.opset != known.version):
+        installed = "" if known is None else f" here: the installed prims are of version {known.version}"
+        yield Fault("P1", f"there is no opset {document.opset}{installed}", ("opset",))
 
 
 def _check_graphs(document: Grad | Prim) -> Faults:
-    return check_directions(document.binding, document.forward, document.backward, _check_qualified, _direction)
+    return check_directions(document.binding, document.forward, document.backward, check_qualified, _direction)
 
 
-def _check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
-    return check_graph(graph, symbols, path, QUALIFIED)
+def check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
+    yield from check_graph(graph, symbols, path, QUALIFIED)
+    yield from check_ops(graph, path)
 
 
 def _direction(name: str, graph: Graph) -> Direction:
@@ -105,7 +111,7 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
     yield from _check_mutations(binding, path)
     yield from _check_backward(binding, backward, path)
     if binding.joint is not None:
-        yield from _check_qualified(binding.joint, symbols, (*path, "joint"))
+        yield from check_qualified(binding.joint, symbols, (*path, "joint"))
         yield from _check_joint(binding, binding.joint, (*path, "joint"))
 
 

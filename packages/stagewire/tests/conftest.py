@@ -1,0 +1,21 @@
+"""The vocabularies that happen to be installed beside stagewire are not part of its own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from stagewire import vocabulary
+from stagewire.vocabulary import vocabularies
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
+    """The entry points of vocabularies; tests add their own."""
+    points: list[EntryPoint] = []
+    monkeypatch.setattr(vocabulary, "entry_points", lambda group: points)
+    vocabularies.cache_clear()
+    yield points
+    vocabularies.cache_clear()
