@@ -86,7 +86,7 @@ def _graph_of(name: str, arguments: tuple[object, ...]) -> Graph:
     return Graph(tuple(inputs), (Node(f"prims.{name}", args, {}, results, effect=op.effect),), (Ref("y0"),))
 
 
-def test_another_opset_is_refused() -> None:
+def test_a_newer_opset_is_refused() -> None:
     empty = Graph((), (), ())
     document = Prim(binding=Binding(inputs=(), outputs=()), forward=empty, opset=OPSET)
     verify(document)

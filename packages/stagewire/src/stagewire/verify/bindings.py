@@ -1,5 +1,5 @@
 """B1 to B10: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim
-is the version of the installed prims.
+exists, and is no newer than the installed prims.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -75,7 +75,7 @@ def check_grad(document: Grad) -> Faults:
 def check_prim(document: Prim) -> Faults:
     yield from _check_graphs(document)
     known = vocabularies().get("prims")
-    if document.opset < 1 or (known is not None and document.opset != known.version):
+    if document.opset < 1 or (known is not None and document.opset > known.version):
         installed = "" if known is None else f" here: the installed prims are of version {known.version}"
         yield Fault("P1", f"there is no opset {document.opset}{installed}", ("opset",))
 
