@@ -20,10 +20,12 @@ PROGRAM = (DOCUMENTS / "program.txt").read_text(encoding="utf-8")
 CAPTURE = (DOCUMENTS / "capture.txt").read_text(encoding="utf-8")
 
 REFUSED = [
-    (PRIM, "%m: f32[2]", "%m: f33[2]", "12:9", "unknown dtype 'f33'"),
+    (PRIM, "%m: f32[2]", "%m: f33[2]", "12:9", "'f33' is none of f32, f64"),
     (PRIM, "prims.sub(%x, %b)", "prims.sub(%x %b)", "14:34", "expected ','"),
     (PRIM, "return %h", "return %h }", "19:3", "text after the document"),
     (PRIM, "[1])", "[1, )", "12:37", "expected"),
+    (PRIM, "[1])", "(1 2))", "12:36", r"expected ',' or '\)', found '2"),
+    (PRIM, "[1])", "complex(1.0))", "12:44", "expected ','"),
     (PRIM, "opset = 2", "opset = two", "19:11", "expected"),
     (PRIM, "opset = 2", "opcode = 2", "19:3", "Prim takes no 'opcode' here; its fields: binding"),
     (PRIM, "opset = 2", "opset = 2\n  opset = 3", "20:3", "takes no 'opset' here"),
@@ -34,9 +36,11 @@ REFUSED = [
     (LOOP, "= reduce max", "= reduce mux", "28:28", "'mux' is none of sum, prod"),
     (LOOP, "16*i0 + j1] = %e", "3 + 16*i0] = %e", "34:24", "the constant comes last in an index"),
     (LOOP, "= view of", "= window of", "17:31", "'window' is none of input, kernel, extern, view"),
+    (LOOP, "= reduce max", "= max", "28:25", r"expected '\(', found '%v"),
+    (LOOP, "%v: f32 = load", "%v, %w: f32 = load", "27:25", "expected reduce"),
     (PROGRAM, "= allocate\n", "= allocated\n", "28:24", "expected allocate or view"),
     (CAPTURE, "TypeIs(source", "TypeWas(source", "17:5", "expected TypeIs or IdentityIs or Equals"),
-    (CAPTURE, 'operator=">="', 'operator="=>"', "23:32", "'=>' is none of '==', '!='"),
+    (CAPTURE, 'operator=">="', 'operator="=>"', "23:32", "'=>' is none of ==, !="),
     (CAPTURE, ", hint=4", "", "26:12", "Symbol lacks hint"),
 ]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import stagewire
 from stagewire.codec import KINDS
 from stagewire.expr import Expr, symbol
+from stagewire.forms import FORMS
 from stagewire.graph import Graph, List, Node, Ref, SourceLine, Value
+from stagewire.notation import Form
 from stagewire.parser import parse_document
 from stagewire.printer import print_document, print_graph, print_page, print_type
 from stagewire.types import NoneType, ScalarType, TensorType, contiguous
@@ -49,6 +52,12 @@ def test_a_graph_prints_one_line_a_node() -> None:
     assert text == (
         'input %x: f32[2]\n%"odd name": f32[2] = aten.sum.dim_IntList(%x, [0], keepdim=False)\nreturn %"odd name", None'
     )
+
+
+@pytest.mark.parametrize("kind", FORMS, ids=lambda kind: kind.__name__)
+def test_a_row_inside_a_line_covers_every_field(kind: type[msgspec.Struct]) -> None:
+    """Nothing follows it there that could hold the others."""
+    assert Form(kind, FORMS[kind]).rest.fields == ()
 
 
 def test_str_of_a_graph_is_its_printed_form() -> None:

@@ -1,33 +1,32 @@
 """Reading the printed form: `parse(print_document(d)) == d`; faults are `ParseError` with line:column.
 
-The grammar is in `stagewire.printer`. Blocks and lines are read here, what stands inside a line in `parse_values`.
+The grammar is in `stagewire.printer`. Blocks and lines are read here, what stands inside a line in `notation`.
 """
 
 from __future__ import annotations
 
 import re
-import types
 import typing
-from typing import Any, cast
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from stagewire import graph, loop
+from stagewire import graph, notation
 from stagewire.codec import KINDS, VERSIONS, Document
+from stagewire.combinators import Notation, around
 from stagewire.errors import UnknownVersion
-from stagewire.notation import BLOCKS, IDENTIFIER, fields_of
-from stagewire.parse_lines import line_reader, parse_axes, parse_outputs, parse_value
-from stagewire.parse_values import (
-    build,
-    parse_assignments,
-    parse_field,
-    parse_line,
-    parse_name,
-)
-from stagewire.scanner import Scanner
+from stagewire.forms import BLOCKS, BODIES
+from stagewire.graph import SourceLine
+from stagewire.notation import Form, Values, build, fields_of, is_struct, line_form, members, notation_of
+from stagewire.scanner import IDENTIFIER, Fault, Scanner
+
+T = TypeVar("T")
 
 _VERSION = re.compile(r"[0-9]+")
 _TEXT_LINE = re.compile(r"\|([^\n]*)\n?")
+_FILE_LINE = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s"]\S*?):(-?[0-9]+)(?: in ("(?:[^"\\]|\\.)*"|[^\s"]\S*))?$')
 
 
 def parse_document(text: str) -> Document:
@@ -35,167 +34,144 @@ def parse_document(text: str) -> Document:
 
     Raises `ParseError` for text outside the grammar, `UnknownVersion` for another kind or version.
     """
-    scanner = Scanner(text)
-    try:
-        document = _document(scanner)
-    except RecursionError:
-        raise scanner.error("the text is nested too deeply") from None
-    if not scanner.at_end():
-        raise scanner.error(f"text after the document: {scanner.preview()}")
-    return document
+    return _whole(text, _document, "document")
 
 
 def parse_graph(text: str) -> graph.Graph:
     """Read the lines of one graph, as `print_graph` writes them."""
+    return _whole(text, _graph, "graph")
+
+
+def _whole(text: str, read: Callable[[Scanner], T], what: str) -> T:
     scanner = Scanner(text)
-    found = _graph(scanner)
-    if not scanner.at_end():
-        raise scanner.error(f"text after the graph: {scanner.preview()}")
+    try:
+        found = read(scanner)
+        if not scanner.at_end():
+            raise Fault(scanner.position, f"text after the {what}")
+    except Fault as fault:
+        raise scanner.error(fault) from None
+    except RecursionError:
+        raise scanner.error(Fault(scanner.position, "the text is nested too deeply")) from None
     return found
 
 
 def _document(scanner: Scanner) -> Document:
-    start = scanner.position
+    start = Fault(scanner.position)
     kind = scanner.take(IDENTIFIER, "a kind of document")
     version = scanner.take(_VERSION, "a version")
     if kind not in KINDS or int(version) != VERSIONS[kind]:
         known = ", ".join(f"{name} {number}" for name, number in VERSIONS.items())
-        raise UnknownVersion(f"the text is {kind} {version}; known: {known}", where=scanner.error("", start).where)
-    return cast(Document, _struct_block(scanner, KINDS[kind]))
+        raise UnknownVersion(f"the text is {kind} {version}; known: {known}", where=scanner.error(start).where)
+    return cast(Document, _fields(scanner, KINDS[kind]))
 
 
-def _struct_block(scanner: Scanner, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """`{ entries }` of a struct."""
+def _block(scanner: Scanner, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    """`{ lines }` of a struct."""
+    if kind is not graph.Graph:
+        return _fields(scanner, kind)
+    scanner.expect("{")
+    found = _graph(scanner)
+    scanner.expect("}")
+    return found
+
+
+def _fields(scanner: Scanner, kind: type[msgspec.Struct]) -> msgspec.Struct:
     start = scanner.position
     scanner.expect("{")
-    known = {field.name: field.type for field in fields_of(kind)}
-    values: dict[str, Any] = {}
+    values: Values = {}
     while not scanner.accept("}"):
-        at = scanner.position
-        name = scanner.take(IDENTIFIER, f"a field of {kind.__name__}")
-        if name not in known or name in values:
-            raise scanner.error(f"{kind.__name__} takes no {name!r} here; its fields: {', '.join(known)}", at)
-        values[name] = _entry(scanner, known[name])
-    return cast(msgspec.Struct, build(scanner, kind, values, start))
+        field = notation.take_field(scanner, kind, values)
+        values[field.name] = _entry(scanner, field.type)
+    return cast(msgspec.Struct, build(kind, values, start))
 
 
 def _entry(scanner: Scanner, kind: Any) -> Any:
     if scanner.accept("="):
-        return parse_field(scanner, kind)
-    choices = _choices(kind)
-    if graph.Graph in choices:
-        scanner.expect("{")
-        found = _graph(scanner)
-        scanner.expect("}")
-        return found
-    for choice in choices:
+        return notation_of(kind).read(scanner)
+    for choice in members(kind):
         if choice in BLOCKS:
-            return _struct_block(scanner, choice)
+            return _block(scanner, choice)
         if choice is str:
             return _text(scanner)
-        if typing.get_origin(choice) is tuple:
-            return _sequence(scanner, typing.get_args(choice)[0])
-    raise scanner.error(f"expected '=', found {scanner.preview()}")
-
-
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
-    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
-    return typing.get_args(kind) if is_union else (kind,)
+        if typing.get_origin(choice) is tuple and all(map(is_struct, members(typing.get_args(choice)[0]))):
+            return _lines(scanner, typing.get_args(choice)[0])
+    raise scanner.missing("'='")
 
 
 def _text(scanner: Scanner) -> str:
     """Lines that begin with `|`, kept as they are."""
     scanner.expect("{")
     lines: list[str] = []
-    while scanner.at("|"):
-        found = scanner.match(_TEXT_LINE)
-        assert found is not None
-        lines.append(found[1:].removesuffix("\n"))
-        scanner.advance(len(found))
+    while (found := scanner.match(_TEXT_LINE)) is not None:
+        lines.append(found[1])
     scanner.expect("}")
     return "\n".join(lines)
 
 
-def _sequence(scanner: Scanner, kind: Any) -> tuple[Any, ...]:
+def _lines(scanner: Scanner, kind: Any) -> tuple[Any, ...]:
     """`{ lines }`, one struct a line."""
+    read = _line_reader(kind)
     scanner.expect("{")
     items: list[Any] = []
     while not scanner.accept("}"):
-        items.append(_item(scanner, kind))
+        items.append(read(scanner))
     return tuple(items)
 
 
-def _item(scanner: Scanner, kind: Any) -> Any:
-    start = scanner.position
-    choices = _choices(kind)
-    if loop.Kernel in choices and scanner.at_word("kernel"):
-        return _kernel(scanner)
-    for choice in choices:
-        if choice in BLOCKS and scanner.at_word(choice.__name__):
-            scanner.expect(choice.__name__)
-            return _struct_block(scanner, choice)
-    read = line_reader(choices)
-    if read is not None:
-        found, values = read(scanner)
-        return _finish(scanner, found, values, start)
-    item = parse_field(scanner, kind)
+@cache
+def _line_reader(kind: Any) -> Callable[[Scanner], Any]:
+    kinds = members(kind)
+
+    def block(kind: type[msgspec.Struct]) -> Notation:
+        return around(kind.__name__, Notation(str, lambda scanner: _block(scanner, kind)))
+
+    forms = [line_form(one) for one in kinds if one not in BLOCKS]
+    return notation.alternatives(forms, [block(one) for one in kinds if one in BLOCKS], _finish).read
+
+
+def _finish(scanner: Scanner, form: Form, values: Values, start: int) -> Any:
+    """The struct of a form, after its body, its tail and its comment."""
+    types = {field.name: field.type for field in fields_of(form.kind)}
+    for name in BODIES.get(form.kind, ()):
+        if name not in values:
+            values[name] = _lines(scanner, typing.get_args(types[name])[0])
+    if scanner.accept("with"):
+        form.rest.read(scanner, values)
     comment = scanner.take_comment()
-    return item if comment is None else _with_line(scanner, item, comment)
+    if comment is not None:
+        if "line" not in types:
+            raise Fault(comment[0], f"{form.kind.__name__} has no line for the comment")
+        values["line"] = _source_line(*comment)
+    return build(form.kind, values, start)
 
 
-def _with_line(scanner: Scanner, item: Any, comment: str) -> Any:
-    if "line" not in item.__struct_fields__:
-        raise scanner.error(f"{type(item).__name__} has no line for the comment")
-    return msgspec.structs.replace(item, line=parse_line(scanner, comment))
+def _source_line(start: int, text: str) -> SourceLine:
+    """`model.py:41 in forward`."""
+    match = _FILE_LINE.match(text)
+    if match is None:
+        raise Fault(start, f"the comment {text!r} is no file:line")
+    file, line, function = match.groups()
+    return SourceLine(_unquoted(file), int(line), _unquoted(function or ""))
 
 
-def _finish(scanner: Scanner, kind: type[Any], values: dict[str, Any], start: int) -> Any:
-    """The struct of a natural form, after its tail and comment."""
-    values |= _tail(scanner, kind)
-    item = build(scanner, kind, values, start)
-    comment = scanner.take_comment()
-    return item if comment is None else _with_line(scanner, item, comment)
-
-
-def _tail(scanner: Scanner, kind: type[Any]) -> dict[str, Any]:
-    """`with field=value, ...` where it stands."""
-    if not scanner.accept_word("with"):
-        return {}
-    return parse_assignments(scanner, kind, lambda inner: not inner.at(","))
-
-
-def _kernel(scanner: Scanner) -> loop.Kernel:
-    start = scanner.position
-    scanner.expect("kernel")
-    values: dict[str, Any] = {"name": parse_name(scanner), "axes": parse_axes(scanner)}
-    scanner.expect("{")
-    sections: list[loop.Section] = []
-    while not scanner.accept("}"):
-        sections.append(_section(scanner))
-    values["sections"] = tuple(sections)
-    return cast(loop.Kernel, _finish(scanner, loop.Kernel, values, start))
-
-
-def _section(scanner: Scanner) -> loop.Section:
-    start = scanner.position
-    scanner.expect("section")
-    values: dict[str, Any] = {"axes": parse_axes(scanner)}
-    values["statements"] = _sequence(scanner, loop.Statement)
-    return cast(loop.Section, _finish(scanner, loop.Section, values, start))
+def _unquoted(text: str) -> str:
+    return Scanner(text).take_string() if text.startswith('"') else text
 
 
 def _graph(scanner: Scanner) -> graph.Graph:
     start = scanner.position
     inputs: list[graph.Value] = []
     nodes: list[graph.Node] = []
-    while scanner.accept_word("input"):
-        inputs.append(parse_value(scanner))
-    while not scanner.accept_word("return"):
-        nodes.append(_item(scanner, graph.Node))
-    outputs = parse_outputs(scanner)
-    values: dict[str, Any] = {"inputs": tuple(inputs), "nodes": tuple(nodes), "outputs": outputs}
-    return cast(graph.Graph, _finish(scanner, graph.Graph, values, start))
+    read_input, read_node = notation_of(graph.Value).read, _line_reader(graph.Node)
+    while scanner.accept("input"):
+        inputs.append(read_input(scanner))
+    while not scanner.at("return"):
+        nodes.append(read_node(scanner))
+    values: Values = {"inputs": tuple(inputs), "nodes": tuple(nodes)}
+    form = line_form(graph.Graph)
+    for part in form.parts:
+        part.read(scanner, values)
+    return cast(graph.Graph, _finish(scanner, form, values, start))
 
 
 parse = parse_document

@@ -1,4 +1,4 @@
-"""A cursor over printed text, and the reader of size expressions inside it.
+"""A cursor over printed text: tokens, and the extent of size expressions.
 
 sum  ::= unary (("+" | "-" | "*" | "**" | "/" "/" | "%") unary)*
 unary ::= "-"* (digits | name | ("Min" | "Max") "(" sum ("," sum)* ")" | "(" sum ")")
@@ -8,149 +8,167 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 from stagewire.errors import ParseError
-from stagewire.notation import IDENTIFIER, RESERVED, TARGET
 
+BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
+DEVICE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(:[0-9]+)?")
+TARGET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+INTEGER = re.compile(r"-?[0-9]+")
 _SPACE = re.compile(r"[ \t\n]*")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_INTEGER = re.compile(r"[0-9]+")
-_OPERATOR = re.compile(r"\*\*|//|[-+*%]")
+STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _COMMENT = re.compile(r"[ \t]*# ([^\n]*)")
+LEAD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\(?|\.\.\.|.")
+TOKEN = re.compile(r"\w+|\.\.\.|//|[^\w\s]")
+_OPENING = re.compile(r"-|\(|(?:Min|Max)[ \t\n]*\(")
+_OPERAND = re.compile(r"[0-9]+|(?!(?:None|True|False|inf|nan|Expr|Min|Max)\b)[A-Za-z_][A-Za-z0-9_]*")
+_OPERATOR = re.compile(r"\*\*|//|[-+*%]")
 _MAXIMUM_DEPTH = 100
 
 
+class Fault(Exception):
+    """What is wrong at a position. expected: the tokens of which one had to stand there, if that is all."""
+
+    def __init__(self, position: int, message: str = "", expected: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.position, self.expected = position, expected
+
+
 class Scanner:
-    """A position in a text; `take` functions move it past what they read and past the white space that follows."""
+    """A position in a text; what reads moves it past what it read and past the white space that follows."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.position = 0
-        self.before_space = 0  # where the last token ended: comments are looked for from here
-        self.comment_start = 0  # where the text of the last comment began
-        self.skip_space()
+        self.possible = (-1, "")  # a position, and what could also have stood there
+        self.move(0)
 
-    def error(self, message: str, at: int | None = None) -> ParseError:
-        """A `ParseError` at this position, as line:column."""
-        position = self.position if at is None else at
-        line = self.text.count("\n", 0, position) + 1
-        column = position - (self.text.rfind("\n", 0, position) + 1) + 1
+    def move(self, end: int) -> None:
+        """To the token after `end`, where the last one ended."""
+        self.end = end
+        self.position = _SPACE.match(self.text, end).end()  # type: ignore[union-attr] # matches everywhere
+
+    def error(self, fault: Fault) -> ParseError:
+        """A fault as users see it, at line:column."""
+        line = self.text.count("\n", 0, fault.position) + 1
+        column = fault.position - self.text.rfind("\n", 0, fault.position)
+        message = str(fault)
+        if fault.expected:
+            rest = self.text[fault.position : fault.position + 24].split("\n")[0]
+            message = f"expected {' or '.join(dict.fromkeys(fault.expected))}, found {rest or 'the end of the text'!r}"
         return ParseError(message, where=f"{line}:{column}")
 
-    def skip_space(self) -> None:
-        match = _SPACE.match(self.text, self.position)
-        assert match is not None
-        self.before_space = self.position
-        self.position = match.end()
+    def missing(self, *expected: str) -> Fault:
+        """That none of `expected` stands here."""
+        also = self.possible[1:] if self.possible[0] == self.position else ()
+        return Fault(self.position, expected=(*also, *expected))
 
     def at_end(self) -> bool:
         return self.position >= len(self.text)
 
     def at(self, token: str) -> bool:
-        return self.text.startswith(token, self.position)
+        """Whether the token stands here; a word as a whole name, not before `word.more`."""
+        if not self.text.startswith(token, self.position):
+            return False
+        return not token.isidentifier() or TARGET.match(self.text, self.position).group() == token  # type: ignore
 
-    def at_word(self, word: str) -> bool:
-        """True before `word` as a whole name: not before `word.more`."""
-        match = TARGET.match(self.text, self.position)
-        return match is not None and match.group() == word
+    def line_ended(self) -> bool:
+        """True where a new line began after the last token: its `%` or `-` is no operator, its word no output."""
+        return "\n" in self.text[self.end : self.position]
 
-    def match(self, pattern: re.Pattern[str]) -> str | None:
-        """The text that matches here, without moving."""
-        match = pattern.match(self.text, self.position)
-        return match.group() if match else None
+    def lead(self) -> str:
+        """The token that stands here; with a name the parenthesis that follows at once."""
+        found = LEAD.match(self.text, self.position)
+        return found.group() if found else ""
 
-    def advance(self, length: int) -> None:
-        self.position += length
-        self.skip_space()
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """What stands here, past which this moves, if it is of the pattern."""
+        found = pattern.match(self.text, self.position)
+        if found is not None:
+            self.move(found.end())
+        return found
+
+    def take(self, pattern: re.Pattern[str], what: str) -> str:
+        found = self.match(pattern)
+        if found is None:
+            raise self.missing(what)
+        return found.group()
 
     def accept(self, token: str) -> bool:
         found = self.at(token)
         if found:
-            self.advance(len(token))
-        return found
-
-    def accept_word(self, word: str) -> bool:
-        found = self.at_word(word)
-        if found:
-            self.advance(len(word))
+            self.move(self.position + len(token))
         return found
 
     def expect(self, token: str) -> None:
         if not self.accept(token):
-            raise self.error(f"expected {token!r}, found {self.preview()}")
+            raise self.missing(token if token.isidentifier() else repr(token))
 
-    def preview(self) -> str:
-        line = self.text[self.position : self.position + 24].split("\n")[0]
-        return repr(line) if line else "the end of the text"
-
-    def take(self, pattern: re.Pattern[str], what: str) -> str:
-        found = self.match(pattern)
-        if not found:
-            raise self.error(f"expected {what}, found {self.preview()}")
-        self.advance(len(found))
-        return found
+    def items(self) -> Iterator[None]:
+        """Once for each of the items between commas that stand here, up to a closing bracket; a comma may end them."""
+        while self.text[self.position : self.position + 1] not in (")", "]", "}", ";"):
+            yield
+            if not self.accept(","):
+                self.possible = (self.position, repr(","))
+                return
 
     def take_string(self) -> str:
         """A JSON string."""
         start = self.position
-        text = self.take(_STRING, "a string")
+        text = self.take(STRING, "a string")
         try:
             return str(json.loads(text))
         except ValueError as error:
-            raise self.error(f"not a JSON string: {error}", start) from None
+            raise Fault(start, f"not a JSON string: {error}") from None
 
     def take_name(self, pattern: re.Pattern[str], what: str) -> str:
         """A bare name that matches `pattern`, or a JSON string."""
         return self.take_string() if self.at('"') else self.take(pattern, what)
 
-    def take_comment(self) -> str | None:
-        """The text after `# ` on the line of the last token."""
-        match = _COMMENT.match(self.text, self.before_space)
-        if match is None:
+    def take_comment(self) -> tuple[int, str] | None:
+        """The text after `# ` on the line of the last token, and where it begins."""
+        found = _COMMENT.match(self.text, self.end)
+        if found is None:
             return None
-        self.comment_start = match.start(1)
-        self.position = match.end()
-        self.skip_space()
-        return match.group(1)
+        self.move(found.end())
+        return found.start(1), found.group(1)
 
     def take_expression(self) -> str:
         """The text of one size expression, unchanged."""
         start = self.position
-        self._sum(0)
-        return self.text[start : self.before_space]
+        brackets: list[str] = []
+        while True:
+            while (opening := self.match(_OPENING)) is not None:
+                brackets += () if opening.group() == "-" else (opening.group(),)
+            if len(brackets) > _MAXIMUM_DEPTH:
+                raise Fault(self.position, "the expression is nested too deeply")
+            self.take(_OPERAND, "an expression")
+            while brackets and self.accept(")"):
+                brackets.pop()
+            if not self.line_ended() and self.match(_OPERATOR):
+                continue
+            if not (brackets and brackets[-1] != "(" and self.accept(",")):
+                break
+        if brackets:
+            raise self.missing(repr(")"))
+        return self.text[start : self.end]
 
-    def _sum(self, depth: int) -> None:
-        self._unary(depth)
-        while not self.line_ended() and (operator := self.match(_OPERATOR)) is not None:
-            self.advance(len(operator))
-            self._unary(depth)
 
-    def line_ended(self) -> bool:
-        """True where a new line began after the last token: its `%` or `-` is no operator, its word no output."""
-        return "\n" in self.text[self.before_space : self.position]
+def is_expression(text: str) -> bool:
+    """Whether the text is one size expression, and nothing else."""
+    scanner = Scanner(text)
+    try:
+        return scanner.take_expression() == text
+    except Fault:
+        return False
 
-    def _unary(self, depth: int) -> None:
-        if depth > _MAXIMUM_DEPTH:
-            raise self.error("the expression is nested too deeply")
-        while self.accept("-"):
-            pass
-        if self.accept("("):
-            self._sum(depth + 1)
-            self.expect(")")
-        elif (digits := self.match(_INTEGER)) is not None:
-            self.advance(len(digits))
-        else:
-            self._name(depth)
 
-    def _name(self, depth: int) -> None:
-        start = self.position
-        name = self.take(IDENTIFIER, "an expression")
-        if name in RESERVED:
-            raise self.error(f"{name} is no symbol", start)
-        if name not in ("Min", "Max"):
-            return
-        self.expect("(")
-        self._sum(depth + 1)
-        while self.accept(","):
-            self._sum(depth + 1)
-        self.expect(")")
+def quote(text: str) -> str:
+    """A JSON string of ASCII characters."""
+    return json.dumps(text)
+
+
+def bare(text: str, pattern: re.Pattern[str] = BARE) -> str:
+    """`text` itself where it matches `pattern`, else quoted."""
+    return text if pattern.fullmatch(text) else quote(text)

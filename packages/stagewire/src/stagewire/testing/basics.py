@@ -15,8 +15,8 @@ from stagewire.calls import is_keyword_name
 from stagewire.capture import Local, Symbol
 from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, parse_expr
+from stagewire.forms import KEYWORDS
 from stagewire.graph import Arg, Ref, SourceLine
-from stagewire.notation import KEYWORDS
 from stagewire.types import (
     DTYPES,
     DType,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from stagewire.errors import ExprError, ParseError
+from stagewire.errors import ExprError
 from stagewire.expr import Dim, Expr, polynomial_of, symbols_of
 from stagewire.graph import Arg, Complex, Dict, DTypeArg, List, Slice, Tuple
-from stagewire.scanner import Scanner
+from stagewire.scanner import is_expression
 from stagewire.types import DTYPES, ITEM_SIZE, TensorType, ValueType, numel
 from stagewire.verify.fault import Fault, Faults, Path
 
@@ -53,13 +53,10 @@ def check_dim(dim: Dim, symbols: Symbols, path: Path) -> Faults:
 
 @lru_cache(maxsize=4096)
 def _reads(text: str) -> bool:
-    scanner = Scanner(text)
     try:
-        scanner.take_expression()
-        polynomial_of(Expr(text))  # within the bounds of sizes
-    except (ParseError, ExprError):
+        return is_expression(text) and polynomial_of(Expr(text)) is not None  # within the bounds of sizes
+    except ExprError:
         return False
-    return scanner.at_end()
 
 
 def check_arg(arg: Arg, symbols: Symbols, path: Path) -> Faults:
