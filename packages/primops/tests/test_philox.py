@@ -101,7 +101,7 @@ def test_windows_are_drawn_one_by_one_in_row_major_order() -> None:
 STAY = {
     "the kernels are not known": (dropout("f32[4, 8]@cuda:0"), 0),
     "an input, which may begin anywhere": (dropout("f32[4, 8]@cuda:0").replace("(%y, 0.25", "(%x, 0.25"), H200),
-    "what a custom operator returns": (dropout("f32[4, 8]@cuda:0", "mine.op.default(%x)"), H200),
+    "what a custom operator returns": (dropout("f32[4, 8]@cuda:0", 'mine.op.default(%x) with effect="acts"'), H200),
     "one by one in another order": (dropout("f32[7, 3]{1, 7}@cuda:0"), H200),
     "windows in another order": (dropout("f32[8, 4]{1, 16}@cuda:0"), H200),
     "a symbolic size": (dropout("f32[n, 8]@cuda:0"), H200),

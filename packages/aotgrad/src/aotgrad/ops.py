@@ -6,14 +6,13 @@ from functools import cache
 
 from absint.schema import record_of
 from absint.targets import resolve
-from stagewire.graph import Node
+from stagewire.graph import ORDERED, Node
+from stagewire.vocabulary import find
 
 __all__ = ["is_pure", "is_random", "is_repeatable", "is_view", "packet_of"]
 
 # Their contents are undefined: two of them are not the same value.
 _UNDEFINED = ("aten.empty", "aten.empty_like", "aten.new_empty", "aten.empty_strided", "aten.new_empty_strided")
-# Prims that only say where elements are found (no copy once they are fused); this stage imports no other.
-_PRIM_MOVES = frozenset(f"prims.{name}" for name in ("permute", "reshape", "broadcast_in_dim", "slice", "flip"))
 
 
 def packet_of(target: str) -> str:
@@ -27,10 +26,9 @@ def packet_of(target: str) -> str:
 
 @cache
 def is_view(target: str) -> bool:
-    """Does its result share memory with its first argument."""
-    if target.startswith("prims."):
-        return target in _PRIM_MOVES
-    return record_of(resolve(target)).is_view
+    """Are the elements of its result those of its first argument, at other places."""
+    op = find(target)
+    return record_of(resolve(target)).is_view if op is None else op.is_view
 
 
 def is_random(node: Node) -> bool:
@@ -40,7 +38,7 @@ def is_random(node: Node) -> bool:
 
 def is_repeatable(node: Node) -> bool:
     """Do two calls on equal arguments give equal results, and nothing else."""
-    return node.effect is None and packet_of(node.target) not in _UNDEFINED
+    return node.effect not in ORDERED and packet_of(node.target) not in _UNDEFINED
 
 
 def is_pure(node: Node) -> bool:

@@ -1,7 +1,4 @@
-"""Prims that may be computed by calls, and the operators that are called.
-
-primops' records say the same (`integration_tests/test_vocabulary.py`); loopir imports no other stage.
-"""
+"""Prims that may be computed by calls, and the operators of the same arguments that are called."""
 
 from __future__ import annotations
 
@@ -10,3 +7,13 @@ PRIM_CALLS = {
     **{f"max_pool{n}d": f"aten.max_pool{n}d_with_indices.default" for n in (2, 3)},
     **{f"max_pool{n}d_backward": f"aten.max_pool{n}d_with_indices_backward.default" for n in (2, 3)},
 }
+
+
+def is_call(target: str) -> bool:
+    """Whether a node is a call of ATen (or of the user) rather than loops.
+
+    >>> is_call("aten.mm.default"), is_call("prims.max_pool2d"), is_call("prims.add")
+    (True, True, False)
+    """
+    namespace, _, name = target.partition(".")
+    return namespace != "prims" or name in PRIM_CALLS

@@ -135,7 +135,7 @@ def test_what_a_view_of_aten_may_share_is_not_taken_over() -> None:
     text = """\
 input %x: f32[8, 8]
 %m: f32[8, 8] = prims.tanh(%x)
-%v: f32[8, 8] = aten.alias.default(%m)
+%v: f32[8, 8] = aten.alias.default(%m) with effect="aliases"
 %a: f32[8, 8] = prims.exp(%x)
 %b: f32[8, 8] = aten.mm.default(%a, %v)
 return %b

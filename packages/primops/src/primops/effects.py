@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from absint import schema
+from absint.targets import resolve
 from primops.prims import OPS
 from stagewire.graph import Effect
 
@@ -25,10 +26,11 @@ def keeps_layout(target: str) -> bool:
 def effect_of(target: str) -> Effect | None:
     """What nodes that call `target` state as their effect: its record says so of a prim, ATen's schema of others.
 
-    >>> effect_of("prims.philox_state"), effect_of("aten.bernoulli.p"), effect_of("aten.mm.default")
-    ('draws', 'draws', None)
+    >>> effect_of("prims.philox_state"), effect_of("aten.view.default"), effect_of("aten.mm.default")
+    ('draws', 'aliases', None)
     """
     if target.startswith("prims."):
         op = OPS.get(target.removeprefix("prims."))
         return None if op is None else op.effect
-    return schema.effect_of(target)
+    record = schema.record_of(resolve(target))
+    return record.effect or ("aliases" if record.is_view else None)

@@ -140,18 +140,21 @@ class Value(msgspec.Struct, frozen=True):
 
 Phase = Literal["forward", "backward"]
 
-Effect = Literal["draws", "acts"]
+Effect = Literal["draws", "acts", "aliases"]
 """What a call does besides computing. "draws": it takes numbers from a random stream. "acts": it may raise on purpose,
 writes into an operand, is an operator of the program's own, of which nothing else is known, or is made for the error
-that its data may be alone."""
+that its data may be alone. "aliases": its results may lie in the memory of its operands (stated in Prim and Loop)."""
+
+ORDERED: frozenset[Effect | None] = frozenset(("draws", "acts"))
+"""Effects of calls that run in program order, each as often as it stands there, whether their results are used or not.
+"""
 
 
 class Node(msgspec.Struct, frozen=True):
     """One call: `results = target(*args, **kwargs)`; targets are qualified names ("torch.nn.functional.linear",
     "aten.add.Tensor", "prims.add").
 
-    effect: what it does besides (stated in Grad and Prim; a Capture leaves it open). Calls with an effect run in
-    program order, each as often as it stands there, whether anything uses their results or not.
+    effect: what it does besides (stated in Grad and Prim; a Capture leaves it open).
     """
 
     target: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from stagewire.graph import Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
+from stagewire.graph import ORDERED, Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
 
 __all__ = ["live_nodes", "merge_equal", "operands", "output_names", "rename", "rename_node", "with_nodes"]
 
@@ -59,11 +59,11 @@ def with_nodes(graph: Graph, nodes: Sequence[Node], names: Mapping[str, str] | N
 
 
 def live_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes that have an effect, and those that an output or one of them needs, in order."""
+    """The nodes of an `ORDERED` effect, and those that an output or one of them needs, in order."""
     needed = output_names(graph)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.effect is not None or not needed.isdisjoint([value.name for value in node.results]):
+        if node.effect in ORDERED or not needed.isdisjoint([value.name for value in node.results]):
             needed.update(node_references(node))
             kept.append(node)
     return tuple(reversed(kept))

@@ -13,6 +13,12 @@ _NAMES = (
     "rrelu_with_noise_functional standard_gamma uniform uniform_"
 )
 _DRAWING = frozenset(_NAMES.split())
+_VIEW_NAMES = (
+    "alias as_strided adjoint chunk conj _conj _neg_view contiguous detach diagonal expand expand_as imag lift_fresh "
+    "movedim narrow permute real reshape _reshape_alias resolve_conj resolve_neg select slice split split_with_sizes "
+    "squeeze t transpose unbind unflatten unfold unsqueeze view view_as view_as_complex view_as_real"
+)
+_VIEWS = frozenset(_VIEW_NAMES.split())
 _ASSERTIONS = frozenset(("_assert_async", "_assert_scalar", "_assert_tensor_metadata"))
 
 
@@ -45,4 +51,4 @@ def _effect(target: str) -> str | None:
     attention = name.startswith("_scaled_dot_product") and not name.endswith("backward") and "_for_cpu" not in name
     if name in _DRAWING or name.startswith("rand") or attention:
         return "draws"
-    return "acts" if name in _ASSERTIONS else None
+    return "acts" if name in _ASSERTIONS else "aliases" if namespace == "aten" and name in _VIEWS else None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from loopir.effects import is_call
 from loopir.errors import UnsupportedPrim
 from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.lowering.symbols import with_symbols
 from loopir.nest import Schedule
+from loopir.prim_calls import is_call
 from stagewire.graph import Graph, Node, node_references, references
 from stagewire.graph_passes import live_nodes
 from stagewire.loop import Extern

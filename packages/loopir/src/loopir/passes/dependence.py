@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 
 from loopir.errors import DependenceCycle
 from loopir.nest import Schedule, reads_of, writes_of
+from stagewire.graph import ORDERED
 from stagewire.loop import Extern
 
 
@@ -36,7 +37,7 @@ class Dependences:
             for name in set(writes_of(item)):
                 needs.update(self.writers.get(name, ()))
                 self.writers.setdefault(name, []).append(number)
-            if isinstance(item, Extern) and item.effect is not None:
+            if isinstance(item, Extern) and item.effect in ORDERED:
                 if ordered is not None:
                     needs.add(ordered)
                 ordered = number

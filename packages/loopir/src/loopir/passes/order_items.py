@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopir.effects import may_alias
 from loopir.nest import Item, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.work_space import work_space
@@ -81,7 +80,7 @@ class _Order:
     def _touched(self, item: Item) -> tuple[str, ...]:
         """Roots in order of appearance; the result of a call that may be a view belongs to its operand."""
         reads = list(dict.fromkeys(reads_of(item)))
-        if isinstance(item, Extern) and may_alias(item.target) and reads:
+        if isinstance(item, Extern) and item.effect == "aliases" and reads:
             self.owner.update((name, self._root(reads[0])) for name in item.results if name)
         return tuple(dict.fromkeys(self._root(name) for name in (*reads, *writes_of(item))))
 
@@ -242,5 +241,4 @@ class _Order:
 
 def _is_pure(call: Extern) -> bool:
     """Whether a call writes nothing but its results."""
-    namespace, name, *_ = call.target.split(".")
-    return namespace in ("aten", "prims") and not name.endswith("_") and "out" not in call.kwargs
+    return call.effect != "acts"

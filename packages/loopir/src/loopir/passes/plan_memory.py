@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopir.effects import may_alias
 from loopir.layout import is_dense
 from loopir.nest import reads_of
 from stagewire.expr import Dim
@@ -43,7 +42,7 @@ class _Plan:
         self.kept = {self._root(n) for arg in self.graph.outputs for n in references(arg)} | set(self.graph.inputs)
         self.kept_memory = set(self.kept)
         for step in self.graph.steps:
-            if isinstance(step, Extern) and may_alias(step.target):
+            if isinstance(step, Extern) and step.effect == "aliases":
                 self.kept_memory.update(self._touched(step))
         self.uses = [self._touched(step) for step in self.graph.steps]
         self.last: dict[str, int] = {}

@@ -20,6 +20,7 @@ from loopir.nest import (
     writes_of,
 )
 from loopir.passes.check_first import may_raise
+from stagewire.graph import ORDERED
 from stagewire.loop import Extern, Reduce
 
 
@@ -50,7 +51,7 @@ class RemoveDead:
     def _extern(self, item: Extern, live: set[str]) -> Extern | None:
         """The call without names for results that nothing reads, so that they are given back at once."""
         results = tuple([result if result in live else "" for result in item.results])
-        if not any(results) and item.effect is None:
+        if not any(results) and item.effect not in ORDERED:
             return None
         return item if results == item.results else msgspec.structs.replace(item, results=results)
 

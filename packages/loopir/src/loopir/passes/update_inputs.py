@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.effects import may_alias
 from loopir.layout import is_dense
 from loopir.nest import reads_of
 from loopir.passes.check_first import may_raise, with_checks_first
@@ -84,7 +83,7 @@ class _Updates:
             for name in _buffers_of(step):
                 self.first.setdefault(self.root(name), number)
                 self.last[self.root(name)] = number
-            if isinstance(step, Extern) and may_alias(step.target):
+            if isinstance(step, Extern) and step.effect == "aliases":
                 self.shared.update(self.root(name) for name in _buffers_of(step))
         failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
         self.failing = [graph.steps[number] for number in failing]
