@@ -14,7 +14,7 @@ from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
 from stagewire.stage import discover
 from stagewire.verify import verify
-from stagewire.vocabulary import find, vocabularies
+from stagewire.vocabulary import find, namespaces
 
 
 def SW001() -> None:
@@ -62,8 +62,8 @@ def SW009(folder: Path, patch: pytest.MonkeyPatch) -> None:
         (information / "METADATA").write_text(f"Name: {owner}\nVersion: 1.0\n")
         (information / "entry_points.txt").write_text(f"[stagefold.vocabularies]\nmine = {owner}:VOCABULARY\n")
         patch.syspath_prepend(folder / owner)
-    vocabularies.cache_clear()
-    vocabularies()
+    namespaces.cache_clear()
+    namespaces()
 
 
 def SW010() -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from stagewire import vocabulary
-from stagewire.vocabulary import vocabularies
+from stagewire.vocabulary import namespaces
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +16,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """The entry points of vocabularies; tests add their own."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(vocabulary, "entry_points", lambda group: points)
-    vocabularies.cache_clear()
+    for lookup in (namespaces, vocabulary.vocabulary):
+        lookup.cache_clear()
     yield points
-    vocabularies.cache_clear()
+    for lookup in (namespaces, vocabulary.vocabulary):
+        lookup.cache_clear()

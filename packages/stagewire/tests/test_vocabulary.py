@@ -90,7 +90,7 @@ def test_drawn_graphs_call_its_ops(graph: Graph) -> None:
 
 def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops"]) == 0
-    assert "mine 3: halve toss" in capsys.readouterr().out
+    assert f"mine ({__name__}:VOCABULARY)" in capsys.readouterr().out
     assert main(["ops", "mine"]) == 0
     shown = capsys.readouterr().out
     assert "`toss(x: tensor, n: int) -> out`" in shown

@@ -36,6 +36,9 @@ TORCH = Capabilities(
     has_kernel=Capability(
         "torch._C._dispatch_has_kernel_for_dispatch_key", "telling composite operators from those with kernels", _ALL
     ),
+    operator_names=Capability(
+        "torch._C._dispatch_get_all_op_names", "listing the operators of ATen", "no list of the operators of ATen"
+    ),
     runs_as=Capability(
         "torch.ops.aten.add.Tensor._op_dk", "running composite operators as what they consist of",
         "programs in inference mode that call composite operators are refused",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from absint import schema
+from absint.schema import record_of
 from absint.targets import resolve
 from primops.prims import OPS
 from stagewire.graph import Effect
@@ -32,5 +32,5 @@ def effect_of(target: str) -> Effect | None:
     if target.startswith("prims."):
         op = OPS.get(target.removeprefix("prims."))
         return None if op is None else op.effect
-    record = schema.record_of(resolve(target))
+    record = record_of(resolve(target))
     return record.effect or ("aliases" if record.is_view else None)

@@ -25,7 +25,7 @@ from stagewire.files import TEXT, read, write
 from stagewire.printer import print_document
 from stagewire.schema import json_schema
 from stagewire.verify import faults, window
-from stagewire.vocabulary import vocabularies
+from stagewire.vocabulary import namespaces, vocabulary
 from stagewire.vocabulary_pages import as_json, page
 
 
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of documents")
     schema.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     ops = commands.add_parser("ops", help="list the installed vocabularies, or print one")
-    ops.add_argument("namespace", nargs="?", choices=sorted(vocabularies()))
+    ops.add_argument("namespace", nargs="?", choices=sorted(namespaces()))
     ops.add_argument("--json", action="store_true")
     for name, what in (
         ("show", "print a document"),
@@ -75,11 +75,12 @@ def _run(chosen: argparse.Namespace) -> int:
 
 def _show_ops(namespace: str | None, as_data: bool) -> None:
     if namespace is None:
-        for vocabulary in vocabularies().values():
-            print(f"{vocabulary.namespace} {vocabulary.version}: {' '.join(vocabulary.ops)}")
+        for name, point in namespaces().items():
+            print(f"{name} ({point.value})")
         return
-    vocabulary = vocabularies()[namespace]
-    print(as_json(vocabulary).decode() if as_data else page(vocabulary), end="")
+    known = vocabulary(namespace)
+    assert known is not None, "the command line takes installed namespaces"
+    print(as_json(known).decode() if as_data else page(known), end="")
 
 
 def _verify(document: Document, path: Path) -> int:

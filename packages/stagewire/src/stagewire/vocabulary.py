@@ -4,12 +4,12 @@
     op         ::= name family parameter* result* rule constraint* effect? doc example
     parameter  ::= name kind
     kind       ::= tensor | operand | tensors | indices | dims | sizes | size | int | int? | number
-                 | bool | dtype | word
+                 | bool | dtype | word | any
     example    ::= name(argument, ...) -> type, ...      argument ::= name: type | [argument, ...] | literal
 
 A node "prims.add" calls the op `add` of the vocabulary `prims`. It takes all arguments by position, in the order of the
-parameters, and no keyword arguments. Rules and constraints see types instead of tensors: a `TensorType` where the
-argument is a value, plain Python numbers, tuples and dtype names elsewhere.
+parameters, and no keyword arguments, unless the op is a `python_call`. Rules and constraints see types instead of
+tensors: a `TensorType` where the argument is a value, plain Python numbers, tuples and dtype names elsewhere.
 
 A distribution contributes a `Vocabulary` by an entry point of the group `stagefold.vocabularies`, under its namespace.
 Targets whose namespace no vocabulary has are operators of torch.
@@ -26,10 +26,13 @@ from typing import Any, Literal
 
 from stagewire.errors import UnknownOp, VocabularyClash
 from stagewire.expr import Expr
-from stagewire.graph import DTypeArg, Effect, List, Node, NonFinite, Ref
+from stagewire.graph import Arg, DTypeArg, Effect, List, Node, NonFinite, Ref
 from stagewire.types import DTYPES, TensorType
 
-__all__ = ["GROUP", "Constraint", "Kind", "Op", "Parameter", "Vocabulary", "find", "parameters", "vocabularies"]
+__all__ = [
+    "GROUP", "Constraint", "Kind", "Op", "Parameter", "Vocabulary", "find", "namespaces", "parameters", "seen",
+    "vocabulary",
+]  # fmt: skip
 
 GROUP = "stagefold.vocabularies"
 
@@ -47,6 +50,7 @@ Kind = Literal[
     "bool",
     "dtype",
     "word",  # the name of a device
+    "any",  # anything that a call may take
 ]
 
 Rule = Callable[..., tuple[TensorType, ...]]
@@ -55,10 +59,12 @@ Check = Callable[..., "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of an op."""
+    """One argument of an op. optional: it has a default. keyword_only: it is given by name (`Op.python_call`)."""
 
     name: str
     kind: Kind
+    optional: bool = False
+    keyword_only: bool = False
 
     def takes(self, argument: Any) -> bool:
         """Whether an argument, as rules see it, is of this kind."""
@@ -84,8 +90,10 @@ class Constraint:
 class Op:
     """One op.
 
-    rule: from the arguments to the types of the results. The strides and the device of a result are stated by the node.
+    rule: from the arguments to the types of the results, of which the node states strides and device; None where the
+    rules have another form (`absint` has those of ATen).
     effect: what its nodes state as theirs.
+    python_call: arguments may be given by name, and those with a default left out.
     is_view: the result's elements are the operand's, at other places: fused, the op costs nothing.
     keeps_layout: it may be computed by a kernel that reads its operands by their strides. Passes do not change these.
     """
@@ -94,13 +102,14 @@ class Op:
     family: str
     parameters: tuple[Parameter, ...]
     doc: str
-    rule: Rule
+    rule: Rule | None
     constraints: tuple[Constraint, ...]
     example: str
     results: tuple[str, ...] = ("out",)
     effect: Effect | None = None
     is_view: bool = False
     keeps_layout: bool = False
+    python_call: bool = False
 
     @property
     def creates(self) -> bool:
@@ -113,6 +122,22 @@ class Op:
         """Like "permute(x: tensor, dims: dims) -> out"."""
         taken = ", ".join(f"{p.name}: {p.kind}" for p in self.parameters)
         return f"{self.name}({taken}) -> {', '.join(self.results)}"
+
+    def bind(self, node: Node) -> list[tuple[Parameter, Arg]] | str:
+        """The node's arguments by parameter; or what is wrong with their number or names."""
+        if not self.python_call and (node.kwargs or len(node.args) != len(self.parameters)):
+            return f"{len(node.args)} arguments and {len(node.kwargs)} keyword arguments"
+        positional = [p for p in self.parameters if not p.keyword_only]
+        if len(node.args) > len(positional):
+            return f"{len(node.args)} arguments, of which it takes {len(positional)}"
+        bound = dict(zip(positional, node.args, strict=False))
+        by_name = {p.name: p for p in self.parameters if p not in bound}
+        for name, arg in node.kwargs.items():
+            if name not in by_name:
+                return f"the keyword argument {name!r}, which it does not take, or has by position"
+            bound[by_name[name]] = arg
+        missing = [p.name for p in self.parameters if p not in bound and not p.optional]
+        return f"nothing for {', '.join(missing)}" if missing else list(bound.items())
 
     def refusal(self, arguments: tuple[Any, ...]) -> tuple[str, str] | None:
         """The label of the first constraint that the arguments break, and what is wrong; None if they break none."""
@@ -159,14 +184,21 @@ def parameters(text: str) -> tuple[Parameter, ...]:
 
 
 @cache
-def vocabularies() -> Mapping[str, Vocabulary]:
-    """Those of installed distributions, by namespace. Two of one namespace are an error naming both."""
+def namespaces() -> Mapping[str, EntryPoint]:
+    """Those that installed distributions have a vocabulary for. Two for one are an error naming both."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         other = found.setdefault(point.name, point)
         if other.value != point.value:
             raise VocabularyClash(f"two vocabularies for the namespace {point.name!r}: {other.value} and {point.value}")
-    return {namespace: point.load() for namespace, point in found.items()}
+    return found
+
+
+@cache
+def vocabulary(namespace: str) -> Vocabulary | None:
+    """That of a namespace, loaded when it is first asked for; None where no installed distribution has one."""
+    point = namespaces().get(namespace)
+    return None if point is None else point.load()
 
 
 def find(target: str) -> Op | None:
@@ -174,21 +206,17 @@ def find(target: str) -> Op | None:
 
     Raises `UnknownOp` where the vocabulary has no such op.
     """
-    vocabulary = vocabularies().get(target.partition(".")[0])
-    return None if vocabulary is None else vocabulary.op(target)
+    known = vocabulary(target.partition(".")[0])
+    return None if known is None else known.op(target)
 
 
-def arguments_of(node: Node, types: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What rules and constraints see of a node's arguments; `types` are those of the values that it may use."""
-    return tuple([_seen(arg, types) for arg in node.args])
-
-
-def _seen(arg: Any, types: Mapping[str, Any]) -> Any:
+def seen(arg: Arg, types: Mapping[str, Any]) -> Any:
+    """What rules and constraints see of an argument; `types` are those of the values that there are."""
     match arg:
         case Ref(name):
             return types[name]
         case List(items):
-            return tuple(_seen(item, types) for item in items)
+            return tuple(seen(item, types) for item in items)
         case NonFinite(text):
             return float(text)
         case DTypeArg(name):
@@ -227,4 +255,5 @@ _IS_OF_KIND: dict[Kind, Callable[[Any], bool]] = {
     "bool": lambda x: type(x) is bool,
     "word": lambda x: type(x) is str,
     "dtype": lambda x: type(x) is str and x in DTYPES,
+    "any": lambda x: True,
 }

@@ -42,10 +42,9 @@ def page(vocabulary: Vocabulary) -> str:
 def _entry(op: Op) -> list[str]:
     labels = ", ".join(c.label for c in op.constraints) or "none of its own"
     effect = f" Effect: {op.effect}." if op.effect else ""
-    return [
-        f"### {op.name}", "", f"`{op.signature}`", "", op.doc, "",
-        f"Example: `{op.example}`. Constraints: {labels}.{effect}", "",
-    ]  # fmt: skip
+    example = f"Example: `{op.example}`. " if op.example else ""
+    lines = (f"### {op.name}", f"`{op.signature}`", op.doc, f"{example}Constraints: {labels}.{effect}")
+    return [text for line in lines for text in (line, "")]
 
 
 def as_json(vocabulary: Vocabulary) -> bytes:

@@ -64,9 +64,23 @@ def _fits(x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, *_: objec
     return "a window or stride is not positive" if min((*kernel, *stride)) < 1 else None
 
 
-def _backward_rank(grad: TensorType, x: TensorType, *_: object) -> str | None:
-    if len(grad.shape) != len(x.shape) or grad.dtype != x.dtype:
-        return f"the gradient is {grad.dtype}{list(grad.shape)} for {x.dtype}{list(x.shape)}"
+def _some_window(
+    x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> str | None:
+    if not all(isinstance(size, int) for size in x.shape):
+        return None
+    shape = pooled_shape(x, kernel, stride, padding, dilation, ceil_mode)[-len(kernel) :]
+    return None if all(size > 0 for size in shape) else f"windows of {list(kernel)} on {list(x.shape)}"  # type: ignore[operator]
+
+
+def _pooled_gradient(
+    grad: TensorType, x: TensorType, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool,
+    indices: TensorType,
+) -> str | None:  # fmt: skip
+    known = all(isinstance(size, int) for size in x.shape)
+    shape = pooled_shape(x, kernel, stride, padding, dilation, ceil_mode) if known else grad.shape
+    if grad.dtype != x.dtype or x.dtype not in FLOATS or grad.shape != shape or 0 in shape[-len(kernel) :]:
+        return f"the gradient is {grad.dtype}{list(grad.shape)} for {x.dtype}{list(x.shape)} pooled to {list(shape)}"
     return None
 
 
@@ -90,7 +104,7 @@ W2 = Constraint(
     ("max_pool2d", (_X, (2, 2), (2, 2), (2, 2), (1, 1), False)),
 )  # fmt: skip
 W3 = Constraint(
-    "W3", "The gradient has the operand's dtype and rank.", _backward_rank,
+    "W3", "The gradient has the operand's dtype, a float, and the shape of what was pooled.", _pooled_gradient,
     ("max_pool2d_backward", (tensor("float64", (1, 2, 4, 4)), _X, *_WINDOWS, _P)),
 )  # fmt: skip
 W4 = Constraint(
@@ -100,6 +114,11 @@ W4 = Constraint(
 W5 = Constraint(
     "W5", "The operand is an integer or float.", _numbers,
     ("max_pool2d", (tensor("bool", (1, 2, 8, 8)), (2, 2), (2, 2), (0, 0), (1, 1), False)), FLOATS | INTEGERS,
+)  # fmt: skip
+
+W6 = Constraint(
+    "W6", "Each spatial dimension has room for a window.", _some_window,
+    ("max_pool2d", (tensor("float32", (1, 2, 1, 8)), (2, 2), (2, 2), (0, 0), (1, 1), False)),
 )  # fmt: skip
 
 _WINDOW = "kernel: dims, stride: dims, padding: dims"
@@ -129,7 +148,7 @@ def _of_rank(n: int) -> tuple[Op, ...]:
     return (
         _op(f"max_pool{n}d", f"x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool",
                 "The greatest element of each window (nan if one is nan) and its row-major place among the spatial "
-                "dimensions.", _max_pool, (W5, W1, W2), f"x: {x}, {window}, {_list(n, 1)}, False) -> {both}", _MAX),
+                "dimensions.", _max_pool, (W5, W1, W2, W6), f"x: {x}, {window}, {_list(n, 1)}, False) -> {both}", _MAX),
         _op(f"max_pool{n}d_backward",
                 f"grad: tensor, x: tensor, {_WINDOW}, dilation: dims, ceil_mode: bool, indices: tensor",
                 "The gradient of each window, added up at the places that max_pool chose.", _like_second, (W3, W4),

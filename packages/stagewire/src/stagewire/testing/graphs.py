@@ -22,7 +22,8 @@ from stagewire.testing.basics import (
 )
 from stagewire.testing.ops import calls
 from stagewire.types import TensorType, ValueType, contiguous_stride
-from stagewire.vocabulary import Vocabulary, vocabularies
+from stagewire.vocabulary import Vocabulary
+from stagewire.vocabulary import vocabulary as vocabulary_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ def graphs(
         opaque = vocabulary.opaque is not None and (not tensors or draw(st.booleans()))
         if not opaque and not tensors:
             break
-        known = vocabularies().get(vocabulary.namespace or "")
+        known = vocabulary_of(vocabulary.namespace or "")
         if opaque:
             called = [_opaque(draw, vocabulary, values, symbols, supply)]
         elif known is not None and draw(st.integers(0, 3)):

@@ -12,7 +12,7 @@ from stagewire.expr import Dim
 from stagewire.graph import Arg, Graph, List, Value, map_arg
 from stagewire.parser import parse_graph
 from stagewire.types import DType, TensorType, contiguous
-from stagewire.vocabulary import Op, arguments_of, find
+from stagewire.vocabulary import Op, find, seen
 
 DTYPES: tuple[DType, ...] = ("float32", "float64", "bfloat16", "int64", "int32", "bool")
 Sizes = dict[Dim, Dim]
@@ -58,9 +58,10 @@ def _varied(op: Op, graph: Graph, sizes: Sizes, dtypes: Dtypes) -> Graph | None:
     kinds = [parameter.kind for parameter in op.parameters]
     args = tuple([_resized(a, sizes) if k == "sizes" else a for a, k in zip(node.args, kinds, strict=True)])
     changed = replace(node, args=args)
-    arguments = arguments_of(changed, {value.name: value.type for value in inputs})
+    arguments = tuple([seen(arg, {value.name: value.type for value in inputs}) for arg in changed.args])
     if op.refusal(arguments) is not None:
         return None
+    assert op.rule is not None, "examples are varied by the rule"
     types = op.rule(*arguments)
     results = tuple([Value(value.name, kind) for value, kind in zip(node.results, types, strict=True)])
     return Graph(tuple(inputs), (replace(changed, results=results),), graph.outputs)

@@ -34,7 +34,7 @@ from stagewire.testing.graphs import ATEN, PRIMS, TORCH, Calls, graphs
 from stagewire.testing.loops import loop_graphs
 from stagewire.testing.programs import units
 from stagewire.types import ValueType
-from stagewire.vocabulary import vocabularies
+from stagewire.vocabulary import vocabulary
 
 __all__ = [
     "captures",
@@ -112,10 +112,10 @@ def grads(draw: st.DrawFn, vocabulary: Calls = ATEN) -> Grad:
 
 
 @st.composite
-def prims(draw: st.DrawFn, vocabulary: Calls = PRIMS) -> Prim:
+def prims(draw: st.DrawFn, called: Calls = PRIMS) -> Prim:
     """A `Prim`."""
-    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, sizes=True)
-    known = vocabularies().get("prims")
+    found = _directions(draw, _graph_body(called), graph_strategies.result_types, sizes=True)
+    known = vocabulary("prims")
     opset = draw(st.integers(1, 3)) if known is None else known.version
     return Prim(binding=found.binding, forward=found.forward, backward=found.backward, opset=opset)
 

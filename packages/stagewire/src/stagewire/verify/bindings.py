@@ -26,9 +26,9 @@ from stagewire.types import TensorType, ValueType
 from stagewire.verify.captures import check_symbols, declared_symbols
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
-from stagewire.verify.ops import check_ops
+from stagewire.verify.ops import check_ops, check_views
 from stagewire.verify.types import Symbols, check_arg, check_type
-from stagewire.vocabulary import vocabularies
+from stagewire.vocabulary import vocabulary
 
 QUALIFIED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 """G5 for Grad and Prim: `aten.add.Tensor`, `prims.add`, `mylib.op.default`."""
@@ -74,7 +74,10 @@ def check_grad(document: Grad) -> Faults:
 
 def check_prim(document: Prim) -> Faults:
     yield from _check_graphs(document)
-    known = vocabularies().get("prims")
+    yield from check_views(document.forward, ("forward",))
+    if document.backward is not None:
+        yield from check_views(document.backward, ("backward",))
+    known = vocabulary("prims")
     if document.opset < 1 or (known is not None and document.opset > known.version):
         installed = "" if known is None else f" here: the installed prims are of version {known.version}"
         yield Fault("P1", f"there is no opset {document.opset}{installed}", ("opset",))
