@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 
 import bytecap
-from bytecap.guards.printing import print_guard, symbol_names
+from bytecap.guards import print_guard
+from bytecap.guards.printing import symbol_names
 from bytecap.testing.breaking import each, forced_breaks
 from bytecap.testing.comparison import differences
 from stagewire.capture import Capture, Relation

@@ -10,7 +10,8 @@ from bytecap._evalframe import GuardProgram
 from bytecap.guards.compile import compile_guards, with_relations
 from bytecap.guards.errors import GuardDoesNotHold, GuardError
 from bytecap.guards.explain import explain
-from bytecap.guards.printing import print_guard, print_source
+from bytecap.guards.kinds import print_guard
+from bytecap.guards.printing import print_source
 
 __all__ = [
     "GuardDoesNotHold",

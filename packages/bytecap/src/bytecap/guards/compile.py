@@ -7,9 +7,7 @@ Types and objects that guards only name are looked up in the live frame that was
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ import torch
 from bytecap._evalframe import FrameView, GuardProgram
 from bytecap.guards import native
 from bytecap.guards.errors import GuardDoesNotHold, GuardError
+from bytecap.guards.kinds import KINDS
 from bytecap.guards.literals import to_python
 from bytecap.guards.printing import print_source
 from bytecap.guards.relations import postfix, relation_program
@@ -103,30 +102,28 @@ class _Builder:
         self.scope = scope
         self.objects = objects
         self.guards: list[Guard] = []
+        self.places: list[int] = []  # for each guard the last node that it reads; -1: none
         self.nodes: list[tuple[int, str, object, int]] = []  # parent, fetch, argument, the first guard that reads it
         self.index: dict[Source | None, int] = {}
         self.symbols = numbers
         self.symbol_sources: list[tuple[Symbol, int]] = []
         self.hidden: list[tuple[int, Dim, int]] = []
         self.hidden_count = 0
+        self.live: tuple[object, ...] = ()  # what the nodes hold in the scope
+        self.number = 0  # of the guard whose check is made
 
     # ---- sources ----------------------------------------------------------------------------
 
     def add(self, guards: Iterable[Guard]) -> None:
         for guard in guards:
+            row = KINDS.get(type(guard))
+            if row is None:
+                raise GuardError(f"a guard of unknown kind: {guard!r}")
             self.guards.append(guard)
-            source = getattr(guard, "source", None)
-            if source is not None:
-                if source not in self.index:
-                    self.node(source)
-            elif isinstance(guard, capture.SameObject):
-                self.node(guard.first)
-                self.node(guard.second)
-            elif isinstance(guard, capture.Distinct):
-                for source in (*guard.sources, *guard.others):
-                    self.node(source)
-            elif isinstance(guard, capture.GlobalState):
-                self.node(None)
+            if row.sources is None:
+                self.places.append(self.node(guard.source))  # type: ignore[union-attr]
+            else:
+                self.places.append(max(map(self.node, row.sources(guard)), default=-1))
 
     def node(self, source: Source | None) -> int:
         """The node of a source (None: of the frame itself), made with its parents when new."""
@@ -166,17 +163,17 @@ class _Builder:
     def add_symbol(self, symbol: Symbol) -> None:
         """A symbol's own source, and its range as relations."""
         if symbol.source is not None and not _is_bound_by_tensor(symbol.source):
-            self.guards.append(capture.Relation(Expr(symbol.name), "==", Expr(symbol.name)))
+            self.add([capture.Relation(Expr(symbol.name), "==", Expr(symbol.name))])
             self.symbol_sources.append((symbol, self.node(symbol.source)))
         if symbol.lower is not None:
-            self.guards.append(capture.Relation(Expr(symbol.name), ">=", symbol.lower))
+            self.add([capture.Relation(Expr(symbol.name), ">=", symbol.lower)])
         if symbol.upper is not None:
-            self.guards.append(capture.Relation(Expr(symbol.name), "<=", symbol.upper))
+            self.add([capture.Relation(Expr(symbol.name), "<=", symbol.upper)])
 
     def symbol_index(self, name: str) -> int:
         return self.symbols.setdefault(name, len(self.symbols))
 
-    def dims(self, dims: tuple[Dim, ...], guard: int) -> tuple[int, ...]:
+    def dims(self, dims: tuple[Dim, ...]) -> tuple[int, ...]:
         """Sizes as the C evaluator wants them: -1-k binds symbol k. A compound expression binds a
         hidden symbol that a relation then compares with the expression."""
         if all(type(dim) is int for dim in dims):
@@ -190,7 +187,7 @@ class _Builder:
             else:
                 hidden = self.symbol_index(f"{self.hidden_count} {dim.text}")
                 self.hidden_count += 1
-                self.hidden.append((hidden, dim, guard))
+                self.hidden.append((hidden, dim, self.number))
                 found.append(-1 - hidden)
         return tuple(found)
 
@@ -199,15 +196,12 @@ class _Builder:
     def build(self, inputs: tuple[Source, ...]) -> GuardProgram:
         input_nodes = tuple(self.node(source) for source in inputs)
         bare = tuple([(parent, fetch, argument, (), guard) for parent, fetch, argument, guard in self.nodes])
-        live = GuardProgram(bare).values(self.scope, MISSING)
+        self.live = GuardProgram(bare).values(self.scope, MISSING)
         checks: list[list[Check]] = [[] for _ in self.nodes]
-        for number, guard in enumerate(self.guards):
-            make = _CHECKS.get(type(guard))
-            if make is not None:
-                checks[self.index[guard.source]].append(make(guard, number))  # type: ignore[union-attr]
-            elif not isinstance(guard, capture.Relation):
-                node, check, argument = self.check(number, guard, live)
-                checks[node].append((check, argument, number))
+        for number, (guard, place) in enumerate(zip(self.guards, self.places, strict=True)):
+            check, self.number = KINDS[type(guard)].check, number
+            if check is not None:
+                checks[place].append((*check(self, guard), number))
         for symbol, node in self.symbol_sources:
             checks[node].append(("symbol", self.symbol_index(symbol.name), self.nodes[node][3]))
         relations = [
@@ -222,46 +216,26 @@ class _Builder:
         )
         return GuardProgram(nodes, tuple(relations), len(self.symbols), tuple(self.guards), input_nodes)
 
-    def check(self, number: int, guard: Guard, live: tuple[object, ...]) -> tuple[int, str, object]:
-        """(node, check, argument) of a guard that is not in `_CHECKS`."""
-        match guard:
-            case capture.SameObject(first=first, second=second, same=same):
-                low, high = sorted((self.index[first], self.index[second]))
-                if low == high:
-                    raise GuardError(f"{print_source(first)} is compared with itself")
-                return high, "same" if same else "not_same", low
-            case capture.Distinct(sources=sources, others=others):
-                compared = (*sources, *others)
-                nodes = tuple([self.index[source] for source in compared])
-                if len(set(nodes)) < len(nodes):
-                    repeated = next(source for source in compared if compared.count(source) > 1)
-                    raise GuardError(f"{print_source(repeated)} is compared with itself")
-                return max(nodes), "distinct", (nodes, len(sources))
-            case capture.GlobalState():
-                return self.index[None], "state", _state(guard)
-            case capture.TypeIs(source=source, name=name):
-                node = self.index[source]
-                return node, "type_is", self.named_type(name, live[node], guard)
-            case capture.IdentityIs(source=source, name=name):
-                node = self.index[source]
-                named = self.named_object(name, live[node], guard)
-                is_function = isinstance(named, FunctionType)
-                return node, *(("function", function_state(named)) if is_function else identity_of(named))
-            case capture.TensorIs(source=source):
-                node = self.index[source]
-                return node, "tensor", self.tensor(number, guard, live[node])
-        raise GuardError(f"a guard of unknown kind: {guard!r}")
+    def apart(self, guard: capture.SameObject | capture.Distinct) -> tuple[int, ...]:
+        """The nodes of what a guard compares, each another one."""
+        compared = KINDS[type(guard)].sources(guard)  # type: ignore[misc]
+        nodes = tuple([self.index[source] for source in compared])
+        if len(set(nodes)) < len(nodes):
+            repeated = next(source for source in compared if compared.count(source) > 1)
+            raise GuardError(f"{print_source(repeated)} is compared with itself")
+        return nodes
 
-    def named_object(self, name: str, live: object, guard: Guard) -> object:
-        found = self.objects.get(name, live)
+    def named_object(self, guard: capture.IdentityIs) -> object:
+        found = self.objects.get(guard.name, self.live[self.index[guard.source]])
         if found is MISSING:
             raise GuardError(_no_value(guard))
         return found
 
-    def named_type(self, name: str, live: object, guard: Guard) -> type:
+    def named_type(self, guard: capture.TypeIs | capture.TensorIs, name: str) -> type:
         named = self.objects.get(name)
         if isinstance(named, type):
             return named
+        live = self.live[self.index[guard.source]]
         if live is MISSING:
             raise GuardError(_no_value(guard))
         actual = type(live)
@@ -269,7 +243,8 @@ class _Builder:
             raise GuardDoesNotHold(f"the type of {print_source(guard.source)} is {actual.__qualname__}, not {name}")
         return actual
 
-    def tensor(self, index: int, guard: capture.TensorIs, live: object) -> tuple[object, ...]:
+    def tensor(self, guard: capture.TensorIs) -> tuple[object, ...]:
+        live = self.live[self.index[guard.source]]
         if not isinstance(live, torch.Tensor):
             raise GuardError(f"{print_source(guard.source)} is not a tensor in the captured frame")
         expected: TensorType = guard.type
@@ -279,14 +254,14 @@ class _Builder:
         if live.device.type == device.type and device.index is None:
             device = live.device
         return (
-            self.named_type(guard.type_name, live, guard),
+            self.named_type(guard, guard.type_name),
             native.DTYPE_CODES[expected.dtype],
             native.dispatch_keys(live),
             *native.device_code(device),
             expected.requires_grad,
             -1 if guard.is_leaf is None else int(guard.is_leaf),
-            self.dims(expected.shape, index),
-            self.dims(expected.stride, index),
+            self.dims(expected.shape),
+            self.dims(expected.stride),
             native.DTYPES_BY_NAME[expected.dtype],
             device,
         )
@@ -309,33 +284,6 @@ _FETCHES: dict[type[Source] | type[None], Callable[[_Builder, Any], Fetch]] = {
     capture.Reading: _Builder.reading,
     capture.HandleSource: _Builder.handle,
 }
-_CHECKS: dict[type[Guard], Callable[[Any, int], Check]] = {
-    capture.Equals: lambda guard, number: ("equals", to_python(guard.value), number),
-    capture.LengthIs: lambda guard, number: ("length", guard.length, number),
-    capture.KeysAre: lambda guard, number: ("keys", tuple([to_python(key) for key in guard.keys]), number),
-    capture.HasKey: lambda guard, number: ("has_key" if guard.present else "lacks_key", guard.key, number),
-    capture.HasAttribute: lambda guard, number: (
-        "has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name), number
-    ),
-}  # fmt: skip
-"""The checks of guards that need nothing but themselves."""
-
-
-def identity_of(value: object) -> tuple[str, object]:
-    """The check that a value is this one; it keeps classes and modules alive, and what cannot be referred to weakly."""
-    if isinstance(value, (type, ModuleType)) or not type(value).__weakrefoffset__:
-        return "identity", value
-    return "weak_identity", weakref.ref(value)
-
-
-def function_state(function: FunctionType) -> tuple[object, ...]:
-    """What calling `function` depends on besides its arguments, globals and cells.
-
-    (weak reference to it, code, defaults, keyword defaults, a copy of these); the last three may be None.
-    """
-    keywords = function.__kwdefaults__
-    copy = None if keywords is None else dict(keywords)
-    return weakref.ref(function), function.__code__, function.__defaults__, keywords, copy
 
 
 def _is_bound_by_tensor(source: Source) -> bool:
@@ -355,18 +303,3 @@ def _module_globals(name: str | None) -> dict[str, object] | None:
     if module is None:
         raise GuardError(f"the module {name!r} is not imported")
     return vars(module)
-
-
-def _state(guard: capture.GlobalState) -> tuple[object, ...]:
-    """The expected modes; dispatch keys and torch function modes are those of this moment."""
-    now = native.read_state()
-    autocast = dict(guard.autocast)
-    codes = [native.DTYPE_CODES[autocast[d]] if d in autocast else -1 for d in ("cpu", "cuda")]
-    return (
-        guard.grad_enabled,
-        guard.inference_mode,
-        native.DTYPE_CODES[guard.default_dtype],
-        guard.deterministic,
-        *now[4:7],
-        *codes,
-    )

@@ -1,0 +1,335 @@
+"""The kinds of guards, one row each: the check of the C evaluator, the condition in Python, the sentence when it fails.
+
+Texts are templates over the guard's fields: {field} (a source as the Python that reads it), {field!r} as a literal,
+{now} for the value that the guard found. A pair of texts is for a flag of the guard that is False, and that is True.
+"""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+import string
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+
+from bytecap.guards import native
+from bytecap.guards.literals import to_python
+from bytecap.guards.printing import print_literal, print_size, print_source
+from stagewire import capture
+from stagewire.capture import Guard, Source
+from stagewire.expr import Dim, Expr
+
+Text = str | tuple[str, str] | Callable[..., str]
+
+
+def type_name(value: object) -> str:
+    kind = type(value)
+    module = kind.__module__
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def short(value: object) -> str:
+    """A short repr of plain data; of anything else only the type, since repr may run user code."""
+    if isinstance(value, bool | int | float | complex | str | bytes | tuple | list | dict | None):
+        return reprlib.repr(value)
+    if isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return repr(value)
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__qualname__}"
+    return f"a {type_name(value)}"
+
+
+def _length(value: object) -> str:
+    sized = isinstance(value, tuple | list | dict | set | frozenset | str | range)
+    return str(len(value)) if sized else f"not known for {type_name(value)}"
+
+
+def _keys(value: object) -> str:
+    return short(tuple(value) if isinstance(value, dict | set | frozenset) else value)
+
+
+# Tensors and the state of torch, a row for each thing that is compared
+
+
+def _type(tensor: torch.Tensor, was: str) -> str:
+    return was if type(tensor).__qualname__.rpartition(".")[2] == was.rpartition(".")[2] else type_name(tensor)
+
+
+def _device(tensor: torch.Tensor, was: str) -> object:
+    expected, found = torch.device(was), tensor.device
+    return was if expected.type == found.type and expected.index in (None, found.index) else found
+
+
+TENSOR_FACTS: tuple[tuple[str, str, str, Callable[[torch.Tensor, Any], Any]], ...] = (
+    ("the type of {}", "type({}) is {}", "type_name", _type),
+    ("{}.dtype", "{}.dtype is torch.{}", "type.dtype", lambda tensor, _: str(tensor.dtype).removeprefix("torch.")),
+    ("{}.shape[{}]", "{}.shape == {}", "type.shape", lambda tensor, _: tensor.shape),
+    ("{}.stride({})", "{}.stride() == {}", "type.stride", lambda tensor, _: tensor.stride()),
+    ("{}.device", "{}.device == torch.device({!r})", "type.device", _device),
+    ("{}.requires_grad", "{}.requires_grad is {}", "type.requires_grad", lambda tensor, _: tensor.requires_grad),
+    ("{}.is_leaf", "{}.is_leaf is {}", "is_leaf", lambda tensor, _: tensor.is_leaf),
+)
+"""What the sentence calls it, the condition, the field (None: the guard does not say), what a tensor has, which is the
+field's value where the two count as equal."""
+
+
+def _tensor_condition(guard: capture.TensorIs) -> str:
+    where, conditions = print_source(guard.source), []
+    for _, condition, field, _ in TENSOR_FACTS:
+        was = operator.attrgetter(field)(guard)
+        if isinstance(was, tuple):
+            was = f"({', '.join(map(str, was))}{',' if len(was) == 1 else ''})"
+        conditions += [] if was is None else [condition.format(where, was)]
+    return " and ".join(conditions)
+
+
+def tensor_difference(guard: capture.TensorIs, tensor: torch.Tensor) -> str | None:
+    """A sentence for the first fact that is another."""
+    where = print_source(guard.source)
+    for subject, _, field, look in TENSOR_FACTS:
+        was = operator.attrgetter(field)(guard)
+        now = look(tensor, was)
+        if isinstance(was, tuple):
+            found = _dim_difference(subject, where, was, now)
+            if found is not None:
+                return found
+        elif was is not None and was != now:
+            return f"{subject.format(where)} was {was} and is {now}"
+    return None
+
+
+def _dim_difference(subject: str, where: str, expected: tuple[Dim, ...], actual: tuple[int, ...]) -> str | None:
+    if len(expected) != len(actual):
+        return f"{where}.dim() was {len(expected)} and is {len(actual)}"
+    bound: dict[str, int] = {}
+    for dim, (before, after) in enumerate(zip(expected, actual, strict=True)):
+        known = before if isinstance(before, int) else bound.setdefault(before.text, after)
+        if known != after:
+            was = known if isinstance(before, int) else f"{before} = {known}"
+            return f"{subject.format(where, dim)} was {was} and is {after}"
+    return None
+
+
+def _tensor_sentence(guard: capture.TensorIs, value: object) -> str:
+    where = print_source(guard.source)
+    if not isinstance(value, torch.Tensor):
+        return f"{where} was a tensor and is {type_name(value)}"
+    return tensor_difference(guard, value) or f"{where} is another kind of tensor"
+
+
+STATE_FACTS: tuple[tuple[str, str, str, Callable[[], object]], ...] = (
+    ("grad mode", "torch.is_grad_enabled() is {}", "grad_enabled", torch.is_grad_enabled),
+    ("inference mode", "torch.is_inference_mode_enabled() is {}", "inference_mode", torch.is_inference_mode_enabled),
+    ("the default dtype", "torch.get_default_dtype() is torch.{}", "default_dtype",
+     lambda: native.NAMES_BY_DTYPE[torch.get_default_dtype()]),
+    ("deterministic algorithms", "torch.are_deterministic_algorithms_enabled() is {}", "deterministic",
+     torch.are_deterministic_algorithms_enabled),
+)  # fmt: skip
+"""What the sentence calls it, the condition, the field, the value now."""
+_AUTOCAST = ("cpu", "cuda")
+
+
+def _state_condition(guard: capture.GlobalState) -> str:
+    conditions = [condition.format(getattr(guard, field)) for _, condition, field, _ in STATE_FACTS]
+    enabled = dict(guard.autocast)
+    for device in _AUTOCAST:
+        conditions.append(f"torch.is_autocast_enabled({device!r}) is {device in enabled}")
+        if device in enabled:
+            conditions.append(f"torch.get_autocast_dtype({device!r}) is torch.{enabled[device]}")
+    return " and ".join(conditions)
+
+
+def _state_sentence(guard: capture.GlobalState, value: object) -> str:
+    enabled = dict(guard.autocast)
+    facts = [(name, getattr(guard, field), now()) for name, _, field, now in STATE_FACTS]
+    for device in _AUTOCAST:
+        on = torch.is_autocast_enabled(device)
+        dtype = native.NAMES_BY_DTYPE[torch.get_autocast_dtype(device)] if on else "off"
+        facts.append((f"autocast on {device}", enabled.get(device, "off"), dtype))
+    for name, before, after in facts:
+        if before != after:
+            return f"{name} was {_on_off(before)} and is {_on_off(after)}"
+    return "the active torch modes or transforms are not those of the capture"
+
+
+def _on_off(value: object) -> object:
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+def _state(guard: capture.GlobalState) -> tuple[object, ...]:
+    """The expected modes; dispatch keys and torch function modes are those of this moment."""
+    autocast = dict(guard.autocast)
+    codes = [native.DTYPE_CODES[autocast[device]] if device in autocast else -1 for device in _AUTOCAST]
+    dtype = native.DTYPE_CODES[guard.default_dtype]
+    return guard.grad_enabled, guard.inference_mode, dtype, guard.deterministic, *native.read_state()[4:7], *codes
+
+
+# Other conditions that a template does not give
+
+
+def _equals_condition(guard: capture.Equals) -> str:
+    where, value = print_source(guard.source), guard.value
+    if value is None or isinstance(value, bool):
+        return f"{where} is {value}"
+    kind = type(value).__name__.lower()
+    kind = {"nonfinite": "float"}.get(kind, kind)
+    is_typed = kind in ("int", "float", "str", "tuple", "list", "dict", "complex", "slice")
+    return f"type({where}) is {kind} and " * is_typed + f"{where} == {print_literal(value)}"
+
+
+def _distinct_condition(guard: capture.Distinct) -> str:
+    def objects(chosen: tuple[Source, ...]) -> str:
+        return "{" + ", ".join(f"id({print_source(source)})" for source in chosen) + "}"
+
+    inside = f"len({objects(guard.sources)}) == {len(guard.sources)}"
+    apart = f"{objects(guard.sources)}.isdisjoint({objects(guard.others)})"
+    return " and ".join([inside] * (len(guard.sources) > 1) + [apart] * bool(guard.others))
+
+
+def _identity_of(value: object) -> tuple[str, object]:
+    """The check that a value is this one; it keeps classes and modules alive, and what cannot be referred to weakly."""
+    if isinstance(value, (type, ModuleType)) or not type(value).__weakrefoffset__:
+        return "identity", value
+    return "weak_identity", weakref.ref(value)
+
+
+def _function_state(function: FunctionType) -> tuple[object, ...]:
+    """What calling `function` depends on besides its arguments, globals and cells.
+
+    (weak reference to it, code, defaults, keyword defaults, a copy of these); the last three may be None.
+    """
+    keywords = function.__kwdefaults__
+    copy = None if keywords is None else dict(keywords)
+    return weakref.ref(function), function.__code__, function.__defaults__, keywords, copy
+
+
+def _identity_check(builder: Any, guard: capture.IdentityIs) -> tuple[str, object]:
+    named = builder.named_object(guard)
+    return ("function", _function_state(named)) if isinstance(named, FunctionType) else _identity_of(named)
+
+
+# The rows
+
+
+class Kind(NamedTuple):
+    """What is known of one kind of guard.
+
+    check: (name, argument) of the check, by the builder of the program and the guard; it stands on the last node that
+    the guard reads. None: a relation, which is no check of a value.
+    condition: the guard as Python. sentence: what it says when it fails for a value. now: how it shows that value.
+    was: what the value was, where it is missing. sources: what it reads (None: the frame), if not `guard.source`.
+    flag: the field that says which text of a pair it is. subject: what the sentence is about.
+    """
+
+    check: Callable[[Any, Any], tuple[str, object]] | None
+    condition: Text
+    sentence: Text = "{condition} does not hold any more"
+    now: Callable[[object], str] = short
+    was: str = "there"
+    sources: Callable[[Any], tuple[Source | None, ...]] | None = None
+    flag: str = ""
+    subject: str = "{source}"
+
+
+KINDS: dict[type[Guard], Kind] = {
+    capture.TypeIs: Kind(
+        lambda builder, guard: ("type_is", builder.named_type(guard, guard.name)), "type({source}) is {name}",
+        "the type of {source} was {name} and is {now}", now=type_name, was="a {name}",
+    ),
+    capture.IdentityIs: Kind(
+        _identity_check, "{source} is {name}", "{source} was {name} and is another object: {now}", was="{name}",
+    ),
+    capture.Equals: Kind(
+        lambda builder, guard: ("equals", to_python(guard.value)), _equals_condition,
+        "{source} was {value!r} and is {now}", was="{value!r}",
+    ),
+    capture.TensorIs: Kind(
+        lambda builder, guard: ("tensor", builder.tensor(guard)), _tensor_condition, _tensor_sentence, was="a tensor",
+    ),
+    capture.LengthIs: Kind(
+        lambda builder, guard: ("length", guard.length), "len({source}) == {length}",
+        "len({source}) was {length} and is {now}", now=_length,
+    ),
+    capture.KeysAre: Kind(
+        lambda builder, guard: ("keys", tuple([to_python(key) for key in guard.keys])), "list({source}) == [{keys!r}]",
+        "the keys of {source} were ({keys!r}) and are {now}", now=_keys,
+    ),
+    capture.HasKey: Kind(
+        lambda builder, guard: ("has_key" if guard.present else "lacks_key", guard.key),
+        ("{key!r} not in {source}", "{key!r} in {source}"),
+        ("{key!r} was not in {source} and is", "{key!r} was in {source} and is not"), flag="present",
+    ),
+    capture.HasAttribute: Kind(
+        lambda builder, guard: ("has_attribute" if guard.present else "lacks_attribute", sys.intern(guard.name)),
+        ("not hasattr({source}, {name!r})", "hasattr({source}, {name!r})"),
+        ("{source} had no attribute {name!r} and has one", "{source} had an attribute {name!r} and has none"),
+        flag="present",
+    ),
+    capture.SameObject: Kind(
+        lambda builder, guard: ("same" if guard.same else "not_same", min(builder.apart(guard))),
+        ("{first} is not {second}", "{first} is {second}"),
+        ("{first} and {second} were two objects and are one", "{first} and {second} were one object and are two"),
+        flag="same", subject="{first} or {second}", sources=lambda guard: (guard.first, guard.second),
+    ),
+    capture.Distinct: Kind(
+        lambda builder, guard: ("distinct", (builder.apart(guard), len(guard.sources))), _distinct_condition,
+        sources=lambda guard: (*guard.sources, *guard.others),
+    ),
+    capture.GlobalState: Kind(
+        lambda builder, guard: ("state", _state(guard)), _state_condition, _state_sentence,
+        sources=lambda guard: (None,),
+    ),
+    capture.Relation: Kind(None, "{left} {operator} {right}", sources=lambda guard: ()),
+}  # fmt: skip
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+class _Words(string.Formatter):
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion != "r":
+            return super().convert_field(value, conversion)
+        return ", ".join(map(print_literal, value)) if isinstance(value, tuple) else print_literal(value)
+
+
+def _worded(text: Text, guard: Guard, names: Mapping[str, str] = NO_NAMES, *value: object) -> str:
+    """A text of the row of a guard."""
+    if callable(text):
+        return text(guard, *value)
+    row = KINDS[type(guard)]
+    if isinstance(text, tuple):
+        text = text[getattr(guard, row.flag)]
+    words: dict[str, object] = {"now": row.now(value[0])} if value else {}
+    for name in guard.__struct_fields__:
+        field = getattr(guard, name)
+        is_source, is_size = isinstance(field, Source), isinstance(field, Expr)
+        words[name] = print_source(field) if is_source else print_size(field, names) if is_size else field
+    if "{condition}" in text:
+        words["condition"] = print_guard(guard, names)
+    return _Words().vformat(text, (), words)
+
+
+def print_guard(guard: Guard, names: Mapping[str, str] = NO_NAMES) -> str:
+    """The guard as a Python condition; `names`: what stands for size symbols.
+
+    >>> from stagewire.capture import Equals, Local
+    >>> print_guard(Equals(Local("n"), 3))
+    'type(n) is int and n == 3'
+    """
+    return _worded(KINDS[type(guard)].condition, guard, names)
+
+
+def sentence(guard: Guard, value: object, names: Mapping[str, str] = NO_NAMES) -> str:
+    """Why the guard does not hold for what it found."""
+    return _worded(KINDS[type(guard)].sentence, guard, names, value)
+
+
+def missing(guard: Guard) -> str:
+    """What the guard says where there is no value."""
+    row = KINDS[type(guard)]
+    return _worded(f"{row.subject} was {row.was} and is missing", guard)
