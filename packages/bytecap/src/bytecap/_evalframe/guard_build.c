@@ -4,6 +4,16 @@
 int torch_state_parse(PyObject *tuple, TorchState *state);
 TensorSpec *tensor_spec_parse(PyObject *tuple, Py_ssize_t symbol_count);
 
+typedef enum {
+    ARGUMENT_OBJECT, ARGUMENT_NUMBER, ARGUMENT_NODE, ARGUMENT_SYMBOL, ARGUMENT_TEXT, ARGUMENT_KEYS, ARGUMENT_NODES,
+    ARGUMENT_TENSOR_SPEC, ARGUMENT_STATE, ARGUMENT_WEAK_REFERENCE, ARGUMENT_FUNCTION_STATE
+} ArgumentKind;
+
+#define CHECK_NAME(kind, name, argument, holds) name,
+static const char *const check_names[] = {CHECK_ROWS(CHECK_NAME)};
+#define CHECK_ARGUMENT(kind, name, argument, holds) ARGUMENT_##argument,
+static const ArgumentKind check_arguments[] = {CHECK_ROWS(CHECK_ARGUMENT)};
+
 int
 guard_kind_of(PyObject *name, const char *const *names, int count)
 {
@@ -75,40 +85,41 @@ parse_check(GuardProgram *self, PyObject *item, Check *check, int node)
     }
     check->as.number = 0;
     check->kind = (CheckKind)code;
-    switch (check->kind) {
-    case CHECK_LENGTH:
-    case CHECK_SAME:
-    case CHECK_NOT_SAME:
-    case CHECK_SYMBOL:
-        check->as.number = PyLong_AsSsize_t(check->argument);
+    Py_ssize_t bound = PY_SSIZE_T_MAX;
+    switch (check_arguments[code]) {
+    case ARGUMENT_OBJECT:
+        return 0;
+    case ARGUMENT_NUMBER:
         break;
-    case CHECK_TENSOR:
-        check->as.tensor = tensor_spec_parse(check->argument, self->symbol_count);
-        return check->as.tensor == NULL ? -1 : 0;
-    case CHECK_STATE:
-        check->as.state = PyMem_Calloc(1, sizeof(TorchState));
-        return check->as.state == NULL ? -1 : torch_state_parse(check->argument, check->as.state);
-    case CHECK_KEYS:
+    case ARGUMENT_NODE:
+        bound = node;
+        break;
+    case ARGUMENT_SYMBOL:
+        bound = self->symbol_count;
+        break;
+    case ARGUMENT_TEXT:
+        return PyUnicode_Check(check->argument) ? 0 : -1;
+    case ARGUMENT_KEYS:
         check->as.memo = PyMem_Calloc(1, sizeof(Memo));
         return check->as.memo != NULL && PyTuple_Check(check->argument) ? 0 : -1;
-    case CHECK_DISTINCT:
+    case ARGUMENT_NODES:
         check->as.distinct = parse_distinct(check->argument, node);
         return check->as.distinct == NULL ? -1 : 0;
-    case CHECK_WEAK_IDENTITY:
+    case ARGUMENT_TENSOR_SPEC:
+        check->as.tensor = tensor_spec_parse(check->argument, self->symbol_count);
+        return check->as.tensor == NULL ? -1 : 0;
+    case ARGUMENT_STATE:
+        check->as.state = PyMem_Calloc(1, sizeof(TorchState));
+        return check->as.state == NULL ? -1 : torch_state_parse(check->argument, check->as.state);
+    case ARGUMENT_WEAK_REFERENCE:
         return PyWeakref_Check(check->argument) ? 0 : -1;
-    case CHECK_FUNCTION:
+    case ARGUMENT_FUNCTION_STATE:
         return is_function_state(check->argument) ? 0 : -1;
-    case CHECK_HAS_ATTRIBUTE:
-    case CHECK_LACKS_ATTRIBUTE:
-        return PyUnicode_Check(check->argument) ? 0 : -1;
-    default:
-        return 0;
     }
+    check->as.number = PyLong_AsSsize_t(check->argument);
     if (check->as.number == -1 && PyErr_Occurred()) {
         return -1;
     }
-    Py_ssize_t bound = check->kind == CHECK_SYMBOL ? self->symbol_count
-                       : check->kind == CHECK_LENGTH ? PY_SSIZE_T_MAX : node;
     return check->as.number >= 0 && check->as.number < bound ? 0 : -1;
 }
 

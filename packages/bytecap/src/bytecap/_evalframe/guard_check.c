@@ -1,12 +1,6 @@
 /* Conditions on one value. None of them runs user code or leaves an error set. */
 #include "guards.h"
 
-const char *const check_names[CHECK_KINDS] = {
-    "type_is", "identity", "weak_identity", "function", "equals", "length", "keys", "has_key",
-    "lacks_key", "has_attribute", "lacks_attribute", "tensor", "same", "not_same", "distinct", "symbol",
-    "state",
-};
-
 /* ---- literals -------------------------------------------------------------------------- */
 
 static int
@@ -246,6 +240,15 @@ are_distinct(Distinct *distinct)
     return 1;
 }
 
+static int
+are_distinct_nodes(Distinct *distinct, PyObject **values)
+{
+    for (int i = 0; i < distinct->count; i++) {
+        distinct->found[i] = values[distinct->nodes[i]];
+    }
+    return are_distinct(distinct);
+}
+
 /* ---- functions ------------------------------------------------------------------------- */
 
 /* `expected` is (weak reference to the function, code, defaults or None, keyword defaults or None, a copy of these or
@@ -303,43 +306,13 @@ bind_symbol(Symbols *symbols, Py_ssize_t index, PyObject *value)
 int
 check_holds(Check *check, PyObject *value, PyObject **values, Symbols *symbols)
 {
+#define CHECK_CASE(kind, name, argument, holds) \
+    case CHECK_##kind: \
+        return holds;
+
     switch (check->kind) {
-    case CHECK_TYPE_IS:
-        return (PyObject *)Py_TYPE(value) == check->argument;
-    case CHECK_IDENTITY:
-        return value == check->argument;
-    case CHECK_WEAK_IDENTITY:
-        return is_referent(value, check->argument);
-    case CHECK_FUNCTION:
-        return is_same_function(value, check->argument);
-    case CHECK_EQUALS:
-        return literals_equal(value, check->argument);
-    case CHECK_LENGTH:
-        return native_length(value) == check->as.number;
-    case CHECK_KEYS:
-        return keys_are(value, check->argument, check->as.memo);
-    case CHECK_HAS_KEY:
-        return has_key(value, check->argument) == 1;
-    case CHECK_LACKS_KEY:
-        return has_key(value, check->argument) == 0;
-    case CHECK_HAS_ATTRIBUTE:
-        return has_attribute(check, value) == 1;
-    case CHECK_LACKS_ATTRIBUTE:
-        return has_attribute(check, value) == 0;
-    case CHECK_TENSOR:
-        return tensor_matches(check->as.tensor, value, symbols);
-    case CHECK_SAME:
-        return value == values[check->as.number];
-    case CHECK_NOT_SAME:
-        return value != values[check->as.number];
-    case CHECK_DISTINCT:
-        for (int i = 0; i < check->as.distinct->count; i++) {
-            check->as.distinct->found[i] = values[check->as.distinct->nodes[i]];
-        }
-        return are_distinct(check->as.distinct);
-    case CHECK_SYMBOL:
-        return bind_symbol(symbols, check->as.number, value);
+        CHECK_ROWS(CHECK_CASE)
     default:
-        return torch_state_matches(check->as.state);
+        return 0;
     }
 }

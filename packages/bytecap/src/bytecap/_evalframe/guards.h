@@ -125,12 +125,28 @@ void *torch_symbol(const char *name);
 
 /* ---- checks ---------------------------------------------------------------------------- */
 
-typedef enum {
-    CHECK_TYPE_IS, CHECK_IDENTITY, CHECK_WEAK_IDENTITY, CHECK_FUNCTION, CHECK_EQUALS, CHECK_LENGTH, CHECK_KEYS,
-    CHECK_HAS_KEY, CHECK_LACKS_KEY, CHECK_HAS_ATTRIBUTE, CHECK_LACKS_ATTRIBUTE, CHECK_TENSOR, CHECK_SAME,
-    CHECK_NOT_SAME, CHECK_DISTINCT, CHECK_SYMBOL, CHECK_STATE, CHECK_KINDS
-} CheckKind;
-extern const char *const check_names[CHECK_KINDS];
+/* One row a check: its name, what its argument is (guard_build.c), when it holds for `value` (guard_check.c). */
+#define CHECK_ROWS(ROW) \
+    ROW(TYPE_IS, "type_is", OBJECT, (PyObject *)Py_TYPE(value) == check->argument) \
+    ROW(IDENTITY, "identity", OBJECT, value == check->argument) \
+    ROW(WEAK_IDENTITY, "weak_identity", WEAK_REFERENCE, is_referent(value, check->argument)) \
+    ROW(FUNCTION, "function", FUNCTION_STATE, is_same_function(value, check->argument)) \
+    ROW(EQUALS, "equals", OBJECT, literals_equal(value, check->argument)) \
+    ROW(LENGTH, "length", NUMBER, native_length(value) == check->as.number) \
+    ROW(KEYS, "keys", KEYS, keys_are(value, check->argument, check->as.memo)) \
+    ROW(HAS_KEY, "has_key", OBJECT, has_key(value, check->argument) == 1) \
+    ROW(LACKS_KEY, "lacks_key", OBJECT, has_key(value, check->argument) == 0) \
+    ROW(HAS_ATTRIBUTE, "has_attribute", TEXT, has_attribute(check, value) == 1) \
+    ROW(LACKS_ATTRIBUTE, "lacks_attribute", TEXT, has_attribute(check, value) == 0) \
+    ROW(TENSOR, "tensor", TENSOR_SPEC, tensor_matches(check->as.tensor, value, symbols)) \
+    ROW(SAME, "same", NODE, value == values[check->as.number]) \
+    ROW(NOT_SAME, "not_same", NODE, value != values[check->as.number]) \
+    ROW(DISTINCT, "distinct", NODES, are_distinct_nodes(check->as.distinct, values)) \
+    ROW(SYMBOL, "symbol", SYMBOL, bind_symbol(symbols, check->as.number, value)) \
+    ROW(STATE, "state", STATE, torch_state_matches(check->as.state))
+
+#define CHECK_KIND(kind, name, argument, holds) CHECK_##kind,
+typedef enum { CHECK_ROWS(CHECK_KIND) CHECK_KINDS } CheckKind;
 
 /* The values of the first `apart` nodes differ from each other and from those of the rest. */
 typedef struct {
