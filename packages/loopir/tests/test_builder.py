@@ -8,9 +8,9 @@ import pytest
 
 from loopir.builder import Recorder, View, record
 from loopir.errors import MalformedNest, UnknownOp
-from loopir.nest import Read, Write, statements_of
 from stagewire import index as ix
-from stagewire.loop import Compute
+from stagewire.loop import Compute, Load, Store
+from stagewire.statements import statements_of
 from stagewire.types import contiguous
 
 TYPES = {"x": contiguous("float32", (4, 8)), "y": contiguous("float32", (4, 8)), "n": contiguous("int64", (4,))}
@@ -27,7 +27,7 @@ def test_equal_statements_are_recorded_once() -> None:
         ops.store("y", (i, j), ops.add(ops.mul(b, a), ops.mul(a, b)))
 
     found = body_of(body)
-    assert [type(s).__name__ for s in found] == ["Read", "Compute", "Compute", "Compute", "Compute", "Write"]
+    assert [type(s).__name__ for s in found] == ["Load", "Compute", "Compute", "Compute", "Compute", "Store"]
 
 
 def test_zero_and_minus_zero_are_two_literals() -> None:
@@ -54,7 +54,7 @@ def test_values_of_an_inner_loop_are_not_shared_outside() -> None:
             ops.store("y", (i, j), ops.sub(ops.load("x", i, j), top))
 
     nest = record("k", TYPES, (4,), body)
-    assert [sum(isinstance(s, Read) for s in block.statements) for block in nest.blocks] == [1, 1]
+    assert [sum(isinstance(s, Load) for s in section.statements) for section in nest.sections] == [1, 1]
 
 
 def test_sizes_of_one_need_no_axis() -> None:
@@ -68,16 +68,16 @@ def test_a_view_is_looked_through() -> None:
     views = {"t": View("x", lambda place, sizes: (place[1], place[0]))}
     nest = record("k", types, (8, 4), lambda ops, i, j: ops.store("t", (i, j), ops.load("t", i, j)), views=views)
     read, write = statements_of(nest)
-    assert isinstance(read, Read)
-    assert isinstance(write, Write)
-    assert (read.buffer, read.coordinates) == ("x", write.coordinates[::-1])
+    assert isinstance(read, Load)
+    assert isinstance(write, Store)
+    assert (read.buffer, read.index) == ("x", write.index[::-1])
 
 
 def test_nothing_is_read_from_an_empty_buffer() -> None:
     types = {"x": contiguous("float32", (0,)), "y": contiguous("float32", (3,))}
     nest = record("k", types, (3,), lambda ops, i: ops.store("y", (i,), ops.load("x", i, other=7.0)))
     (write,) = statements_of(nest)
-    assert isinstance(write, Write)
+    assert isinstance(write, Store)
     assert write.value == 7.0
 
 
@@ -101,5 +101,5 @@ def test_a_computed_position_that_is_an_index_stays_one() -> None:
         row = ops.wrap_index(ops.index(i), ops.index(ix.constant(4)))
         ops.store("y", (i, j), ops.load("x", row, j))
 
-    read = next(s for s in body_of(body) if isinstance(s, Read))
-    assert all(not ix.has_values(c) for c in read.coordinates)
+    read = next(s for s in body_of(body) if isinstance(s, Load))
+    assert all(not ix.has_values(c) for c in read.index)

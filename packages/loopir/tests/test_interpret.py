@@ -10,9 +10,9 @@ import pytest
 
 from loopir.builder import record
 from loopir.errors import NotInterpretable
-from loopir.freeze import freeze_nest
 from loopir.interpret import interpret
 from loopir.memory import Memory
+from loopir.schedule import freeze_kernel
 from loopir.testing.externs import EXTERNS
 from loopir.testing.samples import SAMPLES
 from stagewire.expr import symbol
@@ -97,7 +97,7 @@ def test_a_missing_extern_is_named() -> None:
 def graph_of(buffers: list[Buffer], body: object, shape: tuple[int, ...]) -> LoopGraph:
     types = {buffer.name: buffer.type for buffer in buffers}
     nest = record("k", types, shape, body)  # type: ignore[arg-type]
-    kernel = freeze_nest(nest, {buffer.name: buffer for buffer in buffers}, "kernel0")
+    kernel = freeze_kernel(nest, {buffer.name: buffer for buffer in buffers}, "kernel0")
     names = tuple(buffer.name for buffer in buffers if buffer.role == "input")
     return LoopGraph(buffers=tuple(buffers), inputs=names, outputs=(), steps=(kernel,))
 

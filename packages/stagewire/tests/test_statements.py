@@ -29,6 +29,7 @@ PLACE = ix.add(ix.scale(ix.axis("i"), 8), ix.floor_div(ix.value("at"), 2, {}))
 EACH: list[Statement] = [
     Load("a", "x", PLACE, "float32", Ref("m"), 0.0),
     Store("x", PLACE, Ref("a"), "atomic_add", Ref("m")),
+    Load("a", "x", (PLACE, ix.constant(1), ix.axis("i")), "float32"),  # type: ignore[arg-type]
     Compute("a", "where", (Ref("m"), Ref("b"), 1.0), "float32"),
     IndexValue("a", PLACE),
     Reduce(("a", "b", "c"), "welford", Ref("d"), "float32"),
@@ -68,5 +69,5 @@ def test_a_statement_under_other_names(statement: Statement) -> None:
 
 
 def test_a_literal_stands_for_an_operand_but_for_no_mask_and_in_no_index() -> None:
-    assert operands(replace_values(EACH[2], {"b": 2.0})) == (Ref("m"), 2.0, 1.0)
+    assert operands(replace_values(EACH[3], {"b": 2.0})) == (Ref("m"), 2.0, 1.0)
     assert replace_values(EACH[1], {"m": True, "a": 3.0, "at": 1}) == Store("x", PLACE, 3.0, "atomic_add", Ref("m"))

@@ -10,7 +10,7 @@
 ...     with ops.over(8) as (j,):
 ...         ops.store("y", (i, j), ops.div(ops.exp(ops.sub(ops.load("x", i, j), top)), norm))
 >>> nest = record("softmax", types, (4,), softmax)
->>> [len(block.statements) for block in nest.blocks]
+>>> [len(section.statements) for section in nest.sections]
 [2, 4, 5]
 """
 
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from loopir.emitter import Emitter, Typed
 from loopir.errors import MalformedNest
-from loopir.nest import Names, Nest
 from loopir.ops import OPS, loop_op
+from loopir.schedule import Names
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
-from stagewire.loop import Axis, Index, Operand, ReduceKind, ScanKind
+from stagewire.loop import Axis, Index, Kernel, Operand, ReduceKind, ScanKind
 from stagewire.types import DType, TensorType
 
 Literal = bool | int | float | NonFinite
@@ -178,7 +178,7 @@ def record(
     origins: tuple[str, ...] = (),
     line: SourceLine | None = None,
     views: Mapping[str, View] = NO_VIEWS,
-) -> Nest:
+) -> Kernel:
     """Run `body(ops, *indices)` once over parallel axes of `shape` and freeze what it did; axes of size 1 are 0."""
     names = names or Names()
     axes: list[Axis] = []
@@ -194,7 +194,7 @@ def record(
             indices.append(ix.axis(axis))
     emitter = Emitter(names, sizes)
     body(Recorder(emitter, types, views), *indices)
-    return Nest(name, tuple(axes), emitter.finish(), origins, line)
+    return Kernel(name, tuple(axes), emitter.finish(), origins, line)
 
 
 def known_ops() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The emitter: appends statements to blocks, sharing equal ones and folding literals. Used by builder and passes."""
+"""The emitter: appends statements to sections, sharing equal ones and folding literals. Used by builder and passes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import msgspec
 
 from loopir.errors import MalformedNest
 from loopir.fold import RULES
-from loopir.nest import Block, Names, Read, Statement, Write
 from loopir.ops import COMMUTATIVE, INDEX_CHECKS, loop_op
+from loopir.schedule import Names
 from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.index import constant, lies_within, value
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, ReduceKind, Scan, ScanKind
+from stagewire.loop import (
+    Axis,
+    Compute,
+    Index,
+    IndexValue,
+    Load,
+    Operand,
+    Reduce,
+    ReduceKind,
+    Scan,
+    ScanKind,
+    Section,
+    Statement,
+    Store,
+)
 from stagewire.types import DType
 
 RESULT_COUNT: dict[str, int] = {"welford": 3}
@@ -30,18 +44,18 @@ def literal_key(literal: Operand) -> tuple[type, str]:
 
 
 class Emitter:
-    """Blocks under construction.
+    """Sections under construction.
 
-    Values of a block without axes are visible to later blocks; those of a block with axes (its `Reduce` results
+    Values of a section without axes are visible to later sections; those of a section with axes (its `Reduce` results
     excepted) only inside. Equal statements in sight of each other are emitted once.
     """
 
-    __slots__ = ("_axes", "_inner", "_outer", "_places", "_reduced", "_statements", "blocks", "names", "sizes")
+    __slots__ = ("_axes", "_inner", "_outer", "_places", "_reduced", "_statements", "names", "sections", "sizes")
 
     def __init__(self, names: Names, sizes: dict[str, Dim] | None = None) -> None:
         self.names = names
         self.sizes: dict[str, Dim] = {} if sizes is None else sizes
-        self.blocks: list[Block] = []
+        self.sections: list[Section] = []
         self._axes: tuple[Axis, ...] = ()
         self._statements: list[Statement] = []
         self._outer: dict[object, Typed] = {}
@@ -50,17 +64,17 @@ class Emitter:
         self._places: dict[str, Index] = {}
 
     def open(self, axes: tuple[Axis, ...]) -> None:
-        """Start a block over `axes` (none: the code between inner loops)."""
+        """Start a section over `axes` (none: the code between inner loops)."""
         self._close()
         self._axes = axes
         for axis in axes:
             self.sizes[axis.name] = axis.size
 
-    def finish(self) -> tuple[Block, ...]:
-        """The blocks so far."""
+    def finish(self) -> tuple[Section, ...]:
+        """The sections so far."""
         self._close()
         self._axes = ()
-        return tuple(self.blocks)
+        return tuple(self.sections)
 
     def read(
         self, buffer: str, coordinates: tuple[Index, ...], dtype: DType, mask: Operand | None = None, other: Operand = 0
@@ -75,13 +89,13 @@ class Emitter:
             name = self.names("v")
             found = Typed(Ref(name), dtype)
             (self._inner if self._axes else self._outer)[key] = found
-            self._statements.append(Read(name, buffer, coordinates, dtype, guard, other if guard else 0))
+            self._statements.append(Load(name, buffer, coordinates, dtype, guard, other if guard else 0))
         return found
 
     def write(self, buffer: str, coordinates: tuple[Index, ...], value: Operand, mode: str = "set",
               mask: Ref | None = None) -> None:  # fmt: skip
         """Set one element of a buffer (or add to it atomically)."""
-        self._statements.append(Write(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
+        self._statements.append(Store(buffer, coordinates, value, mode, mask))  # type: ignore[arg-type]
 
     def compute(self, op: str, *operands: Typed, dtype: DType | None = None) -> Typed:
         """op(operands). The dtype follows from the op; casts pass theirs."""
@@ -152,7 +166,7 @@ class Emitter:
         )
 
     def reduce(self, reduction: ReduceKind, operand: Operand, dtype: DType) -> tuple[Typed, ...]:
-        """Combine over the axes of the open block; the results are values of the outer point."""
+        """Combine over the axes of the open section; the results are values of the outer point."""
         key = (reduction, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
         found = self._reduced.get(key)
         if found is None:
@@ -162,7 +176,7 @@ class Emitter:
         return tuple(Typed(Ref(name), dtype) for name in found)
 
     def scan(self, scan: ScanKind, operand: Operand, dtype: DType) -> Typed:
-        """Combine over this point of the open block and those before it; the result is a value of the point."""
+        """Combine over this point of the open section and those before it; the result is a value of the point."""
         key = ("scan", scan, operand.name if isinstance(operand, Ref) else literal_key(operand), dtype)
         found = self._inner.get(key)
         if found is None:
@@ -188,17 +202,17 @@ class Emitter:
 
     def _close(self) -> None:
         if self._statements:
-            last = self.blocks[-1] if self.blocks else None
+            last = self.sections[-1] if self.sections else None
             if last is not None and not self._axes and not last.axes and not _reads_back(self._statements, last):
-                self.blocks[-1] = Block((), (*last.statements, *self._statements))
+                self.sections[-1] = Section((), (*last.statements, *self._statements))
             else:
-                self.blocks.append(Block(self._axes, tuple(self._statements)))
+                self.sections.append(Section(self._axes, tuple(self._statements)))
         self._statements = []
         self._inner = {}
         self._reduced = {}
 
 
-def _reads_back(statements: list[Statement], before: Block) -> bool:
-    """Whether any statement reads a buffer that the block before writes (that is seen from a later block only)."""
-    written = {s.buffer for s in before.statements if isinstance(s, Write)}
-    return any(isinstance(s, Read) and s.buffer in written for s in statements)
+def _reads_back(statements: list[Statement], before: Section) -> bool:
+    """Whether any statement reads a buffer that the section before writes (that is seen from a later section only)."""
+    written = {s.buffer for s in before.statements if isinstance(s, Store)}
+    return any(isinstance(s, Load) and s.buffer in written for s in statements)

@@ -13,9 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from loopir.freeze import freeze
 from loopir.lowering import lower_graph
-from loopir.nest import Schedule
 from loopir.passes.alias_views import AliasViews
 from loopir.passes.channels_last import ChannelsLast
 from loopir.passes.choose_layouts import ChooseLayouts
@@ -38,6 +36,7 @@ from loopir.passes.sum_few_rows import SumFewRows
 from loopir.passes.sum_one_hot import SumOneHot
 from loopir.passes.sum_over_rows import SumOverRows
 from loopir.passes.update_inputs import UpdateInputs
+from loopir.schedule import Schedule, freeze
 from stagewire.graph import Graph, references
 from stagewire.loop import LoopGraph
 from stagewire.sizes import NO_HINTS, Hints

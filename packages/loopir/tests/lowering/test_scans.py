@@ -7,9 +7,9 @@ import pytest
 
 from loopir.builder import Recorder, record
 from loopir.interpret import interpret
-from loopir.nest import Schedule
 from loopir.passes.split_reductions import SplitReductions
 from loopir.pipeline import PASSES, UNFUSED
+from loopir.schedule import Schedule
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from loopir.nest import Schedule, reads_of, writes_of
 from loopir.passes.order_items import OrderItems
+from loopir.schedule import Schedule, reads_of, writes_of
 from loopir.stage import ending_inputs
 from loopir.testing.graphs import lowered
 from stagewire.grad import Binding, BoundInput, Fresh, SavedInput, SavedResult

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from loopir.nest import Block, Nest, Read, Schedule, Write, reads_of
 from loopir.passes.read_numbers import ReadNumbers
+from loopir.schedule import Schedule, reads_of
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
 from stagewire.graph import DeviceArg, Ref
-from stagewire.loop import Buffer, Extern, Kernel, Load, LoopGraph, Store
+from stagewire.loop import Buffer, Extern, Kernel, Load, LoopGraph, Section, Store
 from stagewire.types import TensorType
 from stagewire.verify import verify
 
@@ -69,7 +69,7 @@ def test_calls_without_results_stay() -> None:
     }
     copy = Extern("aten._to_copy.default", (Ref("n"),), {"device": DeviceArg("cuda:0")}, ("moved",))
     call = Extern("custom.note.default", (Ref("n"),), {}, ())
-    nest = Nest("nest", (), (Block((), (Read("v", "moved", (), "float64"), Write("y", (), Ref("v")))),))
+    nest = Kernel("nest", (), (Section((), (Load("v", "moved", (), "float64"), Store("y", (), Ref("v")))),))
     given = Schedule(buffers=buffers, inputs=("n",), outputs=(Ref("y"),), items=(copy, call, nest))
     found = ReadNumbers().run(given)
     assert found.items[0] == call

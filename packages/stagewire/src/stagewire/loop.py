@@ -73,7 +73,10 @@ Operand = bool | int | float | Ref | NonFinite
 
 
 class Load(msgspec.Struct, frozen=True, tag="load", tag_field="kind"):
-    """result = buffer[index]; with a mask (a bool value), `other` where the mask is false and no access is made."""
+    """result = buffer[index]; with a mask (a bool value), `other` where the mask is false and no access is made.
+
+    Until memory is laid out, the passes of loopir hold coordinates in place of the index of a load or store: a tuple.
+    """
 
     result: str
     buffer: str

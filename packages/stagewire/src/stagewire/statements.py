@@ -4,6 +4,7 @@ are replaced. Whoever looks at all statements alike asks here; only their meanin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,7 +28,8 @@ def statements_of(kernel: Kernel) -> Iterator[Statement]:
 
 def select(sections: Iterable[Section], kind: Any) -> list[Any]:
     """The statements of a kind (or a union of kinds) in sections, in order."""
-    return [one for section in sections for one in section.statements if isinstance(one, kind)]
+    kinds = getattr(kind, "__args__", (kind,))
+    return [one for section in sections for one in section.statements if one.__class__ in kinds]
 
 
 def results(statement: Statement) -> tuple[str, ...]:
@@ -46,8 +48,11 @@ def operands(statement: Statement) -> tuple[Operand, ...]:
 
 
 def indices(statement: Statement) -> tuple[Index, ...]:
-    """The index expressions of a statement."""
-    return (statement.index,) if statement.__class__ in INDEXED else ()
+    """The index expressions of a statement: several where it names an element by coordinates."""
+    if statement.__class__ not in INDEXED:
+        return ()
+    index = statement.index
+    return index if index.__class__ is tuple else (index,)
 
 
 def used_values(statement: Statement) -> set[str]:
@@ -59,12 +64,15 @@ def used_values(statement: Statement) -> set[str]:
 
 def add_used_values(statement: Statement, used: set[str]) -> None:
     """Put the values that a statement uses into `used`."""
-    for operand in operands(statement):
+    kind = statement.__class__
+    found = statement.operands if kind is Compute else map(statement.__getattribute__, _OPERANDS[kind])  # type: ignore[union-attr]
+    for operand in found:
         if operand.__class__ is Ref:
             used.add(operand.name)
-    for index in indices(statement):
-        if index.terms:
-            ix.add_values(index, used)
+    if kind in INDEXED:
+        for index in indices(statement):
+            if index.terms:
+                ix.add_values(index, used)
 
 
 def used_axes(statement: Statement) -> set[str]:
@@ -89,8 +97,12 @@ def map_indices(statement: Statement, change: Callable[[Index], Index]) -> State
     """The statement with each of its index expressions passed through `change`."""
     if statement.__class__ not in INDEXED:
         return statement
-    index = change(statement.index)
-    return statement if index is statement.index else replace(statement, index=index)
+    old = statement.index
+    if old.__class__ is tuple:
+        new = tuple([change(one) if one.terms else one for one in old])
+        return statement if all(map(is_, old, new)) else replace(statement, index=new)
+    index = change(old)
+    return statement if index is old else replace(statement, index=index)
 
 
 def replace_values(statement: Statement, values: Mapping[str, Operand]) -> Statement:
@@ -109,7 +121,8 @@ def replace_values(statement: Statement, values: Mapping[str, Operand]) -> State
 
 def rename(statement: Statement, names: Mapping[str, str]) -> Statement:
     """The statement under other names of axes and of values: those that it defines and those that it uses."""
-    named = replace_values(statement, {old: Ref(new) for old, new in names.items()})
+    named = map_operands(statement, lambda one: Ref(names.get(one.name, one.name)) if isinstance(one, Ref) else one)
+    named = map_indices(named, lambda index: ix.rename(index, names) if index.terms else index)
     if isinstance(named, Store):
         return named
     if isinstance(named, Reduce):

@@ -13,8 +13,8 @@ from loopir.lowering import create, indexing, pointwise, prim_call, reduction, s
 from loopir.lowering.call import Call, bind
 from loopir.lowering.context import Lowering
 from loopir.lowering.symbols import with_symbols
-from loopir.nest import Schedule
 from loopir.prim_calls import is_call
+from loopir.schedule import Schedule
 from stagewire.graph import Graph, Node, node_references, references
 from stagewire.graph_passes import live_nodes
 from stagewire.loop import Extern

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from loopir.builder import Place, Recorder, Scalar, View, record
 from loopir.lowering.call import Call
-from loopir.nest import Item, Names, reads_of
+from loopir.schedule import Item, Names, reads_of
 from stagewire.expr import Dim
 from stagewire.graph import SourceLine
 from stagewire.loop import Buffer, Extern, Index

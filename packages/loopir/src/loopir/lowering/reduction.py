@@ -1,4 +1,4 @@
-"""Reductions: outer axes are the kept dimensions, one block over the reduced ones."""
+"""Reductions: outer axes are the kept dimensions, one section over the reduced ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans: parallel axes are the other dimensions, one block runs along the scanned one.
+"""Scans: parallel axes are the other dimensions, one section runs along the scanned one.
 
 On a CPU they stay calls of ATen.
 """

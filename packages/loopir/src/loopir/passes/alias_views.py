@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, writes_of
 from loopir.passes.definitions import Definition, piece_of
 from loopir.passes.expand import Expander
+from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index
+from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
@@ -61,7 +61,7 @@ class AliasViews:
         return msgspec.structs.replace(
             schedule,
             buffers=buffers,
-            items=tuple([expander.nest(i) if windows and isinstance(i, Nest) else i for i in items]),
+            items=tuple([expander.nest(i) if windows and isinstance(i, Kernel) else i for i in items]),
             decisions=(*schedule.decisions, *decisions),
             fresh=names.count,
         )
@@ -114,21 +114,21 @@ class _Owners:
             self.buffers[name] = Buffer(name, type, "view", window.base)
 
 
-def window_of(nest: Nest, buffers: dict[str, Buffer]) -> Buffer | None:
+def window_of(nest: Kernel, buffers: dict[str, Buffer]) -> Buffer | None:
     """The view buffer that makes a copying nest superfluous, or None."""
-    if len(nest.blocks) != 1 or nest.blocks[0].axes or len(nest.blocks[0].statements) != 2:
+    if len(nest.sections) != 1 or nest.sections[0].axes or len(nest.sections[0].statements) != 2:
         return None
-    read, write = nest.blocks[0].statements
-    if not isinstance(read, Read) or not isinstance(write, Write) or read.mask or write.mask or write.mode != "set":
+    read, write = nest.sections[0].statements
+    if not isinstance(read, Load) or not isinstance(write, Store) or read.mask or write.mask or write.mode != "set":
         return None
     target, source = buffers[write.buffer], buffers[read.buffer]
     if target.role != "kernel" or target.type.dtype != source.type.dtype or write.value != Ref(read.result):
         return None
     if target.type.device != source.type.device:
         return None
-    offset = ix.linear(read.coordinates, source.type.stride)
-    strides = strides_on(read.coordinates, source.type)
-    axes = [ix.single_axis(c) if c.terms else "" for c in write.coordinates]
+    offset = ix.linear(read.index, source.type.stride)
+    strides = strides_on(read.index, source.type)
+    axes = [ix.single_axis(c) if c.terms else "" for c in write.index]
     if strides is None or None in axes:
         return None
     for axis, size, stride in zip(axes, target.type.shape, target.type.stride, strict=True):

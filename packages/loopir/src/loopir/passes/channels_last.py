@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.nest import Item, Names, Nest, Read, Schedule, public_outputs, reads_of, statements_of, writes_of
 from loopir.passes.pad_products import copying
+from loopir.schedule import Item, Names, Schedule, public_outputs, reads_of, writes_of
 from stagewire.graph import Arg, Ref
-from stagewire.loop import Buffer, Decision, Extern
+from stagewire.loop import Buffer, Decision, Extern, Kernel, Load
+from stagewire.statements import statements_of
 from stagewire.types import DType, TensorType, channels_last_stride
 
 
@@ -62,7 +63,7 @@ class ChannelsLast:
             return schedule
         state = _Layouts(schedule, turns_weights=trains)
         for item in schedule.items:
-            if isinstance(item, Nest):
+            if isinstance(item, Kernel):
                 state.nest(item)
             elif item.target in CALLS and self._takes(item, schedule.buffers):
                 state.call(item, CALLS[item.target])
@@ -104,10 +105,10 @@ class _Layouts:
             if isinstance(item, Extern) and item.target not in CALLS:
                 self.fixed.update(reads_of(item))
 
-    def nest(self, nest: Nest) -> None:
+    def nest(self, nest: Kernel) -> None:
         """What a nest makes of images whose channels are fastest is such an image: of as many channels, or as large."""
         self.items.append(nest)
-        read = [self.buffers[s.buffer].type for s in statements_of(nest) if isinstance(s, Read)]
+        read = [self.buffers[s.buffer].type for s in statements_of(nest) if isinstance(s, Load)]
         turned = [type.shape for type in read if is_image(type) and is_last(type)]
         sizes = {shape[:2] for shape in turned}, {(shape[0], shape[2:]) for shape in turned}
         for name in writes_of(nest):

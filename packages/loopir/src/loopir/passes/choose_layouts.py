@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.layout import densified, packed, repeated_dims
-from loopir.nest import Item, Nest, Read, Schedule, Write, output_names, reads_of, statements_of
 from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
 from loopir.passes.reading_order import reading_orders
-from loopir.rewrite import substitute_axes
+from loopir.schedule import Item, Schedule, output_names, reads_of, substitute_axes
 from stagewire import index as ix
-from stagewire.loop import Buffer, Extern
+from stagewire.loop import Buffer, Extern, Kernel, Load, Store
+from stagewire.statements import statements_of
 from stagewire.types import TensorType
 
 
@@ -37,9 +37,9 @@ class ChooseLayouts:
                     strict.update(reads_of(item))
         writers: dict[str, list[int]] = {}
         for number, item in enumerate(schedule.items):
-            if isinstance(item, Nest):
+            if isinstance(item, Kernel):
                 for statement in statements_of(item):
-                    if isinstance(statement, Write):
+                    if isinstance(statement, Store):
                         writers.setdefault(statement.buffer, []).append(number)
         buffers: dict[str, Buffer] = {}
         kept = {name for name, buffer in schedule.buffers.items() if buffer.role != "kernel" or _is_turned(buffer.type)}
@@ -59,7 +59,7 @@ class ChooseLayouts:
                 if name not in strict and not repeated_dims(type):
                     gaps.append(name)
         for name in gaps:
-            written = [item for number in writers.get(name, []) if isinstance(item := items[number], Nest)]
+            written = [item for number in writers.get(name, []) if isinstance(item := items[number], Kernel)]
             if not any(window_of(nest, buffers) for nest in written):
                 buffers[name] = Buffer(name, densified(buffers[name].type), "kernel")
         return msgspec.structs.replace(schedule, buffers=buffers, items=tuple(items))
@@ -75,24 +75,24 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
     if len(writers) != 1:
         return False
     nest = items[writers[0]]
-    assert isinstance(nest, Nest)
+    assert isinstance(nest, Kernel)
     statements = tuple(statements_of(nest))
-    writes = [s for s in statements if isinstance(s, Write)]
-    if len(nest.blocks) != 1 or nest.blocks[0].axes or len(writes) != 1:
+    writes = [s for s in statements if isinstance(s, Store)]
+    if len(nest.sections) != 1 or nest.sections[0].axes or len(writes) != 1:
         return False
-    if any(isinstance(s, Read) and s.buffer == buffer.name for s in statements):
+    if any(isinstance(s, Load) and s.buffer == buffer.name for s in statements):
         return False
     repeated = repeated_dims(buffer.type)
-    axes = [ix.single_axis(writes[0].coordinates[d]) for d in repeated]
+    axes = [ix.single_axis(writes[0].index[d]) for d in repeated]
     if any(axis is None for axis in axes):
         return False
     base = f"{buffer.name}_once"
     once = substitute_axes(nest, {a: ix.ZERO for a in axes if a}, {a: () for a in axes if a})
-    (block,) = once.blocks
+    (section,) = once.sections
     renamed = tuple(
-        Write(base, s.coordinates, s.value, s.mode, s.mask) if isinstance(s, Write) else s for s in block.statements
+        Store(base, s.index, s.value, s.mode, s.mask) if isinstance(s, Store) else s for s in section.statements
     )
-    items[writers[0]] = msgspec.structs.replace(once, blocks=(msgspec.structs.replace(block, statements=renamed),))
+    items[writers[0]] = msgspec.structs.replace(once, sections=(msgspec.structs.replace(section, statements=renamed),))
     shape = tuple(1 if d in repeated else size for d, size in enumerate(buffer.type.shape))
     type = TensorType(buffer.type.dtype, shape, buffer.type.stride, device=buffer.type.device)
     buffers[base] = Buffer(base, densified_like(type), "kernel")

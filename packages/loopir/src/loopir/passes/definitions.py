@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loopir.nest import Nest, Read, Schedule, Statement, Write
 from loopir.ops import OPS
+from loopir.schedule import Schedule
 from stagewire.expr import Dim
 from stagewire.index import has_values
-from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern
+from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Kernel, Load, Statement, Store
 from stagewire.types import ITEM_SIZE, DType
 
 
@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """
 
     statements: tuple[Statement, ...]
-    value: Write
+    value: Store
     places: tuple[Axis | None, ...]
     offsets: tuple[Dim, ...]
 
@@ -33,17 +33,17 @@ class Definition(NamedTuple):
     pieces: tuple[Piece, ...]
 
     @property
-    def copy_of(self) -> Read | None:
+    def copy_of(self) -> Load | None:
         """The read, if the only thing done is to read one element of another buffer."""
         if len(self.pieces) == 1 and len(self.pieces[0].statements) == 1:
             (statement,) = self.pieces[0].statements
-            return statement if isinstance(statement, Read) else None
+            return statement if isinstance(statement, Load) else None
         return None
 
-    def widens(self, types: Mapping[str, Buffer]) -> Read | None:
+    def widens(self, types: Mapping[str, Buffer]) -> Load | None:
         """The read, if the only thing done is to give one element of another buffer in a dtype of larger items."""
         statements = self.pieces[0].statements if len(self.pieces) == 1 else ()
-        if len(statements) != 2 or not isinstance(statements[0], Read) or not isinstance(statements[1], Compute):
+        if len(statements) != 2 or not isinstance(statements[0], Load) or not isinstance(statements[1], Compute):
             return None
         read, compute = statements
         is_wider = ITEM_SIZE[self.dtype] > ITEM_SIZE[types[read.buffer].type.dtype]
@@ -56,11 +56,11 @@ def definitions(schedule: Schedule) -> dict[str, Definition]:
     for item in schedule.items:
         if isinstance(item, Extern):
             continue
-        if len(item.blocks) == 1 and not item.blocks[0].axes:
-            writes = [s for s in item.blocks[0].statements if s.__class__ is Write]
+        if len(item.sections) == 1 and not item.sections[0].axes:
+            writes = [s for s in item.sections[0].statements if s.__class__ is Store]
             piece = piece_of(item) if len(writes) == 1 else None
         else:
-            writes = [s for block in item.blocks for s in block.statements if s.__class__ is Write]
+            writes = [s for section in item.sections for s in section.statements if s.__class__ is Store]
             piece = None
         for write in writes:
             pieces.setdefault(write.buffer, []).append(piece)  # type: ignore[union-attr]
@@ -71,16 +71,16 @@ def definitions(schedule: Schedule) -> dict[str, Definition]:
     }
 
 
-def piece_of(nest: Nest) -> Piece | None:
+def piece_of(nest: Kernel) -> Piece | None:
     """The elements that a pointwise nest defines, or None where its store does not count along the axes plainly."""
-    statements = nest.blocks[0].statements
+    statements = nest.sections[0].statements
     write = statements[-1]
-    if not isinstance(write, Write) or write.mode != "set" or write.mask is not None:
+    if not isinstance(write, Store) or write.mode != "set" or write.mask is not None:
         return None
     axes = {axis.name: axis for axis in nest.axes}
     places: list[Axis | None] = []
     offsets: list[Dim] = []
-    for coordinate in write.coordinates:
+    for coordinate in write.index:
         offset, terms = coordinate.constant, coordinate.terms
         if len(terms) > 1:
             return None
@@ -104,8 +104,8 @@ def cost_of(statements: tuple[Statement, ...]) -> int:
         kind = statement.__class__
         if kind is Compute:
             cost += OPS[statement.op].cost  # type: ignore[union-attr]
-        elif kind is Read:
-            for coordinate in statement.coordinates:  # type: ignore[union-attr]
+        elif kind is Load:
+            for coordinate in statement.index:  # type: ignore[union-attr]
                 if has_values(coordinate):
                     cost += 3
                     break
@@ -129,6 +129,6 @@ def instructions_of(statements: tuple[Statement, ...]) -> int:
         match statement:
             case Compute(_, op, _, dtype):
                 count += INSTRUCTIONS.get(op, OPS[op].cost) * (2 if dtype == "int64" else 1)
-            case Read(coordinates=coordinates):
+            case Load(index=coordinates):
                 count += GATHER if any(map(has_values, coordinates)) else 1
     return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from loopir.errors import DependenceCycle
-from loopir.nest import Schedule, reads_of, writes_of
+from loopir.schedule import Schedule, reads_of, writes_of
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopir.emitter import Emitter, Typed, literal_key
-from loopir.nest import Names, Nest, Read, Statement, Write, axis_sizes, reads_of
 from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
+from loopir.schedule import Names, axis_sizes, reads_of
 from stagewire import index as ix
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Index, IndexValue, Operand, Reduce, Scan
+from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
 from stagewire.sizes import at_least, lower_bounds
 
 Mask = Typed | None
@@ -25,26 +25,26 @@ class Expander:
         self.emitter = Emitter(names)
         self.done: dict[object, Typed] = {}
 
-    def nest(self, nest: Nest) -> Nest:
+    def nest(self, nest: Kernel) -> Kernel:
         """The expanded nest, over the same axes."""
         if self.virtual and self.virtual.keys().isdisjoint(reads_of(nest)):
             return nest
         self.emitter = Emitter(self.names, dict(axis_sizes(nest)))
         values: dict[str, Typed] = {}
-        for block in nest.blocks:
-            self.emitter.open(block.axes)
+        for section in nest.sections:
+            self.emitter.open(section.axes)
             self.done = {}
-            for statement in block.statements:
+            for statement in section.statements:
                 self._statement(statement, values, {}, None)
-        return Nest(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
+        return Kernel(nest.name, nest.axes, self.emitter.finish(), nest.origins, nest.line)
 
     def _statement(self, statement: Statement, values: dict[str, Typed], axes: Mapping[str, Index], mask: Mask) -> None:
         kind = statement.__class__
         if kind is Compute:
             values[statement.result] = self._compute(statement, values)  # type: ignore[union-attr]
-        elif kind is Read:
+        elif kind is Load:
             values[statement.result] = self._read(statement, values, axes, mask)  # type: ignore[arg-type,union-attr]
-        elif kind is Write:
+        elif kind is Store:
             self._write(statement, values, axes)  # type: ignore[arg-type]
         elif kind is IndexValue:
             place = self._place((statement.index,), values, axes)  # type: ignore[union-attr]
@@ -57,10 +57,10 @@ class Expander:
             operand = self._value(statement.operand, values)  # type: ignore[union-attr]
             values[statement.result] = self.emitter.scan(statement.scan, operand, statement.dtype)  # type: ignore[union-attr]
 
-    def _write(self, write: Write, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> None:
+    def _write(self, write: Store, values: Mapping[str, Typed], axes: Mapping[str, Index]) -> None:
         kept = self._value(write.mask, values) if write.mask else True
         if kept is not False:
-            place = self._place(write.coordinates, values, axes)
+            place = self._place(write.index, values, axes)
             guard = kept if isinstance(kept, Ref) else None
             self.emitter.write(write.buffer, place, self._value(write.value, values), write.mode, guard)
 
@@ -93,8 +93,8 @@ class Expander:
             axes = {**axes, **{name: self.emitter.place(values[name]) for name in ix.values_of(index)}}
         return ix.substitute(index, axes, self.emitter.sizes)
 
-    def _read(self, read: Read, values: Mapping[str, Typed], axes: Mapping[str, Index], mask: Mask) -> Typed:
-        place = self._place(read.coordinates, values, axes)
+    def _read(self, read: Load, values: Mapping[str, Typed], axes: Mapping[str, Index], mask: Mask) -> Typed:
+        place = self._place(read.index, values, axes)
         own = values[read.mask.name] if read.mask else None
         if own is not None and own.operand is False:
             return Typed(read.other, read.dtype)
@@ -138,7 +138,7 @@ class Expander:
         read = definition.copy_of
         if read is not None and read.mask is None:
             piece = definition.pieces[0]
-            inner = self._place(read.coordinates, {}, self._axes(piece, place))
+            inner = self._place(read.index, {}, self._axes(piece, place))
             return self._element(read.buffer, inner, mask, read.dtype, other)
         result: Typed | None = None
         for piece in definition.pieces:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopir.nest import Item, Names, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
 from loopir.passes.expand import Expander
 from loopir.passes.merge_nests import GPU_LIMITS, LIMITS, Limits, Part, is_scalar, merge, part_of
-from stagewire.loop import Decision
+from loopir.schedule import Item, Names, Schedule, reads_of, writes_of
+from stagewire.loop import Decision, Kernel
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
@@ -39,7 +39,7 @@ class FuseNests:
         names = Names(schedule.fresh)
         fusion = _Fusion(schedule, self, names)
         for number, item in enumerate(schedule.items):
-            if isinstance(item, Nest):
+            if isinstance(item, Kernel):
                 fusion.place(number)
             fusion.publish(number)
         if self.scalars:
@@ -48,7 +48,7 @@ class FuseNests:
         items: list[Item] = []
         for group in fusion.dependences.order():
             item = fusion.items[group]
-            items.append(expander.nest(item) if isinstance(item, Nest) and group in fusion.changed else item)
+            items.append(expander.nest(item) if isinstance(item, Kernel) and group in fusion.changed else item)
         return msgspec.structs.replace(
             schedule,
             items=tuple(items),
@@ -103,7 +103,7 @@ class _Fusion:
         groups = sorted({self.dependences.find(n) for n in self.items})
         for group in groups:
             item = self.items[group]
-            if isinstance(item, Nest) and is_scalar(item):
+            if isinstance(item, Kernel) and is_scalar(item):
                 device = self._device(item)
                 merged = self._try(gathered[device], group) if device in gathered else None
                 gathered[device] = group if merged is None else merged
@@ -131,12 +131,12 @@ class _Fusion:
         found = self.results.get(group)
         if found is None:
             item = self.items[group]
-            written = tuple(writes_of(item)) if isinstance(item, Nest) else ()
+            written = tuple(writes_of(item)) if isinstance(item, Kernel) else ()
             found = self.results[group] = written if len(written) > 1 else ()
         return found
 
     def _is_partner(self, other: int, group: int) -> bool:
-        return other != group and isinstance(self.items[other], Nest) and (other, group) not in self.refused
+        return other != group and isinstance(self.items[other], Kernel) and (other, group) not in self.refused
 
     def _try(self, partner: int, current: int) -> int | None:
         self.refused.add((partner, current))
@@ -145,8 +145,8 @@ class _Fusion:
             return None
         first, second = (current, partner) if self.dependences.precedes(current, partner) else (partner, current)
         a, b = self.items[first], self.items[second]
-        assert isinstance(a, Nest)
-        assert isinstance(b, Nest)
+        assert isinstance(a, Kernel)
+        assert isinstance(b, Kernel)
         merged = self._window(first, second) or merge(
             self._part(first, a), self._part(second, b), self.types, self.names, self._limits(b)
         )
@@ -162,14 +162,14 @@ class _Fusion:
         self.reads[first] = tuple(dict.fromkeys((*self.reads[first], *self.reads[second])))
         return first
 
-    def _limits(self, nest: Nest) -> Limits:
+    def _limits(self, nest: Kernel) -> Limits:
         return self.options.limits if self._device(nest) in (None, "cpu") else self.options.gpu_limits
 
-    def _device(self, nest: Nest) -> str | None:
+    def _device(self, nest: Kernel) -> str | None:
         written = next(iter(writes_of(nest)), None)
         return None if written is None else self.types[written].device
 
-    def _part(self, group: int, nest: Nest) -> Part:
+    def _part(self, group: int, nest: Kernel) -> Part:
         if group not in self.parts:
             self.parts[group] = part_of(nest)
         return self.parts[group]
@@ -186,12 +186,12 @@ class _Fusion:
 
     def _refuse(self, partner: int, current: int, reason: str) -> None:
         a, b = self.items[partner], self.items[current]
-        assert isinstance(a, Nest)
-        assert isinstance(b, Nest)
+        assert isinstance(a, Kernel)
+        assert isinstance(b, Kernel)
         self.decisions.append(Decision("refused", (a.name, b.name), reason))
 
 
-def _kind(a: Nest, b: Nest) -> str:
+def _kind(a: Kernel, b: Kernel) -> str:
     written = set(writes_of(a))
     if written.intersection(reads_of(b)):
         return "producer and consumer"

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, read_elsewhere, reads_of, writes_of
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
 from loopir.passes.tables import places_of, points_of, tables
 from loopir.passes.unread_checks import UnreadChecks
+from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, reads_of, writes_of
 from stagewire.index import axes_of
-from stagewire.loop import AxisAtom, Decision, Extern, Index
+from stagewire.loop import AxisAtom, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
@@ -118,13 +118,13 @@ class _Analysis:
         """Whether a buffer shows another one, as it is or in a wider dtype: more memory to read."""
         return definition.copy_of is not None or definition.widens(self.schedule.buffers) is not None
 
-    def copies_a_kept_copy(self, nest: Nest) -> bool:
+    def copies_a_kept_copy(self, nest: Kernel) -> bool:
         """Whether the nest copies, for an extern or an output, what another nest copied so: perhaps a window on it."""
         target = next(iter(writes_of(nest)), "")
         copy = self._kept_copy(target)
         return copy is not None and self._kept_copy(copy.buffer) is not None
 
-    def _kept_copy(self, name: str) -> Read | None:
+    def _kept_copy(self, name: str) -> Load | None:
         definition = self.definitions.get(name) if name in self.forced else None
         return definition.copy_of if definition is not None else None
 
@@ -221,7 +221,7 @@ def _work(definition: Definition, own: Work, virtual: dict[str, Definition], wor
     cost, depth, reads, instructions, gathers = own.cost, 0, set[str](), own.instructions, own.gathers
     for piece in definition.pieces:
         for statement in piece.statements:
-            if not isinstance(statement, Read):
+            if not isinstance(statement, Load):
                 continue
             if statement.buffer in virtual:
                 inner = work[statement.buffer]
@@ -238,21 +238,21 @@ def _gathers(definition: Definition) -> int:
     """Of how many places of one buffer an element is made at most."""
     most = 0
     for piece in definition.pieces:
-        places = {(s.buffer, s.coordinates) for s in piece.statements if isinstance(s, Read)}
+        places = {(s.buffer, s.index) for s in piece.statements if isinstance(s, Load)}
         most = max(most, *Counter(buffer for buffer, _ in places).values(), 0)
     return most
 
 
-def _read_apart(nest: Nest) -> set[str]:
+def _read_apart(nest: Kernel) -> set[str]:
     """The buffers that a pointwise nest reads in larger steps than it writes along its innermost axis."""
-    write = next((s for s in nest.blocks[-1].statements if isinstance(s, Write)), None)
-    if write is None or len(nest.blocks) > 1 or nest.blocks[0].axes or not write.coordinates:
+    write = next((s for s in nest.sections[-1].statements if isinstance(s, Store)), None)
+    if write is None or len(nest.sections) > 1 or nest.sections[0].axes or not write.index:
         return set()
-    inner = axes_of(write.coordinates[-1])
+    inner = axes_of(write.index[-1])
     return {
         read.buffer
-        for read in nest.blocks[0].statements
-        if isinstance(read, Read) and any(_steps(index, inner) for index in read.coordinates)
+        for read in nest.sections[0].statements
+        if isinstance(read, Load) and any(_steps(index, inner) for index in read.index)
     }
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import add_used_values
 from stagewire.graph import Ref
 from stagewire.index import add_values, axes_of
 from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Scan, Section, Statement, Store
+from stagewire.statements import add_used_values
 
 HALVES = ("bfloat16", "float16")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loopir.nest import Names
+from loopir.schedule import Names
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Index, Term

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from loopir.nest import Block, Names, Nest, Read, Statement, Write, axis_sizes, keeps_order, result_names, used_values
 from loopir.passes.match_axes import Correspondence, Side
-from loopir.rewrite import replace_values, substitute_axes
+from loopir.schedule import Names, axis_sizes, keeps_order, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Index, Operand, Reduce, Scan
+from stagewire.loop import Axis, Index, Kernel, Load, Operand, Reduce, Scan, Section, Statement, Store
 from stagewire.sizes import estimate
+from stagewire.statements import replace_values, results, used_values
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 
@@ -37,35 +37,35 @@ GPU_LIMITS = Limits(outer_points=512, columns=16384, column_points=256)
 class Merged(NamedTuple):
     """A merged nest and the bytes that need not be read again."""
 
-    nest: Nest
+    nest: Kernel
     bytes_saved: Dim
 
 
 class Part(NamedTuple):
     """A nest and what merging asks about it again and again."""
 
-    nest: Nest
-    reads: tuple[Read, ...]
-    writes: tuple[Write, ...]
+    nest: Kernel
+    reads: tuple[Load, ...]
+    writes: tuple[Store, ...]
     statements: int
     buffers: frozenset[str]
     is_looped: bool
 
 
-def part_of(nest: Nest) -> Part:
+def part_of(nest: Kernel) -> Part:
     """The facts of a nest."""
-    reads: list[Read] = []
-    writes: list[Write] = []
+    reads: list[Load] = []
+    writes: list[Store] = []
     count = 0
-    for block in nest.blocks:
-        count += len(block.statements)
-        for statement in block.statements:
-            if statement.__class__ is Read:
+    for section in nest.sections:
+        count += len(section.statements)
+        for statement in section.statements:
+            if statement.__class__ is Load:
                 reads.append(statement)  # type: ignore[arg-type]
-            elif statement.__class__ is Write:
+            elif statement.__class__ is Store:
                 writes.append(statement)  # type: ignore[arg-type]
     buffers = frozenset([s.buffer for s in reads]).union([s.buffer for s in writes])
-    return Part(nest, tuple(reads), tuple(writes), count, buffers, any(block.axes for block in nest.blocks))
+    return Part(nest, tuple(reads), tuple(writes), count, buffers, any(section.axes for section in nest.sections))
 
 
 def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Names, limits: Limits) -> Merged | str:
@@ -90,13 +90,13 @@ def merge(first: Part, second: Part, types: Mapping[str, TensorType], names: Nam
     left = substitute_axes(a, match.left.mapping(), _replacement(match.left))
     right = substitute_axes(b, match.right.mapping(), _replacement(match.right))
     right = _rename_axes(right, match.bound, match.left.sizes)
-    blocks = Blocks(_with_outer(left, outer))
-    for block in _with_outer(right, outer):
-        blocks.add(block)
-    merged = blocks.result()
+    sections = Sections(_with_outer(left, outer))
+    for section in _with_outer(right, outer):
+        sections.add(section)
+    merged = sections.result()
     if len(outer) < len(right.axes) and not _enough(outer, right, types, limits) and not _is_scan(merged):
         return "too few rows to spread over the machine"
-    return Merged(Nest(a.name, outer, merged, (*a.origins, *b.origins), a.line or b.line), saved)
+    return Merged(Kernel(a.name, outer, merged, (*a.origins, *b.origins), a.line or b.line), saved)
 
 
 def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) -> bool:
@@ -105,7 +105,7 @@ def _are_siblings(first: Part, second: Part, types: Mapping[str, TensorType]) ->
         return False
     writes = (*first.writes, *second.writes)
     layouts = {(types[write.buffer].shape, types[write.buffer].stride) for write in writes}
-    plain = all(write.mode == "set" and not _is_indirect(write.coordinates) for write in writes)
+    plain = all(write.mode == "set" and not _is_indirect(write.index) for write in writes)
     return len(layouts) == 1 and plain and first.buffers.isdisjoint(write.buffer for write in second.writes)
 
 
@@ -114,19 +114,21 @@ def _combine_alike(first: Part, second: Part, types: Mapping[str, TensorType]) -
     a, b = axis_sizes(first.nest), axis_sizes(second.nest)
     if not (first.is_looped and second.is_looped) or list(a.values()) != list(b.values()):
         return False
-    if [len(block.axes) for block in first.nest.blocks] != [len(block.axes) for block in second.nest.blocks]:
+    if [len(section.axes) for section in first.nest.sections] != [
+        len(section.axes) for section in second.nest.sections
+    ]:
         return False
     names = dict(zip(b, a, strict=True))
-    reads = [(types[s.buffer], s.coordinates) for s in first.reads]
-    reads += [(types[s.buffer], tuple([ix.rename(c, names) for c in s.coordinates])) for s in second.reads]
+    reads = [(types[s.buffer], s.index) for s in first.reads]
+    reads += [(types[s.buffer], tuple([ix.rename(c, names) for c in s.index])) for s in second.reads]
     writes = {write.buffer for write in (*first.writes, *second.writes)}
     on_gpu = all(not types[name].device.startswith("cpu") for name in writes)
     return on_gpu and all(read == reads[0] for read in reads) and writes.isdisjoint(first.buffers & second.buffers)
 
 
-def is_scalar(nest: Nest) -> bool:
+def is_scalar(nest: Kernel) -> bool:
     """Whether the nest runs one point: no loops at all."""
-    return not nest.axes and not any(block.axes for block in nest.blocks)
+    return not nest.axes and not any(section.axes for section in nest.sections)
 
 
 def _too_large(first: Part, second: Part, limits: Limits) -> str | None:
@@ -155,12 +157,12 @@ def _accumulated(part: Part) -> list[str]:
     return [write.buffer for write in part.writes if write.mode != "set"]
 
 
-def _vertical(first: Part, second: Part, writes: Mapping[str, Write], names: Names) -> Correspondence | str:
+def _vertical(first: Part, second: Part, writes: Mapping[str, Store], names: Names) -> Correspondence | str:
     """Every element that `second` reads from `first` must be read at the point that wrote it."""
     match = Correspondence(Side(axis_sizes(first.nest)), Side(axis_sizes(second.nest)), names)
     for write in second.writes:
         other = writes.get(write.buffer)
-        if other is not None and ({write.mode, other.mode} != {"set"} or _is_indirect(write.coordinates)):
+        if other is not None and ({write.mode, other.mode} != {"set"} or _is_indirect(write.index)):
             return f"both write {write.buffer}, at points that may be the same"
     for read in second.reads:
         found = writes.get(read.buffer)
@@ -169,7 +171,7 @@ def _vertical(first: Part, second: Part, writes: Mapping[str, Write], names: Nam
         once = sum(write.buffer == read.buffer for write in first.writes) == 1
         if not once or found.mode != "set" or found.mask is not None:
             return f"{read.buffer} is complete only after the whole kernel"
-        if not match.unify(found.coordinates, read.coordinates):
+        if not match.unify(found.index, read.index):
             return f"{read.buffer} is read at other points than it is written"
     return match
 
@@ -179,20 +181,20 @@ def _is_indirect(coordinates: tuple[Index, ...]) -> bool:
 
 
 def _horizontal(
-    first: Part, second: Part, writes: Mapping[str, Write], match: Correspondence, types: Mapping[str, TensorType]
+    first: Part, second: Part, writes: Mapping[str, Store], match: Correspondence, types: Mapping[str, TensorType]
 ) -> tuple[Correspondence, Dim]:
     """Bind what is still free by reads that both make; count the bytes that are then read once."""
     saved: Dim = 0
     places: dict[str, list[tuple[Index, ...]]] = {}
     for read in first.reads:
-        places.setdefault(read.buffer, []).append(read.coordinates)
+        places.setdefault(read.buffer, []).append(read.index)
     seen: set[str] = set()
     shared = [read for read in second.reads if read.buffer in places or read.buffer in writes]
     if len(shared) > 1:
         shared.sort(key=lambda read: -_size(types[read.buffer]))
     for read in shared:
         if read.buffer not in writes:
-            found = None if _is_indirect(read.coordinates) else _bind(match, places[read.buffer], read)
+            found = None if _is_indirect(read.index) else _bind(match, places[read.buffer], read)
             if found is None:
                 continue
             match = found
@@ -202,11 +204,11 @@ def _horizontal(
     return match, saved
 
 
-def _bind(match: Correspondence, places: list[tuple[Index, ...]], read: Read) -> Correspondence | None:
+def _bind(match: Correspondence, places: list[tuple[Index, ...]], read: Load) -> Correspondence | None:
     """The correspondence under which the read is at one of the places, if there is one."""
     for place in places:
         trial = match.copy()
-        if trial.unify(place, read.coordinates):
+        if trial.unify(place, read.index):
             return trial
     return None
 
@@ -219,7 +221,7 @@ def _replacement(side: Side) -> dict[str, tuple[Axis, ...]]:
     return {name: side.parts(parts) for name, parts in side.split.items()}
 
 
-def _rename_axes(nest: Nest, bound: Mapping[str, str], sizes: Mapping[str, Dim]) -> Nest:
+def _rename_axes(nest: Kernel, bound: Mapping[str, str], sizes: Mapping[str, Dim]) -> Kernel:
     mapping = {old: ix.axis(new) for old, new in bound.items()}
     return substitute_axes(nest, mapping, {old: (Axis(new, sizes[new]),) for old, new in bound.items()})
 
@@ -240,7 +242,7 @@ def _outer_axes(first: Part, second: Part, match: Correspondence) -> tuple[Axis,
     return "the iteration spaces differ"
 
 
-def _enough(outer: tuple[Axis, ...], right: Nest, types: Mapping[str, TensorType], limits: Limits) -> bool:
+def _enough(outer: tuple[Axis, ...], right: Kernel, types: Mapping[str, TensorType], limits: Limits) -> bool:
     """Whether a pointwise nest has enough to do side by side where all but the outer axes are loops."""
     points = estimate(numel(tuple([axis.size for axis in outer])))
     whole = estimate(numel(tuple([axis.size for axis in right.axes])))
@@ -250,13 +252,13 @@ def _enough(outer: tuple[Axis, ...], right: Nest, types: Mapping[str, TensorType
     return points >= least or whole // max(points, 1) < longest
 
 
-def _runs_along(outer: set[str], nest: Nest, types: Mapping[str, TensorType]) -> bool:
+def _runs_along(outer: set[str], nest: Kernel, types: Mapping[str, TensorType]) -> bool:
     """Whether memory runs along the outer axes, for most of what a pointwise nest reads and writes at each point."""
     rows = columns = 0
-    for block in nest.blocks:
-        for statement in block.statements:
-            if isinstance(statement, Read | Write):
-                offset = ix.linear(statement.coordinates, types[statement.buffer].stride)
+    for section in nest.sections:
+        for statement in section.statements:
+            if isinstance(statement, Load | Store):
+                offset = ix.linear(statement.index, types[statement.buffer].stride)
                 steps = {getattr(term.atom, "name", ""): term.coefficient for term in offset.terms}
                 if not outer.issuperset(steps):
                     columns += any(steps.get(name) == 1 for name in outer)
@@ -264,71 +266,71 @@ def _runs_along(outer: set[str], nest: Nest, types: Mapping[str, TensorType]) ->
     return columns > rows
 
 
-def _is_scan(blocks: tuple[Block, ...]) -> bool:
+def _is_scan(sections: tuple[Section, ...]) -> bool:
     """Whether there is one loop, which scans rows: several programs share each, however few there are."""
-    loops = [block for block in blocks if block.axes]
-    kinds = {type(statement) for block in loops for statement in block.statements}
+    loops = [section for section in sections if section.axes]
+    kinds = {type(statement) for section in loops for statement in section.statements}
     return len(loops) == 1 and Scan in kinds and Reduce not in kinds
 
 
-def _with_outer(nest: Nest, outer: tuple[Axis, ...]) -> tuple[Block, ...]:
-    """The blocks under fewer outer axes: what is left of a pointwise nest becomes inner."""
+def _with_outer(nest: Kernel, outer: tuple[Axis, ...]) -> tuple[Section, ...]:
+    """The sections under fewer outer axes: what is left of a pointwise nest becomes inner."""
     kept = {axis.name for axis in outer}
     rest = tuple(axis for axis in nest.axes if axis.name not in kept)
     if not rest:
-        return nest.blocks
-    return tuple(Block((*rest, *block.axes), block.statements) for block in nest.blocks)
+        return nest.sections
+    return tuple(Section((*rest, *section.axes), section.statements) for section in nest.sections)
 
 
-class Blocks:
-    """The blocks of the merged nest; each added block joins the earliest one that it can."""
+class Sections:
+    """The sections of the merged nest; each added section joins the earliest one that it can."""
 
-    def __init__(self, blocks: tuple[Block, ...]) -> None:
-        self.axes = [block.axes for block in blocks]
-        self.statements = [list(block.statements) for block in blocks]
+    def __init__(self, sections: tuple[Section, ...]) -> None:
+        self.axes = [section.axes for section in sections]
+        self.statements = [list(section.statements) for section in sections]
         self.home: dict[str, int] = {}
         self.reduced: set[str] = set()
-        self.writes: dict[str, tuple[int, Write]] = {}
+        self.writes: dict[str, tuple[int, Store]] = {}
         self.replaced: dict[str, Operand] = {}
         for number, statements in enumerate(self.statements):
             for statement in statements:
                 self._note(statement, number)
 
-    def result(self) -> tuple[Block, ...]:
-        """The merged blocks."""
-        return tuple(Block(axes, tuple(s)) for axes, s in zip(self.axes, self.statements, strict=True))
+    def result(self) -> tuple[Section, ...]:
+        """The merged sections."""
+        return tuple(Section(axes, tuple(s)) for axes, s in zip(self.axes, self.statements, strict=True))
 
-    def add(self, block: Block) -> None:
-        """Place one more block."""
-        statements = [replace_values(s, self.replaced) for s in block.statements]
-        number = self._position(block.axes, statements)
+    def add(self, section: Section) -> None:
+        """Place one more section."""
+        statements = [replace_values(s, self.replaced) for s in section.statements]
+        number = self._position(section.axes, statements)
         if number == len(self.axes):
-            self.axes.append(block.axes)
+            self.axes.append(section.axes)
             self.statements.append([])
         for statement in statements:
             statement = replace_values(statement, self.replaced)
-            if isinstance(statement, Read) and self._forward(statement, number):
+            if isinstance(statement, Load) and self._forward(statement, number):
                 continue
             self.statements[number].append(statement)
             self._note(statement, number)
 
     def _note(self, statement: Statement, number: int) -> None:
-        for name in result_names(statement):
+        for name in results(statement):
             self.home[name] = number
         if isinstance(statement, Reduce):
             self.reduced.update(statement.results)
-        if isinstance(statement, Write):
+        if isinstance(statement, Store):
             self.writes[statement.buffer] = (number, statement)
 
     def _position(self, axes: tuple[Axis, ...], statements: list[Statement]) -> int:
         earliest = 0
-        local = {name for s in statements for name in result_names(s)}
+        local = {name for s in statements for name in results(s)}
         for statement in statements:
             for name in used_values(statement):
                 if name not in local and name in self.home:
                     home = self.home[name]
                     earliest = max(earliest, home + (1 if name in self.reduced else 0))
-            if isinstance(statement, Read) and statement.buffer in self.writes:
+            if isinstance(statement, Load) and statement.buffer in self.writes:
                 earliest = max(earliest, self.writes[statement.buffer][0])
         ordered = keeps_order(statements)
         for number in range(earliest, len(self.axes)):
@@ -338,15 +340,15 @@ class Blocks:
         return len(self.axes)
 
     def _reads_stay_valid(self, number: int, statements: list[Statement]) -> bool:
-        """In the block that writes a buffer only the element just written may be read: its value is at hand."""
+        """In the section that writes a buffer only the element just written may be read: its value is at hand."""
         for statement in statements:
-            if isinstance(statement, Read) and statement.buffer in self.writes:
+            if isinstance(statement, Load) and statement.buffer in self.writes:
                 home, write = self.writes[statement.buffer]
                 if home == number and not _is_same(write, statement):
                     return False
         return True
 
-    def _forward(self, read: Read, number: int) -> bool:
+    def _forward(self, read: Load, number: int) -> bool:
         """Use the value that was written instead of reading it back."""
         found = self.writes.get(read.buffer)
         if found is None:
@@ -364,6 +366,6 @@ class Blocks:
         return name in self.reduced or not self.axes[self.home[name]]
 
 
-def _is_same(write: Write, read: Read) -> bool:
+def _is_same(write: Store, read: Load) -> bool:
     """Whether the read gives the value that was written at the same point."""
-    return isinstance(write.value, Ref) and read.mask is None and write.coordinates == read.coordinates
+    return isinstance(write.value, Ref) and read.mask is None and write.index == read.index

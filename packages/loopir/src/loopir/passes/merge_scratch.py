@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import reads_of
+from loopir.schedule import reads_of
 from stagewire.graph import references
 from stagewire.index import axes_of
 from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Section, Statement, Step, Store

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import keeps_order
 from loopir.passes.kernel_indices import coefficients
+from loopir.schedule import keeps_order
 from stagewire.expr import Dim
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Section, Store
 from stagewire.sizes import estimate

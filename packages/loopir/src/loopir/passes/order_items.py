@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from loopir.nest import Item, Nest, Schedule, reads_of, writes_of
 from loopir.passes.dependence import Dependences
+from loopir.schedule import Item, Schedule, reads_of, writes_of
 from loopir.work_space import work_space
 from stagewire.graph import references
-from stagewire.loop import Extern
+from stagewire.loop import Extern, Kernel
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
@@ -125,7 +125,7 @@ class _Order:
         for number in self.numbers:
             item = self.schedule.items[number]
             on_cpu = all(self.schedule.buffers[name].type.device == "cpu" for name in writes_of(item))
-            if isinstance(item, Nest) and on_cpu and self.needs[number] <= first.keys():
+            if isinstance(item, Kernel) and on_cpu and self.needs[number] <= first.keys():
                 first[number] = None
         self.numbers = [*first, *(number for number in self.numbers if number not in first)]
 
@@ -169,7 +169,7 @@ class _Order:
         at = live + sum(made)
         behind = at - sum(freed)
         at += self.held[number]
-        if isinstance(self.schedule.items[number], Nest):
+        if isinstance(self.schedule.items[number], Kernel):
             for size in made:
                 if size in freed:
                     freed.remove(size)
@@ -214,28 +214,28 @@ class _Order:
         """Orders in which an item behind the place, with what it needs, runs before it."""
         found = []
         for last in range(place + 1, len(now)):
-            block = {now[last]}
+            section = {now[last]}
             for position in range(last - 1, place - 1, -1):
-                if any(now[position] in self.needs[number] for number in block):
-                    block.add(now[position])
-            if now[place] in block or any(self.fixed[number] for number in now[place : last + 1]):
+                if any(now[position] in self.needs[number] for number in section):
+                    section.add(now[position])
+            if now[place] in section or any(self.fixed[number] for number in now[place : last + 1]):
                 continue
-            rest = [number for number in now[place : last + 1] if number not in block]
-            found.append([*now[:place], *sorted(block, key=now.index), *rest, *now[last + 1 :]])
+            rest = [number for number in now[place : last + 1] if number not in section]
+            found.append([*now[:place], *sorted(section, key=now.index), *rest, *now[last + 1 :]])
         return found
 
     def _delayed(self, now: list[int], place: int) -> list[list[int]]:
         """Orders in which an item before the place, with what needs it, runs behind it."""
         found = []
         for first in range(place):
-            block = {now[first]}
+            section = {now[first]}
             for position in range(first + 1, place + 1):
-                if self.needs[now[position]] & block:
-                    block.add(now[position])
-            if now[place] in block or any(self.fixed[number] for number in now[first : place + 1]):
+                if self.needs[now[position]] & section:
+                    section.add(now[position])
+            if now[place] in section or any(self.fixed[number] for number in now[first : place + 1]):
                 continue
-            rest = [number for number in now[first : place + 1] if number not in block]
-            found.append([*now[:first], *rest, *sorted(block, key=now.index), *now[place + 1 :]])
+            rest = [number for number in now[first : place + 1] if number not in section]
+            found.append([*now[:first], *rest, *sorted(section, key=now.index), *now[place + 1 :]])
         return found
 
 

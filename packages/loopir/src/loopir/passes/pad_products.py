@@ -16,12 +16,12 @@ import msgspec
 
 from loopir.builder import Recorder, record
 from loopir.layout import packed, stride_order
-from loopir.nest import Item, Names, Nest, Read, Schedule, Write, output_names, reads_of, writes_of
 from loopir.passes.alias_views import strides_on, window_of
+from loopir.schedule import Item, Names, Schedule, output_names, reads_of, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Buffer, Decision, Extern, Index
+from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import NO_HINTS, Hints, rough
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
@@ -150,7 +150,7 @@ def _in_two(product: Product, rest: int, buffers: dict[str, Buffer], names: Name
 
 
 def _moving(source: str, target: str, shape: tuple[Dim, ...], buffers: Mapping[str, Buffer], names: Names, *,
-            source_start: int = 0, target_start: int = 0) -> Nest:  # fmt: skip
+            source_start: int = 0, target_start: int = 0) -> Kernel:  # fmt: skip
     """A nest that copies so many columns from one place to another."""
 
     def body(ops: Recorder, *place: Index) -> None:
@@ -246,7 +246,7 @@ class _Operands:
             self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
             self._fill(name, type, min(self.writers[name]))
             return True
-        read = next(s for s in nest.blocks[0].statements if isinstance(s, Read))
+        read = next(s for s in nest.sections[0].statements if isinstance(s, Load))
         source = self._of_source(nest, read, request)
         if source is None:  # a window of which the new elements are no part: a copy of its own
             self.buffers[name] = msgspec.structs.replace(buffer, type=enlarged(type, request))
@@ -262,29 +262,29 @@ class _Operands:
         )
         return True
 
-    def _nest(self, name: str) -> Nest | None:
+    def _nest(self, name: str) -> Kernel | None:
         numbers = self.writers.get(name, [])
         item = self.items[numbers[0]] if len(set(numbers)) == 1 else None
-        return item if isinstance(item, Nest) else None
+        return item if isinstance(item, Kernel) else None
 
-    def _of_source(self, nest: Nest, read: Read, request: Sizes) -> Sizes | None:
+    def _of_source(self, nest: Kernel, read: Load, request: Sizes) -> Sizes | None:
         """The request in the dimensions of what the window is on; None where they are not such dimensions."""
-        write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
-        places = {axis: d for d, c in enumerate(read.coordinates) if (axis := ix.single_axis(c)) is not None}
+        write = next(s for s in nest.sections[0].statements if isinstance(s, Store))
+        places = {axis: d for d, c in enumerate(read.index) if (axis := ix.single_axis(c)) is not None}
         before, after = self.buffers[write.buffer].type.shape, self.buffers[read.buffer].type.shape
         found: dict[int, int] = {}
         for d, size in request.items():
-            axis = ix.single_axis(write.coordinates[d])
+            axis = ix.single_axis(write.index[d])
             if axis not in places or after[places[axis]] not in (before[d], size):
                 return None
             found[places[axis] - len(after)] = size
         return found
 
-    def _strides(self, nest: Nest, read: Read, type: TensorType) -> tuple[Dim, ...]:
-        write = next(s for s in nest.blocks[0].statements if isinstance(s, Write))
-        steps = strides_on(read.coordinates, self.buffers[read.buffer].type)
+    def _strides(self, nest: Kernel, read: Load, type: TensorType) -> tuple[Dim, ...]:
+        write = next(s for s in nest.sections[0].statements if isinstance(s, Store))
+        steps = strides_on(read.index, self.buffers[read.buffer].type)
         assert steps is not None
-        axes = [ix.single_axis(c) if c.terms else "" for c in write.coordinates]
+        axes = [ix.single_axis(c) if c.terms else "" for c in write.index]
         return tuple(steps.get(axis or "", old) for axis, old in zip(axes, type.stride, strict=True))  # type: ignore[misc]
 
     def _copy(self, name: str, request: Sizes, number: int) -> str:
@@ -359,7 +359,7 @@ def _windows_on_given(schedule: Schedule) -> Set[str]:
     """Buffers that are copied from what kernels do not make, by nests that a view replaces later."""
     found: set[str] = set()
     for item in schedule.items:
-        if isinstance(item, Nest) and (window := window_of(item, schedule.buffers)) is not None:
+        if isinstance(item, Kernel) and (window := window_of(item, schedule.buffers)) is not None:
             base = window.base or ""
             if base in found or schedule.buffers[base].role != "kernel":
                 found.add(window.name)
@@ -384,7 +384,7 @@ def enlarged(type: TensorType, sizes: Sizes) -> TensorType:
     return packed(type, tuple(shape), stride_order(type.shape, type.stride))
 
 
-def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[object, ...]) -> Nest:
+def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Names, shape: tuple[object, ...]) -> Kernel:
     """A nest that copies the first elements along each dimension of one buffer to another."""
     return record(
         target,
@@ -397,7 +397,7 @@ def copying(source: str, target: str, buffers: Mapping[str, Buffer], names: Name
 
 
 def _zeros(name: str, target: str, region: tuple[Dim, ...], d: int, start: Dim, buffers: Mapping[str, Buffer],
-           names: Names) -> Nest:  # fmt: skip
+           names: Names) -> Kernel:  # fmt: skip
     """A nest that writes zeros into a region that begins at `start` along dimension d."""
 
     def body(ops: object, *place: Index) -> None:
@@ -407,12 +407,12 @@ def _zeros(name: str, target: str, region: tuple[Dim, ...], d: int, start: Dim, 
     return record(name, {target: buffers[target].type}, region, body, names=names, origins=(target,))
 
 
-def _renamed(nest: Nest, old: str, new: str) -> Nest:
-    blocks = []
-    for block in nest.blocks:
+def _renamed(nest: Kernel, old: str, new: str) -> Kernel:
+    sections = []
+    for section in nest.sections:
         statements = [
-            msgspec.structs.replace(s, buffer=new) if isinstance(s, Read) and s.buffer == old else s
-            for s in block.statements
+            msgspec.structs.replace(s, buffer=new) if isinstance(s, Load) and s.buffer == old else s
+            for s in section.statements
         ]
-        blocks.append(msgspec.structs.replace(block, statements=tuple(statements)))
-    return msgspec.structs.replace(nest, blocks=tuple(blocks))
+        sections.append(msgspec.structs.replace(section, statements=tuple(statements)))
+    return msgspec.structs.replace(nest, sections=tuple(sections))

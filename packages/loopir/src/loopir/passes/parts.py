@@ -9,14 +9,27 @@ from typing import NamedTuple
 import msgspec
 
 from loopir.fold import FLOATS, number
-from loopir.nest import Block, Names, Read, Statement, Write, result_names, statement_axes, used_values
 from loopir.passes.split_nests import divisor
-from loopir.rewrite import map_indices, replace_values
+from loopir.schedule import Names
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Compute, Index, IndexValue, Operand, Reduce, Term
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Compute,
+    Index,
+    IndexValue,
+    Load,
+    Operand,
+    Reduce,
+    Section,
+    Statement,
+    Store,
+    Term,
+)
 from stagewire.sizes import Hints, rough
+from stagewire.statements import map_indices, replace_values, results, used_axes, used_values
 from stagewire.types import ITEM_SIZE, DType
 
 GOOD_START = 16
@@ -92,8 +105,8 @@ def inside_of(places: list[Hanging], names: Names) -> tuple[tuple[Statement, ...
     return tuple(statements), found
 
 
-def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
-    """The block, in which what lies behind the end is not accessed and is neutral in reductions.
+def masked(section: Section, hanging: list[Hanging], names: Names) -> Section:
+    """The section, in which what lies behind the end is not accessed and is neutral in reductions.
 
     What does not depend on places that hang is read as it was: once for all points.
     """
@@ -111,17 +124,17 @@ def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
             statements.append(Compute(both[mask.name].name, "logical_and", (inside, mask), "bool"))
         return both[mask.name]
 
-    for statement in block.statements:
-        moves = not moving.isdisjoint(used_values(statement) | statement_axes(statement))
+    for statement in section.statements:
+        moves = not moving.isdisjoint(used_values(statement) | used_axes(statement))
         if moves:
-            moving.update(result_names(statement))
+            moving.update(results(statement))
         match statement:
-            case Read(result=result, dtype=dtype, mask=mask):
+            case Load(result=result, dtype=dtype, mask=mask):
                 dtypes[result] = dtype
                 if moves:
                     other = statement.other if mask is not None else literal(0, dtype)
                     statement = msgspec.structs.replace(statement, mask=narrowed(mask), other=other)
-            case Write(mask=mask):
+            case Store(mask=mask):
                 statement = msgspec.structs.replace(statement, mask=narrowed(mask))
             case Reduce(reduction=reduction, operand=operand, dtype=dtype):
                 dtype = dtypes[operand.name] if isinstance(operand, Ref) else dtype
@@ -131,22 +144,22 @@ def masked(block: Block, hanging: list[Hanging], names: Names) -> Block:
             case Compute(result=result, dtype=dtype) | IndexValue(result=result, dtype=dtype):
                 dtypes[result] = dtype
         statements.append(statement)
-    return Block(block.axes, tuple(statements))
+    return Section(section.axes, tuple(statements))
 
 
-def unmasked(block: Block) -> tuple[Block, str | None]:
+def unmasked(section: Section) -> tuple[Section, str | None]:
     """A loop over parts of an axis that hang over its end as one over the whole axis, without what `masked` added; and
-    the axis of the parts, which is 0 then. The block as it is, and None, where it is not such a loop."""
-    found = _hanging(block)
+    the axis of the parts, which is 0 then. The section as it is, and None, where it is not such a loop."""
+    found = _hanging(section)
     if found is None:
-        return block, None
+        return section, None
     test, part, inside, size = found
-    if not all(_counts_parts(s, part, inside) for s in block.statements if s not in test):
-        return block, None
+    if not all(_counts_parts(s, part, inside) for s in section.statements if s not in test):
+        return section, None
     inside_of_all = test[-1].result
     values: dict[str, Operand] = {}
     statements: list[Statement] = []
-    for statement in block.statements:
+    for statement in section.statements:
         statement = replace_values(statement, values)
         match statement:
             case _ if statement in test:
@@ -157,18 +170,18 @@ def unmasked(block: Block) -> tuple[Block, str | None]:
             case Compute(result, "logical_and", (Ref(name), mask)) if name == inside_of_all:
                 values[result] = mask
                 continue
-            case Read(mask=Ref(name)) if name == inside_of_all:
+            case Load(mask=Ref(name)) if name == inside_of_all:
                 statement = msgspec.structs.replace(statement, mask=None, other=0)
         statements.append(map_indices(statement, partial(_without, name=part)))
-    axes = tuple([Axis(axis.name, size) if axis == inside else axis for axis in block.axes])
-    return Block(axes, tuple(statements)), part
+    axes = tuple([Axis(axis.name, size) if axis == inside else axis for axis in section.axes])
+    return Section(axes, tuple(statements)), part
 
 
-def _hanging(block: Block) -> tuple[tuple[IndexValue, IndexValue, Compute], str, Axis, Dim] | None:
+def _hanging(section: Section) -> tuple[tuple[IndexValue, IndexValue, Compute], str, Axis, Dim] | None:
     """The statements of a test of `inside_of`, the axis of the parts, that of the points of one, and the whole size."""
-    places = {s.result: s for s in block.statements if isinstance(s, IndexValue)}
-    loops = {axis.name: axis for axis in block.axes}
-    for test in block.statements:
+    places = {s.result: s for s in section.statements if isinstance(s, IndexValue)}
+    loops = {axis.name: axis for axis in section.axes}
+    for test in section.statements:
         match test:
             case Compute(_, "lt", (Ref(at), Ref(left))) if at in places and left in places:
                 inside = loops.get(ix.single_axis(places[at].index) or "")
@@ -181,7 +194,7 @@ def _hanging(block: Block) -> tuple[tuple[IndexValue, IndexValue, Compute], str,
 def _counts_parts(statement: Statement, part: str, inside: Axis) -> bool:
     """Whether the indices of a statement see nothing but the whole axis."""
     match statement:
-        case Read(coordinates=indices) | Write(coordinates=indices):
+        case Load(index=indices) | Store(index=indices):
             pass
         case IndexValue(index=index):
             indices = (index,)
@@ -199,9 +212,9 @@ def _without(index: Index, name: str) -> Index:
     return Index(index.constant, tuple([term for term in index.terms if term.atom != AxisAtom(name)]))
 
 
-def can_hang(block: Block) -> bool:
+def can_hang(section: Section) -> bool:
     """Whether every reduction has a neutral element."""
-    return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in block.statements)
+    return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in section.statements)
 
 
 _NEUTRAL = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loopir.layout import is_dense
-from loopir.nest import reads_of
+from loopir.schedule import reads_of
 from stagewire.expr import Dim
 from stagewire.graph import references
 from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, Load, LoopGraph, Section, Step, Store

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import Block, Item, Nest, Read, Schedule, Statement, output_names, reads_of
+from loopir.schedule import Item, Schedule, output_names, reads_of
 from stagewire.graph import DeviceArg, Ref
-from stagewire.loop import BY_VALUE, Extern
+from stagewire.loop import BY_VALUE, Extern, Kernel, Load, Section, Statement
 
 COPY = "aten._to_copy.default"
 
@@ -33,9 +33,9 @@ class ReadNumbers:
         gone = copies.keys() - kept
         items = tuple(
             [
-                _reading(item, copies) if isinstance(item, Nest) else item
+                _reading(item, copies) if isinstance(item, Kernel) else item
                 for item in schedule.items
-                if isinstance(item, Nest) or gone.isdisjoint(item.results)
+                if isinstance(item, Kernel) or gone.isdisjoint(item.results)
             ]
         )
         buffers = {name: buffer for name, buffer in schedule.buffers.items() if name not in gone}
@@ -54,14 +54,14 @@ def _copied_number(item: Item, schedule: Schedule) -> tuple[str, str] | None:
     return None
 
 
-def _reading(nest: Nest, copies: dict[str, str]) -> Nest:
+def _reading(nest: Kernel, copies: dict[str, str]) -> Kernel:
     if copies.keys().isdisjoint(reads_of(nest)):
         return nest
 
     def reading(statement: Statement) -> Statement:
-        if isinstance(statement, Read) and statement.buffer in copies:
+        if isinstance(statement, Load) and statement.buffer in copies:
             return msgspec.structs.replace(statement, buffer=copies[statement.buffer])
         return statement
 
-    blocks = tuple([Block(block.axes, tuple(map(reading, block.statements))) for block in nest.blocks])
-    return msgspec.structs.replace(nest, blocks=blocks)
+    sections = tuple([Section(section.axes, tuple(map(reading, section.statements))) for section in nest.sections])
+    return msgspec.structs.replace(nest, sections=sections)

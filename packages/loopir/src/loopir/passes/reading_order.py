@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from loopir.nest import Nest, Read, Schedule
+from loopir.schedule import Schedule
 from stagewire import index as ix
+from stagewire.loop import Kernel, Load
 from stagewire.sizes import estimate
 from stagewire.types import numel
 
@@ -17,11 +18,11 @@ def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[
     """Of the buffers among `free` that are read many times over: the dimensions, slowest first, as readers go on."""
     votes: dict[str, dict[tuple[int, ...] | None, int]] = {}
     for item in schedule.items:
-        if not isinstance(item, Nest):
+        if not isinstance(item, Kernel):
             continue
-        for block in item.blocks:
-            axes = (*item.axes, *block.axes)
-            reads = [s for s in block.statements if isinstance(s, Read) and len(s.coordinates) > 1 and s.buffer in free]
+        for section in item.sections:
+            axes = (*item.axes, *section.axes)
+            reads = [s for s in section.statements if isinstance(s, Load) and len(s.index) > 1 and s.buffer in free]
             if not reads:
                 continue
             place = {axis.name: number for number, axis in enumerate(axes)}
@@ -38,9 +39,9 @@ def reading_orders(schedule: Schedule, free: Container[str]) -> dict[str, tuple[
     return orders
 
 
-def _order(read: Read, place: dict[str, int]) -> tuple[int, ...] | None:
+def _order(read: Load, place: dict[str, int]) -> tuple[int, ...] | None:
     """The dimensions by the fastest axis that each runs along; None where something else than axes says the place."""
-    if not all(ix.is_plain(coordinate) for coordinate in read.coordinates):
+    if not all(ix.is_plain(coordinate) for coordinate in read.index):
         return None
-    speed = [max((place[name] for name in ix.axes_of(one)), default=-1) for one in read.coordinates]
+    speed = [max((place[name] for name in ix.axes_of(one)), default=-1) for one in read.index]
     return tuple(sorted(range(len(speed)), key=lambda d: (speed[d], d)))

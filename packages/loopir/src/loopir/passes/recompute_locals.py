@@ -6,35 +6,19 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import (
-    Block,
-    Item,
-    Names,
-    Nest,
-    Read,
-    Schedule,
-    Statement,
-    Write,
-    makers_of,
-    output_names,
-    reads_of,
-    result_names,
-    statement_axes,
-    used_values,
-    writes_of,
-)
 from loopir.ops import OPS
 from loopir.passes.expand import Expander
-from loopir.rewrite import replace_values
+from loopir.schedule import Item, Names, Schedule, makers_of, output_names, reads_of, writes_of
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
-from stagewire.loop import Compute, Decision, IndexValue, Scan
+from stagewire.loop import Compute, Decision, IndexValue, Kernel, Load, Scan, Section, Statement, Store
+from stagewire.statements import replace_values, results, used_axes, used_values
 
 
 @dataclass(frozen=True)
 class RecomputeLocals:
-    """Before: a block stores a buffer that only a later block of the same nest loads, at the same point. After: where
-    the value takes little arithmetic and few loads, the later block computes it again and the buffer is gone.
+    """Before: a section stores a buffer that only a later section of the same kernel loads, at the same point. After:
+    where the value takes little arithmetic and few loads, the later section computes it again and the buffer is gone.
 
     heavy: cost a point from which memory is cheaper (by device type). A store costs a load more than it saves.
     """
@@ -54,7 +38,7 @@ class RecomputeLocals:
                 heavy = self.heavy_cpu if cpu else self.heavy_gpu
                 changed = _recompute(item, buffer, heavy, names)  # type: ignore[arg-type]
                 if changed is not None:
-                    item = Expander({}, names).nest(changed)  # shares what the block computes already
+                    item = Expander({}, names).nest(changed)  # shares what the section computes already
                     decisions.append(Decision("inlined", (buffer,), f"cheap to compute again inside {item.name}"))
             items.append(item)
         return msgspec.structs.replace(
@@ -70,7 +54,7 @@ def _locals(schedule: Schedule) -> dict[int, list[str]]:
             touched.setdefault(schedule.buffers[name].base or name, set()).add(number)
     found: dict[int, list[str]] = {}
     for number, item in enumerate(schedule.items):
-        if isinstance(item, Nest) and len(item.blocks) > 1:
+        if isinstance(item, Kernel) and len(item.sections) > 1:
             read = set(reads_of(item))
             alone = [n for n in dict.fromkeys(writes_of(item)) if touched[n] == {number} and n in read]
             if alone:
@@ -78,78 +62,82 @@ def _locals(schedule: Schedule) -> dict[int, list[str]]:
     return found
 
 
-def _recompute(nest: Nest, buffer: str, heavy: int, names: Names) -> Nest | None:
+def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | None:
     """The nest with the reads of `buffer` replaced by what was written, or None where that does not pay."""
-    writes = [(n, s) for n, block in enumerate(nest.blocks) for s in block.statements if _touches(s, buffer, Write)]
+    writes = [
+        (n, s) for n, section in enumerate(nest.sections) for s in section.statements if _touches(s, buffer, Store)
+    ]
     if len(writes) != 1:
         return None
     home, write = writes[0]
-    assert isinstance(write, Write)
-    readers = [n for n, block in enumerate(nest.blocks) if any(_touches(s, buffer, Read) for s in block.statements)]
+    assert isinstance(write, Store)
+    readers = [
+        n for n, section in enumerate(nest.sections) if any(_touches(s, buffer, Load) for s in section.statements)
+    ]
     if write.mode != "set" or write.mask is not None or home in readers or not isinstance(write.value, Ref):
         return None
-    needed = makers_of(nest.blocks[home], {write.value.name})
+    needed = makers_of(nest.sections[home], {write.value.name})
     if any(isinstance(statement, Scan) for statement in needed):
         return None  # it takes every point before
-    cost = _cost(needed, nest.blocks[home])
-    if cost >= heavy or any(not _same_point(nest.blocks[n], buffer, write) for n in (home, *readers)):
+    cost = _cost(needed, nest.sections[home])
+    if cost >= heavy or any(not _same_point(nest.sections[n], buffer, write) for n in (home, *readers)):
         return None
     if sum(_new_loads(nest, n, needed) for n in readers) > 1 + len(readers):
         return None
-    blocks = list(nest.blocks)
+    sections = list(nest.sections)
     for number in readers:
-        blocks[number] = _with_slice(blocks[number], buffer, write, needed, names)
-    return msgspec.structs.replace(nest, blocks=tuple(blocks))
+        sections[number] = _with_slice(sections[number], buffer, write, needed, names)
+    return msgspec.structs.replace(nest, sections=tuple(sections))
 
 
-def _cost(needed: tuple[Statement, ...], block: Block) -> int:
-    """Rough instructions at each point of the block; what does not change along its axes costs nothing."""
+def _cost(needed: tuple[Statement, ...], section: Section) -> int:
+    """Rough instructions at each point of the section; what does not change along its axes costs nothing."""
     changing: set[str] = set()
-    axes = {axis.name for axis in block.axes}
+    axes = {axis.name for axis in section.axes}
     cost = 0
     for statement in needed:
-        own = axes & statement_axes(statement)
+        own = axes & used_axes(statement)
         if own or not changing.isdisjoint(used_values(statement)):
-            changing.update(result_names(statement))
+            changing.update(results(statement))
             cost += OPS[statement.op].cost if isinstance(statement, Compute) else 0
     return cost
 
 
-def _touches(statement: Statement, buffer: str, kind: type[Read] | type[Write]) -> bool:
+def _touches(statement: Statement, buffer: str, kind: type[Load] | type[Store]) -> bool:
     return isinstance(statement, kind) and statement.buffer == buffer
 
 
-def _same_point(block: Block, buffer: str, write: Write) -> bool:
-    """Whether every point of the block has an element of its own, and reads no other."""
-    axes = {axis.name for axis in block.axes}
-    used = {name for coordinate in write.coordinates for name in axes_of(coordinate)}
-    reads = [s for s in block.statements if isinstance(s, Read) and s.buffer == buffer]
-    return axes <= used and all(s.coordinates == write.coordinates and s.mask is None for s in reads)
+def _same_point(section: Section, buffer: str, write: Store) -> bool:
+    """Whether every point of the section has an element of its own, and reads no other."""
+    axes = {axis.name for axis in section.axes}
+    used = {name for coordinate in write.index for name in axes_of(coordinate)}
+    reads = [s for s in section.statements if isinstance(s, Load) and s.buffer == buffer]
+    return axes <= used and all(s.index == write.index and s.mask is None for s in reads)
 
 
-def _new_loads(nest: Nest, number: int, needed: tuple[Statement, ...]) -> int:
-    """Loads of the slice that the block does not make anyway, and that change along its own axes."""
-    block = nest.blocks[number]
-    axes = {axis.name for axis in block.axes}
-    present = {(s.buffer, s.coordinates) for s in block.statements if isinstance(s, Read)}
+def _new_loads(nest: Kernel, number: int, needed: tuple[Statement, ...]) -> int:
+    """Loads of the slice that the section does not make anyway, and that change along its own axes."""
+    section = nest.sections[number]
+    axes = {axis.name for axis in section.axes}
+    present = {(s.buffer, s.index) for s in section.statements if isinstance(s, Load)}
     return sum(
-        (s.buffer, s.coordinates) not in present
-        and (bool(statement_axes(s) & axes) or any(values_of(c) for c in s.coordinates if c.terms))
+        (s.buffer, s.index) not in present
+        and (bool(used_axes(s) & axes) or any(values_of(c) for c in s.index if c.terms))
         for s in needed
-        if isinstance(s, Read)
+        if isinstance(s, Load)
     )
 
 
-def _with_slice(block: Block, buffer: str, write: Write, needed: tuple[Statement, ...], names: Names) -> Block:
-    copies = {name: Ref(names("v")) for s in needed for name in result_names(s)}
+def _with_slice(section: Section, buffer: str, write: Store, needed: tuple[Statement, ...], names: Names) -> Section:
+    copies = {name: Ref(names("v")) for s in needed for name in results(s)}
     assert isinstance(write.value, Ref)
     value = copies.get(write.value.name, write.value)
-    gone = {s.result: value for s in block.statements if isinstance(s, Read) and s.buffer == buffer}
-    kept = [replace_values(s, gone) for s in block.statements if not _touches(s, buffer, Read)]
-    return Block(block.axes, (*(_named(replace_values(s, copies), copies) for s in needed), *kept))
+    gone = {s.result: value for s in section.statements if isinstance(s, Load) and s.buffer == buffer}
+    kept = [replace_values(s, gone) for s in section.statements if not _touches(s, buffer, Load)]
+    return Section(section.axes, (*(_named(replace_values(s, copies), copies) for s in needed), *kept))
 
 
 def _named(statement: Statement, copies: dict[str, Ref]) -> Statement:
     """The statement under the new name of its result."""
-    assert isinstance(statement, Read | Compute | IndexValue)
+    assert isinstance(statement, Load | Compute | IndexValue)
     return msgspec.structs.replace(statement, result=copies[statement.result].name)

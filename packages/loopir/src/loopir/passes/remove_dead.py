@@ -6,22 +6,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import (
-    Block,
-    Item,
-    Nest,
-    Read,
-    Schedule,
-    Statement,
-    Write,
-    add_used_values,
-    output_names,
-    reads_of,
-    writes_of,
-)
 from loopir.passes.check_first import may_raise
+from loopir.schedule import Item, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import ORDERED
-from stagewire.loop import Extern, Reduce
+from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.statements import add_used_values
 
 
 @dataclass(frozen=True)
@@ -64,41 +53,41 @@ def _make_live(name: str, live: set[str], schedule: Schedule) -> None:
         live.add(base)
 
 
-def trim(nest: Nest, live: set[str], schedule: Schedule) -> Nest | None:
+def trim(nest: Kernel, live: set[str], schedule: Schedule) -> Kernel | None:
     """The nest without writes to dead buffers; None if nothing is left. What may raise stays beside writes that do."""
     if any(axis.size == 0 for axis in nest.axes):
         return None
-    if not any(_is_live_write(s, live, schedule) for block in nest.blocks for s in block.statements):
+    if not any(_is_live_write(s, live, schedule) for section in nest.sections for s in section.statements):
         return None
     needed: set[str] = set()
-    blocks: list[Block] = []
+    sections: list[Section] = []
     changed = False
-    for block in reversed(nest.blocks):
-        if any(axis.size == 0 for axis in block.axes) and not any(isinstance(s, Reduce) for s in block.statements):
+    for section in reversed(nest.sections):
+        if any(axis.size == 0 for axis in section.axes) and not any(isinstance(s, Reduce) for s in section.statements):
             changed = True
             continue
         kept: list[Statement] = []
-        for statement in reversed(block.statements):
+        for statement in reversed(section.statements):
             if _is_needed(statement, needed, live, schedule):
                 add_used_values(statement, needed)
                 kept.append(statement)
-        # a block that reads what the nest wrote into a buffer keeps that write alive
+        # a section that reads what the nest wrote into a buffer keeps that write alive
         for statement in kept:
-            if statement.__class__ is Read:
+            if statement.__class__ is Load:
                 live.add(statement.buffer)  # type: ignore[union-attr]
-        if len(kept) == len(block.statements):
-            blocks.append(block)
+        if len(kept) == len(section.statements):
+            sections.append(section)
         else:
             changed = True
             if kept:
-                blocks.append(Block(block.axes, tuple(kept[::-1])))
-    if not blocks:
+                sections.append(Section(section.axes, tuple(kept[::-1])))
+    if not sections:
         return None
-    return Nest(nest.name, nest.axes, tuple(blocks[::-1]), nest.origins, nest.line) if changed else nest
+    return Kernel(nest.name, nest.axes, tuple(sections[::-1]), nest.origins, nest.line) if changed else nest
 
 
 def _is_live_write(statement: Statement, live: set[str], schedule: Schedule) -> bool:
-    if statement.__class__ is not Write:
+    if statement.__class__ is not Store:
         return False
     buffer = statement.buffer  # type: ignore[union-attr]
     return buffer in live and 0 not in schedule.buffers[buffer].type.shape
@@ -106,7 +95,7 @@ def _is_live_write(statement: Statement, live: set[str], schedule: Schedule) -> 
 
 def _is_needed(statement: Statement, needed: set[str], live: set[str], schedule: Schedule) -> bool:
     kind = statement.__class__
-    if kind is Write:
+    if kind is Store:
         return _is_live_write(statement, live, schedule)
     if kind is Reduce:
         return not needed.isdisjoint(statement.results)  # type: ignore[union-attr]

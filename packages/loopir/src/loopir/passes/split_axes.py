@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import Item, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, statements_of
-from loopir.rewrite import substitute_axes
+from loopir.schedule import Item, Names, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, ModAtom
+from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, Kernel, Load, ModAtom, Statement, Store
 from stagewire.sizes import divides, estimate
+from stagewire.statements import statements_of
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class SplitAxes:
 
     def run(self, schedule: Schedule) -> Schedule:
         names = Names(schedule.fresh)
-        items: list[Item] = [split_nest(item, names) if isinstance(item, Nest) else item for item in schedule.items]
+        items: list[Item] = [split_nest(item, names) if isinstance(item, Kernel) else item for item in schedule.items]
         return msgspec.structs.replace(schedule, items=tuple(items), fresh=names.count)
 
 
-def split_nest(nest: Nest, names: Names) -> Nest:
+def split_nest(nest: Kernel, names: Names) -> Kernel:
     """The nest with every splittable axis split."""
     cuts = _cuts(nest)
     if not cuts:
@@ -46,7 +46,7 @@ def split_nest(nest: Nest, names: Names) -> Nest:
     return substitute_axes(nest, mapping, replacement) if mapping else nest
 
 
-def _cuts(nest: Nest) -> dict[str, set[Dim]]:
+def _cuts(nest: Kernel) -> dict[str, set[Dim]]:
     cuts: dict[str, set[Dim]] = {}
     for statement in statements_of(nest):
         for index in _indices(statement):
@@ -70,7 +70,7 @@ def _cuts(nest: Nest) -> dict[str, set[Dim]]:
 
 def _indices(statement: Statement) -> tuple[Index, ...]:
     match statement:
-        case Read(coordinates=coordinates) | Write(coordinates=coordinates):
+        case Load(index=coordinates) | Store(index=coordinates):
             return coordinates
         case IndexValue(index=index):
             return (index,)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.nest import Block, Item, Names, Nest, Read, Schedule, Write
+from loopir.schedule import Item, Names, Schedule
 from stagewire import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import Axis, Buffer, Decision
+from stagewire.loop import Axis, Buffer, Decision, Kernel, Load, Section, Store
 from stagewire.sizes import Hints
 from stagewire.types import DType, contiguous, numel
 
@@ -25,7 +25,7 @@ class Splitting:
     hints: Hints
     decisions: list[Decision] = field(default_factory=list)
 
-    def add_buffer(self, nest: Nest, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
+    def add_buffer(self, nest: Kernel, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
         """A row-major buffer on the device that the nest writes on; its name."""
         name = f"{nest.name}_{suffix}"
         device = self.buffers[_written(nest)[0]].type.device
@@ -33,12 +33,12 @@ class Splitting:
         return name
 
 
-def split_nests(schedule: Schedule, split: Callable[[Nest, Splitting], Iterable[Nest] | None]) -> Schedule:
+def split_nests(schedule: Schedule, split: Callable[[Kernel, Splitting], Iterable[Kernel] | None]) -> Schedule:
     """The schedule with what `split` makes of each nest in its place; None: the nest stays."""
     state = Splitting(dict(schedule.buffers), Names(schedule.fresh), schedule.hints)
     items: list[Item] = []
     for item in schedule.items:
-        found = split(item, state) if isinstance(item, Nest) else None
+        found = split(item, state) if isinstance(item, Kernel) else None
         items.extend(found or (item,))
     return msgspec.structs.replace(
         schedule,
@@ -67,13 +67,13 @@ class Ways(NamedTuple):
     columns: frozenset[str]
 
 
-def ways_of(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> Ways:
+def ways_of(nest: Kernel, section: Section, buffers: Mapping[str, Buffer]) -> Ways:
     """Along what memory runs in a loop of a nest."""
-    inner, outer = {axis.name for axis in block.axes}, {axis.name for axis in nest.axes}
+    inner, outer = {axis.name for axis in section.axes}, {axis.name for axis in nest.axes}
     rows, columns = set[str](), set[str]()
-    for statement in block.statements:
-        if isinstance(statement, Read):
-            offset = ix.linear(statement.coordinates, buffers[statement.buffer].type.stride)
+    for statement in section.statements:
+        if isinstance(statement, Load):
+            offset = ix.linear(statement.index, buffers[statement.buffer].type.stride)
             steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
             is_shared = outer and not outer & set(steps)  # by all outer points
             if not is_shared:
@@ -83,11 +83,11 @@ def ways_of(nest: Nest, block: Block, buffers: Mapping[str, Buffer]) -> Ways:
     return Ways(frozenset(rows), frozenset(columns))
 
 
-def is_on_gpu(nest: Nest, buffers: Mapping[str, Buffer]) -> bool:
+def is_on_gpu(nest: Kernel, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a nest writes memory of a GPU."""
     written = _written(nest)
     return bool(written) and not buffers[written[0]].type.device.startswith("cpu")
 
 
-def _written(nest: Nest) -> list[str]:
-    return [s.buffer for block in nest.blocks for s in block.statements if isinstance(s, Write)]
+def _written(nest: Kernel) -> list[str]:
+    return [s.buffer for section in nest.sections for s in section.statements if isinstance(s, Store)]

@@ -6,15 +6,29 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write
 from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, masked
 from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, split_nests, ways_of
-from loopir.rewrite import replace_values, substitute_axes
+from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan
+from stagewire.loop import (
+    Axis,
+    Compute,
+    Decision,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Scan,
+    Section,
+    Statement,
+    Store,
+)
 from stagewire.sizes import Hints, rough
+from stagewire.statements import replace_values
 
 POSITIONS = frozenset({"argmax", "argmin"})
 SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "welford"}) | POSITIONS
@@ -45,12 +59,12 @@ class SplitReductions:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: Nest, state: Splitting) -> tuple[Nest, Nest] | None:
-        looped = [block for block in nest.blocks if block.axes]
-        if len(looped) != 1 or nest.blocks[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
+    def _split(self, nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel] | None:
+        looped = [section for section in nest.sections if section.axes]
+        if len(looped) != 1 or nest.sections[0] is not looped[0] or not is_on_gpu(nest, state.buffers):
             return None
         reduces = [s for s in looped[0].statements if isinstance(s, Reduce)]
-        stores = any(isinstance(s, Write | Scan) for s in looped[0].statements)
+        stores = any(isinstance(s, Store | Scan) for s in looped[0].statements)
         if stores or not reduces or any(r.reduction not in SPLITTABLE for r in reduces):
             return None
         if any(r.reduction in POSITIONS and not isinstance(r.operand, Ref) for r in reduces):
@@ -59,12 +73,12 @@ class SplitReductions:
         choice = self._choose(nest, looped[0], ways, state.hints)
         return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
-    def _choose(self, nest: Nest, block: Block, ways: Ways, hints: Hints) -> tuple[Cut, ...] | None:
+    def _choose(self, nest: Kernel, section: Section, ways: Ways, hints: Hints) -> tuple[Cut, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
         along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
         whole = points_of(nest.axes)
-        outer, inner = rough(whole, hints), rough(points_of(block.axes), hints)
+        outer, inner = rough(whole, hints), rough(points_of(section.axes), hints)
         if not 0 < outer < points or (outer >= self.points and inner <= self.row):
             return None
         if not along_rows and isinstance(whole, int) and whole % 2:
@@ -73,13 +87,13 @@ class SplitReductions:
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        may_hang, axes = can_hang(block), _axes_to_cut(block)
+        may_hang, axes = can_hang(section), _axes_to_cut(section)
         long = 1 if not may_hang else shortest if along_rows else math.inf
         last = ways.rows if ways.columns else frozenset()
         cuts = _cuts(axes, wanted, hints, long, last)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
             cuts = _cuts(axes, 2 * wanted, hints, long, last)  # better a few programs more than machines that wait
-        if _leaves_loop(block, cuts) and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
+        if _leaves_loop(section, cuts) and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
         if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
@@ -88,17 +102,17 @@ class SplitReductions:
         return (cut,) if cut.length != 1 else None
 
 
-def _axes_to_cut(block: Block) -> tuple[Axis, ...]:
+def _axes_to_cut(section: Section) -> tuple[Axis, ...]:
     """The axes that may be cut: the slowest alone where positions are wanted."""
-    if not any(isinstance(s, Reduce) and s.reduction in POSITIONS for s in block.statements):
-        return block.axes
-    return tuple([axis for axis in block.axes if axis.size != 1][:1]) or block.axes[:1]
+    if not any(isinstance(s, Reduce) and s.reduction in POSITIONS for s in section.statements):
+        return section.axes
+    return tuple([axis for axis in section.axes if axis.size != 1][:1]) or section.axes[:1]
 
 
-def _leaves_loop(block: Block, cuts: tuple[Cut, ...]) -> bool:
+def _leaves_loop(section: Section, cuts: tuple[Cut, ...]) -> bool:
     """Whether there are parts, and not each point is one of its own: a reduction is one of a loop."""
     gone = {cut.axis for cut in cuts if cut.length == 1}
-    return bool(cuts) and any(axis.size != 1 for axis in block.axes if axis not in gone)
+    return bool(cuts) and any(axis.size != 1 for axis in section.axes if axis not in gone)
 
 
 def _parts(cuts: tuple[Cut, ...]) -> int:
@@ -132,8 +146,8 @@ def _cuts(
     return tuple(cuts)
 
 
-def _halves(nest: Nest, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows: bool,
-            state: Splitting) -> tuple[Nest, Nest]:  # fmt: skip
+def _halves(nest: Kernel, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows: bool,
+            state: Splitting) -> tuple[Kernel, Kernel]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
     many = tuple(Axis(names("a"), cut.parts) for cut in cuts)
@@ -153,31 +167,31 @@ def _halves(nest: Nest, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows
     for reduce in reduces:
         if reduce.reduction in POSITIONS:
             best, written, found, winner = _best(reduce, first, kept, again, state, nest)
-            first = Block(first.axes, (*first.statements, best))
+            first = Section(first.axes, (*first.statements, best))
             stores += written
             loop += found
             after.append(winner)
             values[reduce.results[0]] = Ref(winner.result)
             continue
         partial = [state.add_buffer(nest, f"part_{name}", reduce.dtype, shape) for name in reduce.results]
-        stores += [Write(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
-        loads = [Read(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
+        stores += [Store(b, at, Ref(v)) for b, v in zip(partial, reduce.results, strict=True)]
+        loads = [Load(names("v"), b, tuple(ix.axis(a.name) for a in again.values()), reduce.dtype) for b in partial]
         _combine(reduce, loads, (total, parts), (loop, after), values, names)
     renamed = {old: ix.axis(new.name) for old, new in again.items() if old != part.name}
     tail = substitute_axes(
-        Nest(nest.name, nest.axes, nest.blocks[1:]), renamed, {old: (again[old],) for old in renamed}
+        Kernel(nest.name, nest.axes, nest.sections[1:]), renamed, {old: (again[old],) for old in renamed}
     )
-    blocks = [Block((), tuple(after))] if after else []
-    blocks += [Block(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.blocks]
+    sections = [Section((), tuple(after))] if after else []
+    sections += [Section(b.axes, tuple(replace_values(s, values) for s in b.statements)) for b in tail.sections]
     state.decisions.append(Decision("refused", (nest.name,), f"too few results for a GPU: made of {parts} parts each"))
-    whole = Block((again[part.name],), tuple(loop))
+    whole = Section((again[part.name],), tuple(loop))
     return (
-        Nest(f"{nest.name}_parts", axes, (first, Block((), tuple(stores))), nest.origins, nest.line),
-        Nest(nest.name, tail.axes, (whole, *blocks), nest.origins, nest.line),
+        Kernel(f"{nest.name}_parts", axes, (first, Section((), tuple(stores))), nest.origins, nest.line),
+        Kernel(nest.name, tail.axes, (whole, *sections), nest.origins, nest.line),
     )
 
 
-def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names: Names) -> Block:
+def _over_parts(nest: Kernel, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names: Names) -> Section:
     """The loop of the nest in one part of each axis that is cut."""
     places: dict[str, Index] = {}
     left: dict[str, tuple[Axis, ...]] = {}
@@ -185,14 +199,14 @@ def _over_parts(nest: Nest, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names
         # an axis of one point would hide from later passes that accesses correspond
         rest = None if cut.length == 1 else Axis(names("a"), cut.length)
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
-    block = substitute_axes(nest, places, left).blocks[0]
+    section = substitute_axes(nest, places, left).sections[0]
     hanging = [cut.hanging(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.hangs]
-    return masked(block, hanging, names) if hanging else block
+    return masked(section, hanging, names) if hanging else section
 
 
 def _best(
-    reduce: Reduce, first: Block, axes: tuple[Axis, ...], again: dict[str, Axis], state: Splitting, nest: Nest
-) -> tuple[Reduce, list[Statement], list[Statement], Read]:
+    reduce: Reduce, first: Section, axes: tuple[Axis, ...], again: dict[str, Axis], state: Splitting, nest: Kernel
+) -> tuple[Reduce, list[Statement], list[Statement], Load]:
     """For a position in a nest of parts: the value there, statements that store both; in the nest that combines the
     parts, the first part with the best value, and the read of its position."""
     names, shape = state.names, tuple(axis.size for axis in axes)
@@ -207,19 +221,19 @@ def _best(
     kept = [
         IndexValue(start, ix.scale(ix.axis(part.name), points_of(first.axes))),
         Compute(place, "add", (Ref(reduce.results[0]), Ref(start)), "int64"),
-        Write(values, at, Ref(value)),
-        Write(places, at, Ref(place)),
+        Store(values, at, Ref(value)),
+        Store(places, at, Ref(place)),
     ]
     later = tuple(ix.axis(again[axis.name].name) for axis in axes)
-    found = [Read(read, values, later, dtype), Reduce((winner,), reduce.reduction, Ref(read), "int64")]
+    found = [Load(read, values, later, dtype), Reduce((winner,), reduce.reduction, Ref(read), "int64")]
     chosen = tuple(ix.value(winner) if axis is part else ix.axis(again[axis.name].name) for axis in axes)
     best = Reduce((value,), "max" if reduce.reduction == "argmax" else "min", inside.operand, dtype)
-    return best, kept, found, Read(names("v"), places, chosen, "int64")
+    return best, kept, found, Load(names("v"), places, chosen, "int64")
 
 
 def _combine(
     reduce: Reduce,
-    loads: list[Read],
+    loads: list[Load],
     counts: tuple[Dim, Dim],
     where: tuple[list[Statement], list[Statement]],
     values: dict[str, Operand],

@@ -9,15 +9,30 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, result_names, used_values
 from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
-from loopir.rewrite import replace_values, substitute_axes
+from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, Index, IndexValue, Operand, Reduce, Scan, ScanKind
+from stagewire.loop import (
+    Axis,
+    Compute,
+    Decision,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Scan,
+    ScanKind,
+    Section,
+    Statement,
+    Store,
+)
 from stagewire.sizes import NO_HINTS, Hints, rough
+from stagewire.statements import replace_values, results, used_values
 from stagewire.types import ITEM_SIZE
 
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
@@ -60,19 +75,19 @@ class SplitScans:
         return split_nests(schedule, _split)
 
 
-def _split(nest: Nest, state: Splitting) -> tuple[Nest, Nest, Nest] | None:
-    if len(nest.blocks) != 1 or len(nest.blocks[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
+def _split(nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel, Kernel] | None:
+    if len(nest.sections) != 1 or len(nest.sections[0].axes) != 1 or not is_on_gpu(nest, state.buffers):
         return None
-    (block,) = nest.blocks
-    scans = [s for s in block.statements if isinstance(s, Scan)]
-    if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in block.statements):
+    (section,) = nest.sections
+    scans = [s for s in section.statements if isinstance(s, Scan)]
+    if len(scans) != 1 or scans[0].scan not in COMBINE or any(isinstance(s, Reduce) for s in section.statements):
         return None
-    if ways_of(nest, block, state.buffers).rows:
+    if ways_of(nest, section, state.buffers).rows:
         return None
-    narrowest = min((ITEM_SIZE[s.dtype] for s in block.statements if isinstance(s, Read)), default=4)
-    parts = parts_of(block.axes[0].size, points_of(nest.axes), state.hints, narrowest)
-    cut = _cut_of(block.axes[0], parts, state.hints)
-    if parts == 1 or (cut.hangs and not can_hang(block)):
+    narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, Load)), default=4)
+    parts = parts_of(section.axes[0].size, points_of(nest.axes), state.hints, narrowest)
+    cut = _cut_of(section.axes[0], parts, state.hints)
+    if parts == 1 or (cut.hangs and not can_hang(section)):
         return None
     (scan,) = scans
     reason = f"too few columns for a GPU: each is scanned in {parts} parts"
@@ -92,7 +107,7 @@ def _cut_of(long: Axis, parts: int, hints: Hints) -> Cut:
     return cut_anyhow(long, parts, hints)
 
 
-def _over_parts(nest: Nest, cut: Cut, names: Names) -> tuple[Nest, tuple[Axis, ...], Axis]:
+def _over_parts(nest: Kernel, cut: Cut, names: Names) -> tuple[Kernel, tuple[Axis, ...], Axis]:
     """The nest over axes of its own, its loop cut in parts; the axis of the parts with the outer ones, and which it
     is."""
     outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
@@ -103,73 +118,73 @@ def _over_parts(nest: Nest, cut: Cut, names: Names) -> tuple[Nest, tuple[Axis, .
     return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
-def _inside(block: Block, cut: Cut, part: Axis, names: Names) -> Block:
+def _inside(section: Section, cut: Cut, part: Axis, names: Names) -> Section:
     """The loop over a part, which does nothing behind the end of the column."""
-    return masked(block, [cut.hanging(part, block.axes[0])], names) if cut.hangs else block
+    return masked(section, [cut.hanging(part, section.axes[0])], names) if cut.hangs else section
 
 
 def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Nest, scan: Scan, cut: Cut, totals: str, names: Names) -> Nest:
+def _totals(nest: Kernel, scan: Scan, cut: Cut, totals: str, names: Names) -> Kernel:
     """What each part comes to."""
     over, axes, part = _over_parts(nest, cut, names)
-    (block,) = over.blocks
+    (section,) = over.sections
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
     kept: list[Statement] = []
-    for statement in reversed(block.statements):
-        if not needed.isdisjoint(result_names(statement)):
+    for statement in reversed(section.statements):
+        if not needed.isdisjoint(results(statement)):
             needed |= used_values(statement)
             kept.append(statement)
-    values: dict[str, Operand] = {name: Ref(names("v")) for s in kept for name in result_names(s)}
+    values: dict[str, Operand] = {name: Ref(names("v")) for s in kept for name in results(s)}
     renamed = [_renamed(replace_values(s, values), values) for s in reversed(kept)]
     operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
     reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
-    loop = _inside(Block(block.axes, (*renamed, reduce)), cut, part, names)
-    blocks = (loop, Block((), (Write(totals, _places(axes), Ref(total)),)))
-    return Nest(f"{nest.name}_totals", axes, blocks, nest.origins, nest.line)
+    loop = _inside(Section(section.axes, (*renamed, reduce)), cut, part, names)
+    sections = (loop, Section((), (Store(totals, _places(axes), Ref(total)),)))
+    return Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
 def _renamed(statement: Statement, values: dict[str, Operand]) -> Statement:
-    assert isinstance(statement, Read | Compute | IndexValue), "what a scan takes is computed from loads"
+    assert isinstance(statement, Load | Compute | IndexValue), "what a scan takes is computed from loads"
     new = values[statement.result]
     assert isinstance(new, Ref)
     return msgspec.structs.replace(statement, result=new.name)
 
 
-def _sums(nest: Nest, scan: Scan, cut: Cut, buffers: tuple[str, str], names: Names) -> Nest:
+def _sums(nest: Kernel, scan: Scan, cut: Cut, buffers: tuple[str, str], names: Names) -> Kernel:
     """What each part and those before it come to."""
     outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
     part = Axis(names("a"), cut.parts)
     place, value, found = _places((part, *outer)), names("v"), names("v")
     statements = (
-        Read(value, buffers[0], place, scan.dtype),
+        Load(value, buffers[0], place, scan.dtype),
         Scan(found, scan.scan, Ref(value), scan.dtype),
-        Write(buffers[1], place, Ref(found)),
+        Store(buffers[1], place, Ref(found)),
     )
-    return Nest(f"{nest.name}_sums", outer, (Block((part,), statements),), nest.origins, nest.line)
+    return Kernel(f"{nest.name}_sums", outer, (Section((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Nest, scan: Scan, cut: Cut, sums: str, names: Names) -> Nest:
+def _rest(nest: Kernel, scan: Scan, cut: Cut, sums: str, names: Names) -> Kernel:
     """Each part, from where the one before it ended."""
     over, axes, part = _over_parts(nest, cut, names)
-    block = _inside(over.blocks[0], cut, part, names)
+    section = _inside(over.sections[0], cut, part, names)
     number, inside, before, found = (names("v") for _ in range(4))
     place = tuple(ix.shift(ix.axis(axis.name), -1 if axis is part else 0) for axis in axes)
     start = (
         IndexValue(number, ix.axis(part.name)),
         Compute(inside, "gt", (Ref(number), 0), "bool"),
-        Read(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
+        Load(before, sums, place, scan.dtype, Ref(inside), NEUTRAL[scan.scan]),
     )
     statements: list[Statement] = []
     values: dict[str, Operand] = {}
-    for statement in block.statements:
+    for statement in section.statements:
         statements.append(replace_values(statement, values))
         if statement == scan or (isinstance(statement, Scan) and statement.result == scan.result):
             operands = (Ref(before), Ref(scan.result))
             statements.append(Compute(found, COMBINE[scan.scan], operands, scan.dtype))
             values = {scan.result: Ref(found)}
-    blocks = (Block((), start), Block(block.axes, tuple(statements)))
-    return Nest(nest.name, axes, blocks, nest.origins, nest.line)
+    sections = (Section((), start), Section(section.axes, tuple(statements)))
+    return Kernel(nest.name, axes, sections, nest.origins, nest.line)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.nest import Block, Names, Nest, Read, Schedule, Statement, Write, axis_sizes, makers_of, statement_axes
 from loopir.passes.expand import Expander
 from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, split_nests
-from loopir.rewrite import substitute_axes
+from loopir.schedule import Names, Schedule, axis_sizes, makers_of, substitute_axes
 from stagewire import index as ix
 from stagewire.graph import Ref
-from stagewire.loop import Axis, Compute, Decision, IndexValue, Operand, Reduce
+from stagewire.loop import Axis, Compute, Decision, IndexValue, Kernel, Load, Operand, Reduce, Section, Statement, Store
 from stagewire.sizes import rough
+from stagewire.statements import used_axes
 from stagewire.types import DType
 
 
@@ -32,17 +32,17 @@ class SumFewRows:
     def run(self, schedule: Schedule) -> Schedule:
         return split_nests(schedule, self._split)
 
-    def _split(self, nest: Nest, state: Splitting) -> tuple[Nest, ...] | None:
-        if len(nest.blocks) != 1 or nest.blocks[0].axes or not is_on_gpu(nest, state.buffers):
+    def _split(self, nest: Kernel, state: Splitting) -> tuple[Kernel, ...] | None:
+        if len(nest.sections) != 1 or nest.sections[0].axes or not is_on_gpu(nest, state.buffers):
             return None
-        (block,) = nest.blocks
-        writes = [s for s in block.statements if isinstance(s, Write)]
+        (section,) = nest.sections
+        writes = [s for s in section.statements if isinstance(s, Store)]
         if len(writes) != 1 or writes[0].mode != "atomic_add" or writes[0].mask is not None:
             return None
         write = writes[0]
-        rows = [d for d, coordinate in enumerate(write.coordinates) if ix.has_values(coordinate)]
-        columns = [ix.single_axis(c) for d, c in enumerate(write.coordinates) if d not in rows]
-        if len(rows) != 1 or None in columns or write.coordinates[rows[0]] != ix.value(_value(write, rows[0])):
+        rows = [d for d, coordinate in enumerate(write.index) if ix.has_values(coordinate)]
+        columns = [ix.single_axis(c) for d, c in enumerate(write.index) if d not in rows]
+        if len(rows) != 1 or None in columns or write.index[rows[0]] != ix.value(_value(write, rows[0])):
             return None
         size = state.buffers[write.buffer].type.shape[rows[0]]
         few = rough(points_of(tuple(axis for axis in nest.axes if axis.name in columns)), state.hints) < self.columns
@@ -53,34 +53,34 @@ class SumFewRows:
         return _sums(nest, write, rows[0], size, state)
 
 
-def _value(write: Write, dimension: int) -> str:
-    return next(iter(ix.values_of(write.coordinates[dimension])))
+def _value(write: Store, dimension: int) -> str:
+    return next(iter(ix.values_of(write.index[dimension])))
 
 
-def _sums(nest: Nest, write: Write, dimension: int, size: int, state: Splitting) -> tuple[Nest, ...]:
+def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Splitting) -> tuple[Kernel, ...]:
     """The nests of the terms and of the rows that they are for, and that of the sums."""
-    names, (block,), chosen = state.names, nest.blocks, _value(write, dimension)
-    fixed = {ix.single_axis(c) for c in write.coordinates}
+    names, (section,), chosen = state.names, nest.sections, _value(write, dimension)
+    fixed = {ix.single_axis(c) for c in write.index}
     columns = tuple(axis for axis in nest.axes if axis.name in fixed)
     loop = tuple(axis for axis in nest.axes if axis.name not in fixed)
     dtype = state.buffers[write.buffer].type.dtype
 
-    def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: tuple[Statement, ...]) -> Nest:
+    def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: tuple[Statement, ...]) -> Kernel:
         name = state.add_buffer(nest, what, dtype, tuple(axis.size for axis in axes))
-        store = Write(name, tuple(ix.axis(axis.name) for axis in axes), value)
-        return Nest(f"{nest.name}_{what}", axes, (Block((), (*made, store)),), nest.origins, nest.line)
+        store = Store(name, tuple(ix.axis(axis.name) for axis in axes), value)
+        return Kernel(f"{nest.name}_{what}", axes, (Section((), (*made, store)),), nest.origins, nest.line)
 
     value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
-    terms = kept("terms", write.value, dtype, (*columns, *loop), makers_of(block, value))
-    makers, narrow = makers_of(block, {chosen}), names("v")
-    along = {name for statement in makers for name in statement_axes(statement)}
+    terms = kept("terms", write.value, dtype, (*columns, *loop), makers_of(section, value))
+    makers, narrow = makers_of(section, {chosen}), names("v")
+    along = {name for statement in makers for name in used_axes(statement)}
     makers = (*makers, Compute(narrow, "convert", (Ref(chosen),), "int32"))
     rows = kept("rows", Ref(narrow), "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), makers)
 
     row, (term, wanted, at, hit, part, total) = Axis(names("a"), size), (names("v") for _ in range(6))
     body: tuple[Statement, ...] = (
         *(
-            Read(result, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
+            Load(result, one.name, tuple(ix.axis(axis.name) for axis in one.axes), kind)
             for result, one, kind in ((term, terms, dtype), (wanted, rows, "int32"))
         ),
         IndexValue(at, ix.axis(row.name), "int32"),
@@ -88,13 +88,13 @@ def _sums(nest: Nest, write: Write, dimension: int, size: int, state: Splitting)
         Compute(part, "where", (Ref(hit), Ref(term), False if dtype == "bool" else 0), dtype),
         Reduce((total,), "sum", Ref(part), dtype),
     )
-    where = tuple(ix.axis(row.name) if d == dimension else c for d, c in enumerate(write.coordinates))
-    store = Write(write.buffer, where, Ref(total), "atomic_add")
-    sums = Nest(nest.name, (row, *columns), (Block(loop, body), Block((), (store,))), nest.origins, nest.line)
+    where = tuple(ix.axis(row.name) if d == dimension else c for d, c in enumerate(write.index))
+    store = Store(write.buffer, where, Ref(total), "atomic_add")
+    sums = Kernel(nest.name, (row, *columns), (Section(loop, body), Section((), (store,))), nest.origins, nest.line)
     return terms, _renamed(rows, names), _renamed(sums, names)
 
 
-def _renamed(nest: Nest, names: Names) -> Nest:
+def _renamed(nest: Kernel, names: Names) -> Kernel:
     """The nest with axes and values of its own."""
     again = {name: Axis(names("a"), size) for name, size in axis_sizes(nest).items()}
     places = {old: ix.axis(new.name) for old, new in again.items()}

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.nest import (
-    Block,
-    Item,
-    Names,
-    Nest,
-    Schedule,
-    Statement,
-    Write,
-    makers_of,
-    result_names,
-    statement_axes,
-    used_values,
-)
+from loopir.schedule import Item, Names, Schedule, makers_of
 from stagewire.graph import Ref
 from stagewire.loop import (
     AxisAtom,
@@ -26,11 +14,16 @@ from stagewire.loop import (
     Decision,
     Index,
     IndexValue,
+    Kernel,
     Operand,
     Reduce,
     Scan,
+    Section,
+    Statement,
+    Store,
     Term,
 )
+from stagewire.statements import results, used_axes, used_values
 from stagewire.types import DType
 
 
@@ -48,7 +41,7 @@ class SumOneHot:
         decisions: list[Decision] = []
         items: list[Item] = []
         for item in schedule.items:
-            changed = _without_sums(item, names) if isinstance(item, Nest) else item
+            changed = _without_sums(item, names) if isinstance(item, Kernel) else item
             if changed is not item:
                 decisions.append(Decision("inlined", (item.name,), "a sum of which one term at most is not zero"))
             items.append(changed)
@@ -57,47 +50,47 @@ class SumOneHot:
         )
 
 
-def _without_sums(nest: Nest, names: Names) -> Nest:
-    blocks: list[Block] = []
-    for block in nest.blocks:
-        found = _split(block, names)
-        if found is None and blocks and not block.axes and not blocks[-1].axes:
-            blocks[-1] = Block((), blocks[-1].statements + block.statements)  # of sums that were loops
+def _without_sums(nest: Kernel, names: Names) -> Kernel:
+    sections: list[Section] = []
+    for section in nest.sections:
+        found = _split(section, names)
+        if found is None and sections and not section.axes and not sections[-1].axes:
+            sections[-1] = Section((), sections[-1].statements + section.statements)  # of sums that were loops
         else:
-            blocks.extend(found or (block,))
-    return nest if tuple(blocks) == nest.blocks else msgspec.structs.replace(nest, blocks=tuple(blocks))
+            sections.extend(found or (section,))
+    return nest if tuple(sections) == nest.sections else msgspec.structs.replace(nest, sections=tuple(sections))
 
 
-def _split(block: Block, names: Names) -> tuple[Block, ...] | None:
-    """What is the same for all points of the block with the sums that are one term, and the rest."""
-    if len(block.axes) != 1 or not any(isinstance(s, Reduce) and s.reduction == "sum" for s in block.statements):
+def _split(section: Section, names: Names) -> tuple[Section, ...] | None:
+    """What is the same for all points of the section with the sums that are one term, and the rest."""
+    if len(section.axes) != 1 or not any(isinstance(s, Reduce) and s.reduction == "sum" for s in section.statements):
         return None
-    found = _Terms(block, names)
-    ends = {s: made for s in block.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
+    found = _Terms(section, names)
+    ends = {s: made for s in section.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
     if not ends:
         return None
-    hoisted = makers_of(block, {name for made in ends.values() for s in made for name in used_values(s)})
-    sinks = [s for s in block.statements if isinstance(s, Reduce | Scan | Write) and s not in ends]
-    left = makers_of(block, {name for s in sinks for name in used_values(s)})
-    kept = tuple(s for s in block.statements if s in sinks or (s in left and s not in hoisted))
-    first = Block((), (*hoisted, *(s for made in ends.values() for s in made)))
-    return (first, Block(block.axes, kept)) if kept else (first,)
+    hoisted = makers_of(section, {name for made in ends.values() for s in made for name in used_values(s)})
+    sinks = [s for s in section.statements if isinstance(s, Reduce | Scan | Store) and s not in ends]
+    left = makers_of(section, {name for s in sinks for name in used_values(s)})
+    kept = tuple(s for s in section.statements if s in sinks or (s in left and s not in hoisted))
+    first = Section((), (*hoisted, *(s for made in ends.values() for s in made)))
+    return (first, Section(section.axes, kept)) if kept else (first,)
 
 
 class _Terms:
-    """The values of a block with one axis, and which of them change along it."""
+    """The values of a section with one axis, and which of them change along it."""
 
-    def __init__(self, block: Block, names: Names) -> None:
+    def __init__(self, section: Section, names: Names) -> None:
         self.names = names
-        (self.axis,) = block.axes
+        (self.axis,) = section.axes
         self.made: dict[str, Statement] = {}
         self.changing: set[str] = set()
-        for statement in block.statements:
-            results = result_names(statement)
-            self.made.update(dict.fromkeys(results, statement))
+        for statement in section.statements:
+            names = results(statement)
+            self.made.update(dict.fromkeys(names, statement))
             scans = isinstance(statement, Scan | Reduce)
-            if scans or self.axis.name in statement_axes(statement) or self.changing & used_values(statement):
-                self.changing.update(results)
+            if scans or self.axis.name in used_axes(statement) or self.changing & used_values(statement):
+                self.changing.update(names)
 
     def is_same(self, operand: Operand) -> bool:
         """Whether an operand is the same for all points."""

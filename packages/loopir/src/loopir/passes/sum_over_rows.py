@@ -9,32 +9,30 @@ from functools import partial
 
 import msgspec
 
-from loopir.nest import (
-    Block,
-    Item,
-    Names,
-    Nest,
-    Read,
-    Schedule,
-    Statement,
-    Write,
-    axis_sizes,
-    output_names,
-    reads_of,
-    statement_axes,
-    statements_of,
-    writes_of,
-)
 from loopir.passes.dependence import Dependences
-from loopir.passes.merge_nests import GPU_LIMITS, Blocks, merge, part_of
+from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
 from loopir.passes.parts import unmasked
 from loopir.passes.split_nests import is_on_gpu, points_of
-from loopir.rewrite import map_indices, substitute_axes
+from loopir.schedule import Item, Names, Schedule, axis_sizes, output_names, reads_of, substitute_axes, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
-from stagewire.loop import Axis, AxisAtom, Buffer, Decision, Index, Reduce, Scan
+from stagewire.loop import (
+    Axis,
+    AxisAtom,
+    Buffer,
+    Decision,
+    Index,
+    Kernel,
+    Load,
+    Reduce,
+    Scan,
+    Section,
+    Statement,
+    Store,
+)
 from stagewire.sizes import Hints, rough
+from stagewire.statements import map_indices, statements_of, used_axes
 from stagewire.types import ITEM_SIZE, contiguous, numel
 
 TOGETHER = 4
@@ -76,7 +74,7 @@ class SumOverRows:
     def run(self, schedule: Schedule) -> Schedule:
         state = _State(schedule, self)
         for number, item in enumerate(schedule.items):
-            if isinstance(item, Nest) and _is_of_sums(item) and is_on_gpu(item, schedule.buffers):
+            if isinstance(item, Kernel) and _is_of_sums(item) and is_on_gpu(item, schedule.buffers):
                 state.place(number, _over_whole_axes(item))
         return state.result() if state.decisions else schedule
 
@@ -94,7 +92,7 @@ class _State:
         self.names = Names(schedule.fresh)
         self.dependences = Dependences(schedule)
         self.decisions: list[Decision] = []
-        self.made: dict[int, tuple[Nest, list[Nest]]] = {}
+        self.made: dict[int, tuple[Kernel, list[Kernel]]] = {}
         self.touching: dict[str, list[int]] = {}
         for number, item in self.items.items():
             for name in {*reads_of(item), *writes_of(item)}:
@@ -109,11 +107,11 @@ class _State:
             decisions=(*self.schedule.decisions, *self.decisions),
         )
 
-    def place(self, number: int, sums: Nest) -> None:
+    def place(self, number: int, sums: Kernel) -> None:
         """Put the sums into a nest of rows, if one reads or writes the same."""
         for other in self.partners(number, sums):
             item = self.items[other]
-            assert isinstance(item, Nest)
+            assert isinstance(item, Kernel)
             rows, before = self.made.get(other, (item, []))
             if self.dependences.may_merge(other, number):
                 merged = self.merged(rows, [*before, sums])
@@ -124,21 +122,21 @@ class _State:
                     self.decisions.append(Decision("fused", (rows.name, sums.name), "sums over the rows at hand"))
                     return
 
-    def join(self, one: int, other: int, nest: Nest) -> int:
+    def join(self, one: int, other: int, nest: Kernel) -> int:
         """Put a nest in the place of two items; which it is."""
         first, second = (other, one) if self.dependences.precedes(other, one) else (one, other)
         self.dependences.merge(first, second)
         self.items[first] = nest
         return first
 
-    def partners(self, number: int, sums: Nest) -> list[int]:
+    def partners(self, number: int, sums: Kernel) -> list[int]:
         """Nests of rows that have at least half of what the sums read, those that have most of it first."""
         sizes = {name: self.bytes_of(name) for name in dict.fromkeys(reads_of(sums))}
         found: list[tuple[int, int]] = []
         touching = {self.dependences.find(item) for name in sizes for item in self.touching.get(name, ())}
         for other in touching - {number}:
             rows = self.made[other][0] if other in self.made else self.items[other]
-            if isinstance(rows, Nest):
+            if isinstance(rows, Kernel):
                 shared = sum(sizes[name] for name in {*reads_of(rows), *writes_of(rows)} & sizes.keys())
                 if 2 * shared >= sum(sizes.values()) and self.is_of_rows(rows):
                     found.append((-shared, other))
@@ -156,9 +154,9 @@ class _State:
     def rough(self, size: Dim) -> int:
         return rough(size, self.schedule.hints)
 
-    def is_of_rows(self, nest: Nest) -> bool:
+    def is_of_rows(self, nest: Kernel) -> bool:
         """Whether each outer point of a nest is a row, which is as long in each of its loops."""
-        loops = [block.axes for block in nest.blocks if block.axes]
+        loops = [section.axes for section in nest.sections if section.axes]
         if not nest.axes or not loops or any(isinstance(s, Scan) for s in statements_of(nest)):
             return False
         length = loops[0][0].size
@@ -167,7 +165,7 @@ class _State:
         longest = self.options.longest if isinstance(length, int) else self.options.open
         return 0 < self.rough(length) <= longest and all(s.mode == "set" for s in _writes(nest))
 
-    def merged(self, rows: Nest, sums: list[Nest]) -> Nest | None:
+    def merged(self, rows: Kernel, sums: list[Kernel]) -> Kernel | None:
         """One nest of all; None where they do not fit."""
         count, inner = points_of(rows.axes), _looped(rows)[0]
         width = self.rough(inner.size)
@@ -182,50 +180,50 @@ class _State:
         found = ix.delinear(ix.axis(row.name), [axis.size for axis in rows.axes], sizes)
         ways = {axis.name: place for axis, place in zip(rows.axes, found, strict=True)}
         gone = {axis.name: () for axis in rows.axes} | {rows.axes[0].name: (row,)}
-        blocks = Blocks(substitute_axes(rows, ways, gone).blocks)
+        sections = Sections(substitute_axes(rows, ways, gone).sections)
         at = (ix.floor_div(ix.axis(row.name), length, sizes), ix.axis(inner.name))
         for nest in sums:
             places = _places(rows, nest, inner, self.buffers)
             if places is None:
                 return None
             loop = [
-                map_indices(s, partial(ix.substitute, mapping=places, sizes=sizes)) for s in nest.blocks[0].statements
+                map_indices(s, partial(ix.substitute, mapping=places, sizes=sizes)) for s in nest.sections[0].statements
             ]
             if not _reads_at_its_point(loop, rows):
                 return None
             stores = {s.value.name: s.buffer for s in _writes(nest) if isinstance(s.value, Ref)}
             statements = [
-                Write(stores[s.results[0]], at, s.operand, "sum")
+                Store(stores[s.results[0]], at, s.operand, "sum")
                 if isinstance(s, Reduce)
                 else map_indices(s, partial(ix.substitute, mapping=ways, sizes=sizes))
                 for s in loop
             ]
-            blocks.add(Block((inner,), tuple(statements)))
+            sections.add(Section((inner,), tuple(statements)))
         if not self.resize({s.buffer for s in _writes(sums[-1])}, (count + (length - 1)) // length):
             return None
         origins = tuple([name for nest in (rows, *sums) for name in nest.origins])
-        return Nest(rows.name, (row,), blocks.result(), origins, rows.line)
+        return Kernel(rows.name, (row,), sections.result(), origins, rows.line)
 
-    def read_again(self, rows: Nest, size: int) -> int:
+    def read_again(self, rows: Kernel, size: int) -> int:
         """The bytes of an element of a row that more than one loop reads, of buffers of so many elements."""
         readers = Counter(
             name
-            for block in rows.blocks
-            if block.axes
-            for name in {s.buffer for s in block.statements if isinstance(s, Read)}
+            for section in rows.sections
+            if section.axes
+            for name in {s.buffer for s in section.statements if isinstance(s, Load)}
         )
         types = (self.buffers[name].type for name, loops in readers.items() if loops > 1)
         return sum(ITEM_SIZE[type.dtype] for type in types if self.rough(numel(type.shape)) >= size)
 
-    def combine_together(self, before: list[Nest], sums: Nest) -> None:
+    def combine_together(self, before: list[Kernel], sums: Kernel) -> None:
         """Let one nest combine the parts of these sums and of earlier ones, where each has one."""
         old, new = ({s.buffer for nest in nests for s in _writes(nest)} for nests in (before, [sums]))
         found = self.readers(old), self.readers(new)
         if [len(numbers) for numbers in found] == [1, 1] and found[0] != found[1]:
             (one,), (other,) = found
             a, b = self.items[one], self.items[other]
-            assert isinstance(a, Nest)
-            assert isinstance(b, Nest)
+            assert isinstance(a, Kernel)
+            assert isinstance(b, Kernel)
             if self.dependences.may_merge(one, other):
                 types = {name: buffer.type for name, buffer in self.buffers.items()}
                 merged = merge(part_of(a), part_of(b), types, self.names, GPU_LIMITS)
@@ -238,7 +236,7 @@ class _State:
         readers: dict[int, Item] = {}
         for number in self.readers(names):
             item = self.items[number]
-            longer = _longer(item, names, parts) if isinstance(item, Nest) else None
+            longer = _longer(item, names, parts) if isinstance(item, Kernel) else None
             if longer is None:
                 return False
             readers[number] = longer
@@ -251,71 +249,71 @@ class _State:
         return True
 
 
-def _longer(nest: Nest, names: set[str], parts: Dim) -> Nest | None:
+def _longer(nest: Kernel, names: set[str], parts: Dim) -> Kernel | None:
     """A nest whose loops over parts are so long; None where they are not loops over these alone."""
     loops: set[str] = set()
     others = {axis.name for axis in nest.axes}
     for statement in statements_of(nest):
-        if not isinstance(statement, Read) or statement.buffer not in names:
-            others |= statement_axes(statement)
+        if not isinstance(statement, Load) or statement.buffer not in names:
+            others |= used_axes(statement)
             continue
-        first, *rest = statement.coordinates
+        first, *rest = statement.index
         others |= {name for place in rest for name in ix.axes_of(place)}
         loops |= ix.axes_of(first)
         if first not in [ix.axis(name) for name in loops]:
             return None
     if loops & others:
         return None
-    blocks = [
-        Block(tuple([Axis(a.name, parts) if a.name in loops else a for a in block.axes]), block.statements)
-        for block in nest.blocks
+    sections = [
+        Section(tuple([Axis(a.name, parts) if a.name in loops else a for a in section.axes]), section.statements)
+        for section in nest.sections
     ]
-    return msgspec.structs.replace(nest, blocks=tuple(blocks))
+    return msgspec.structs.replace(nest, sections=tuple(sections))
 
 
-def _over_whole_axes(sums: Nest) -> Nest:
+def _over_whole_axes(sums: Kernel) -> Kernel:
     """Sums in parts that hang over the end of an axis as sums over that axis; of the stores, only the buffers count."""
-    loop, stores = sums.blocks
+    loop, stores = sums.sections
     loop, part = unmasked(loop)
     axes = tuple([axis for axis in sums.axes if axis.name != part])
-    return msgspec.structs.replace(sums, axes=axes, blocks=(loop, stores))
+    return msgspec.structs.replace(sums, axes=axes, sections=(loop, stores))
 
 
-def _renamed(nest: Nest, names: dict[str, Index], axis: Axis) -> Nest:
+def _renamed(nest: Kernel, names: dict[str, Index], axis: Axis) -> Kernel:
     """The nest with one axis for several that are alike."""
     return substitute_axes(nest, names, dict.fromkeys(names, (axis,)))
 
 
-def _reads_at_its_point(statements: list[Statement], rows: Nest) -> bool:
+def _reads_at_its_point(statements: list[Statement], rows: Kernel) -> bool:
     """Whether statements read of what a nest writes only the element that is written at the same point."""
     written: dict[str, set[tuple[Index, ...]]] = {}
     for write in _writes(rows):
-        written.setdefault(write.buffer, set()).add(write.coordinates)
-    reads = [s for s in statements if isinstance(s, Read) and s.buffer in written]
-    return all(written[s.buffer] == {s.coordinates} and s.mask is None for s in reads)
+        written.setdefault(write.buffer, set()).add(write.index)
+    reads = [s for s in statements if isinstance(s, Load) and s.buffer in written]
+    return all(written[s.buffer] == {s.index} and s.mask is None for s in reads)
 
 
-def _writes(nest: Nest) -> list[Write]:
-    return [s for s in statements_of(nest) if isinstance(s, Write)]
+def _writes(nest: Kernel) -> list[Store]:
+    return [s for s in statements_of(nest) if isinstance(s, Store)]
 
 
-def _looped(nest: Nest) -> list[Axis]:
+def _looped(nest: Kernel) -> list[Axis]:
     """The axes of the loops of a nest."""
-    return [axis for block in nest.blocks for axis in block.axes]
+    return [axis for section in nest.sections for axis in section.axes]
 
 
-def _is_of_sums(nest: Nest) -> bool:
+def _is_of_sums(nest: Kernel) -> bool:
     """Whether a nest does nothing but sums, each of which it stores by part and column."""
-    if len(nest.axes) < 2 or len(nest.blocks) != 2 or not nest.blocks[0].axes or nest.blocks[1].axes:
+    if len(nest.axes) < 2 or len(nest.sections) != 2 or not nest.sections[0].axes or nest.sections[1].axes:
         return False
-    (loop, stores), (*parts, column) = nest.blocks, nest.axes
-    if any(isinstance(s, Write | Scan) or (isinstance(s, Reduce) and s.reduction != "sum") for s in loop.statements):
+    (loop, stores), (*parts, column) = nest.sections, nest.axes
+    if any(isinstance(s, Store | Scan) or (isinstance(s, Reduce) and s.reduction != "sum") for s in loop.statements):
         return False
-    if not all(isinstance(s, Write) and s.mode == "set" and s.mask is None for s in stores.statements):
+    if not all(isinstance(s, Store) and s.mode == "set" and s.mask is None for s in stores.statements):
         return False
     made = [s.results[0] for s in loop.statements if isinstance(s, Reduce)]
     kept = [s.value.name for s in _writes(nest) if isinstance(s.value, Ref)]
-    places = {s.coordinates for s in _writes(nest)}
+    places = {s.index for s in _writes(nest)}
     if not made or sorted(made) != sorted(kept) or len(places) != 1:
         return False
     (place,) = places
@@ -323,20 +321,20 @@ def _is_of_sums(nest: Nest) -> bool:
     return steps is not None and _counts(steps, parts, 1)
 
 
-def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) -> dict[str, Index] | None:
+def _places(rows: Kernel, sums: Kernel, inner: Axis, buffers: Mapping[str, Buffer]) -> dict[str, Index] | None:
     """What the axes of sums are at a point of the rows, by something that both read (or the rows write): by the same
     coordinates, or in the order in which it lies in memory; None if there is nothing. inner: the axis of the loops over
     a row."""
-    theirs = {s.buffer: s for s in statements_of(rows) if isinstance(s, Read | Write)}
-    (*parts, column), counted = sums.axes, sums.blocks[0].axes
+    theirs = {s.buffer: s for s in statements_of(rows) if isinstance(s, Load | Store)}
+    (*parts, column), counted = sums.axes, sums.sections[0].axes
     for read in statements_of(sums):
-        if not isinstance(read, Read) or read.buffer not in theirs:
+        if not isinstance(read, Load) or read.buffer not in theirs:
             continue
-        found = _corresponding(rows, sums, inner, read.coordinates, theirs[read.buffer].coordinates)
+        found = _corresponding(rows, sums, inner, read.index, theirs[read.buffer].index)
         if found is not None:
             return found
         stride = buffers[read.buffer].type.stride
-        here, there = (_steps(ix.linear(s.coordinates, stride)) for s in (read, theirs[read.buffer]))
+        here, there = (_steps(ix.linear(s.index, stride)) for s in (read, theirs[read.buffer]))
         if here is None or there is None or here.pop(column.name, 0) != there.pop(inner.name, 0):
             continue
         digits = sorted((*parts, *counted), key=lambda axis: here.get(axis.name, 0), reverse=True)
@@ -351,7 +349,7 @@ def _places(rows: Nest, sums: Nest, inner: Axis, buffers: Mapping[str, Buffer]) 
 
 
 def _corresponding(
-    rows: Nest, sums: Nest, inner: Axis, theirs: tuple[Index, ...], ours: tuple[Index, ...]
+    rows: Kernel, sums: Kernel, inner: Axis, theirs: tuple[Index, ...], ours: tuple[Index, ...]
 ) -> dict[str, Index] | None:
     """The axes of rows that those of sums are where both read, if each coordinate is an axis, as long there as here."""
     sizes, others = axis_sizes(sums), axis_sizes(rows)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from loopir.nest import Nest, Read, Schedule, statements_of, writes_of
 from loopir.passes.definitions import Definition, instructions_of
-from stagewire.loop import Axis, Extern, Index
+from loopir.schedule import Schedule, writes_of
+from stagewire.loop import Axis, Extern, Index, Kernel, Load
 from stagewire.sizes import estimate
+from stagewire.statements import statements_of
 from stagewire.types import numel
 
 MOST = 4
@@ -65,24 +66,24 @@ def _instructions(schedule: Schedule, definitions: Mapping[str, Definition], for
         for target in () if isinstance(item, Extern) else writes_of(item)[:1]:
             if target in definitions and target not in forced:
                 pieces = [piece.statements for piece in definitions[target].pieces]
-                inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Read)]
+                inner = [s.buffer for statements in pieces for s in statements if isinstance(s, Load)]
                 count = sum(map(instructions_of, pieces)) + sum(found.get(name, 0) for name in inner)
                 found[target] = min(count, ENDLESS)
     return found
 
 
-def places_of(nest: Nest) -> dict[str, int]:
+def places_of(nest: Kernel) -> dict[str, int]:
     """In how many places a point reads each buffer."""
     found: dict[str, set[tuple[Index, ...]]] = {}
     for statement in statements_of(nest):
-        if statement.__class__ is Read:
-            found.setdefault(statement.buffer, set()).add(statement.coordinates)  # type: ignore[union-attr]
+        if statement.__class__ is Load:
+            found.setdefault(statement.buffer, set()).add(statement.index)  # type: ignore[union-attr]
     return {name: len(places) for name, places in found.items()}
 
 
-def points_of(nest: Nest) -> int:
+def points_of(nest: Kernel) -> int:
     """How often the innermost statements run."""
-    inner = max([_product(block.axes) for block in nest.blocks], default=1)
+    inner = max([_product(section.axes) for section in nest.sections], default=1)
     return _product(nest.axes) * inner
 
 

@@ -7,22 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loopir.nest import (
-    Nest,
-    Read,
-    Schedule,
-    Statement,
-    axis_sizes,
-    result_names,
-    statement_axes,
-    statements_of,
-    used_values,
-)
 from loopir.passes.check_first import may_raise
 from loopir.passes.definitions import Definition
+from loopir.schedule import Schedule, axis_sizes
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, values_of
-from stagewire.loop import Index
+from stagewire.loop import Index, Kernel, Load, Statement
+from stagewire.statements import results, statements_of, used_axes, used_values
 from stagewire.types import numel
 
 Virtual = Mapping[str, Definition]
@@ -37,8 +28,8 @@ class UnreadChecks:
     def __init__(self, schedule: Schedule, definitions: Mapping[str, Definition]) -> None:
         self.dims: dict[str, frozenset[int]] = {}
         self.buffers = schedule.buffers
-        self._readers: dict[str, list[tuple[Nest, Read]]] = {}
-        nests = [item for item in schedule.items if isinstance(item, Nest)]
+        self._readers: dict[str, list[tuple[Kernel, Load]]] = {}
+        nests = [item for item in schedule.items if isinstance(item, Kernel)]
         self._is_needed = any(
             may_raise(statement)
             for definition in definitions.values()
@@ -48,7 +39,7 @@ class UnreadChecks:
         )
         for nest in nests if self._is_needed else ():
             for statement in statements_of(nest):
-                if isinstance(statement, Read):
+                if isinstance(statement, Load):
                     self._readers.setdefault(statement.buffer, []).append((nest, statement))
 
     def of(self, definition: Definition, virtual: Virtual) -> bool:
@@ -67,7 +58,7 @@ class UnreadChecks:
         return any(self._is_checked(s, virtual) for piece in definition.pieces for s in piece.statements)
 
     def _is_checked(self, statement: Statement, virtual: Virtual) -> bool:
-        if isinstance(statement, Read):
+        if isinstance(statement, Load):
             return statement.buffer in virtual and statement.buffer in self.dims
         return may_raise(statement)
 
@@ -79,9 +70,9 @@ class UnreadChecks:
             for statement in piece.statements:
                 if not self._is_checked(statement, virtual):
                     continue
-                if isinstance(statement, Read):
+                if isinstance(statement, Load):
                     for dim in self.dims[statement.buffer]:
-                        found |= _axes_of_index(statement.coordinates[dim], axes)
+                        found |= _axes_of_index(statement.index[dim], axes)
                     found |= axes.get(statement.mask.name, set()) if statement.mask is not None else set()
                 else:
                     found |= set().union(*(axes.get(name, set()) for name in used_values(statement)))
@@ -94,8 +85,8 @@ def _axes_of_values(statements: Sequence[Statement]) -> dict[str, set[str]]:
     """For each value the axes with which it changes."""
     found: dict[str, set[str]] = {}
     for statement in statements:
-        axes = statement_axes(statement).union(*(found.get(name, set()) for name in used_values(statement)))
-        for name in result_names(statement):
+        axes = used_axes(statement).union(*(found.get(name, set()) for name in used_values(statement)))
+        for name in results(statement):
             found[name] = axes
     return found
 
@@ -104,9 +95,9 @@ def _axes_of_index(index: Index, values: Mapping[str, set[str]]) -> set[str]:
     return set(axes_of(index)).union(*(values.get(name, set()) for name in values_of(index)))
 
 
-def _reads_all(nest: Nest, read: Read, dims: frozenset[int], shape: Sequence[Dim]) -> bool:
+def _reads_all(nest: Kernel, read: Load, dims: frozenset[int], shape: Sequence[Dim]) -> bool:
     """Whether a nest reads the buffer at every place along `dims`: as many points as places, at no place of data."""
-    coordinates = [read.coordinates[dim] for dim in sorted(dims)]
+    coordinates = [read.index[dim] for dim in sorted(dims)]
     if any(map(has_values, coordinates)):
         return False
     sizes = axis_sizes(nest)

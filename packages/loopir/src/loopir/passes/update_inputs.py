@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.layout import is_dense
-from loopir.nest import reads_of
 from loopir.passes.check_first import may_raise, with_checks_first
 from loopir.passes.plan_memory import may_share
+from loopir.schedule import reads_of
 from stagewire.graph import Ref, references
 from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
 from stagewire.types import ITEM_SIZE, numel

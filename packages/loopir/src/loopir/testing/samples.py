@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loopir.builder import Recorder, as_index, record
-from loopir.freeze import freeze
-from loopir.nest import Item, Names, Schedule
+from loopir.schedule import Item, Names, Schedule, freeze
 from stagewire import index as ix
 from stagewire.codec import save
 from stagewire.grad import Binding, BoundInput, Fresh

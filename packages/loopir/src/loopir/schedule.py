@@ -1,0 +1,194 @@
+"""Schedules: what the passes read and rewrite, kernels before memory is laid out and calls in order of execution.
+
+    schedule ::= buffer* item*                 item ::= kernel | extern, those of `stagewire.loop`
+
+Until `freeze`, a load or store names its element by coordinates: its `index` is a tuple, one for each dimension of the
+buffer. `freeze` multiplies them with the strides chosen for the buffer, which gives offsets, and shortens names.
+Names of axes and values are unique in the whole schedule. A buffer may be written by several kernels (the pieces of a
+concatenation; a copy, then a scatter); every read of it comes after all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from stagewire import index as ix
+from stagewire.expr import Dim
+from stagewire.graph import Arg, references
+from stagewire.loop import (
+    Axis,
+    Buffer,
+    Decision,
+    Extern,
+    Index,
+    Kernel,
+    Load,
+    LoopGraph,
+    Reduce,
+    Scan,
+    Section,
+    Statement,
+    Store,
+)
+from stagewire.statements import map_indices, rename, results, statements_of, used_values
+
+Item = Kernel | Extern
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """What the passes rewrite: buffers with their types, items in order of execution, and what was decided so far.
+
+    `fresh` is the first number not used in a name; `private` are the positions of outputs that no user sees
+    (saved activations), which may share memory with each other; `symbols` are the inputs that are integers. `ending`
+    are inputs whose memory ends with their last use; `updated` outputs that may lie in the memory of an input. `hints`
+    are for choices that depend on how large symbolic sizes are.
+    """
+
+    buffers: dict[str, Buffer]
+    inputs: tuple[str, ...]
+    outputs: tuple[Arg, ...]
+    items: tuple[Item, ...]
+    decisions: tuple[Decision, ...] = ()
+    fresh: int = 0
+    private: frozenset[int] = frozenset()
+    symbols: tuple[str, ...] = ()
+    ending: frozenset[str] = frozenset()
+    updated: frozenset[str] = frozenset()
+    hints: dict[str, int] = {}
+
+
+class Names:
+    """A supply of unused names; the one mutable thing a pass carries, dead when the pass returns."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def __call__(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count - 1}"
+
+
+def reads_of(item: Item) -> list[str]:
+    """Names of the buffers that an item reads, with repetitions."""
+    if isinstance(item, Extern):
+        return [name for arg in (*item.args, *item.kwargs.values()) for name in references(arg)]
+    return [one.buffer for section in item.sections for one in section.statements if one.__class__ is Load]
+
+
+def writes_of(item: Item) -> list[str]:
+    """Names of the buffers that an item writes, with repetitions."""
+    if isinstance(item, Extern):
+        return [name for name in item.results if name]
+    return [one.buffer for section in item.sections for one in section.statements if one.__class__ is Store]
+
+
+def read_elsewhere(schedule: Schedule) -> frozenset[str]:
+    """The buffers that a nest reads which writes on another device: numbers of the CPU."""
+    devices = {name: buffer.type.device for name, buffer in schedule.buffers.items()}
+    if len(set(devices.values())) < 2:
+        return frozenset()
+    nests = [item for item in schedule.items if isinstance(item, Kernel)]
+    return frozenset(
+        n for nest in nests for w in writes_of(nest)[:1] for n in reads_of(nest) if devices[n] != devices[w]
+    )
+
+
+def axis_sizes(nest: Kernel) -> dict[str, Dim]:
+    """The size of every axis of the nest, inner ones too."""
+    sizes = {axis.name: axis.size for axis in nest.axes}
+    for section in nest.sections:
+        for axis in section.axes:
+            sizes[axis.name] = axis.size
+    return sizes
+
+
+def public_outputs(schedule: Schedule) -> frozenset[str]:
+    """Names of the buffers that the user gets: those that only the backward reads may be laid out as is best."""
+    seen = (arg for place, arg in enumerate(schedule.outputs) if place not in schedule.private)
+    return frozenset(name for arg in seen for name in references(arg))
+
+
+def output_names(schedule: Schedule) -> frozenset[str]:
+    """Names of the buffers that the graph returns."""
+    return frozenset(name for arg in schedule.outputs for name in references(arg))
+
+
+def keeps_order(statements: Iterable[object]) -> bool:
+    """Whether it matters in which order the inner axes around these statements run: a result counts or adds them up."""
+    return any(
+        isinstance(s, Scan) or (isinstance(s, Reduce) and s.reduction in ("argmax", "argmin")) for s in statements
+    )
+
+
+def makers_of(section: Section, values: set[str]) -> tuple[Statement, ...]:
+    """The statements of a section that these values need, in order; the result of a reduction is there behind it."""
+    needed = set(values)
+    found: list[Statement] = []
+    for statement in reversed(section.statements):
+        if not needed.isdisjoint(results(statement)) and not isinstance(statement, Reduce):
+            needed |= used_values(statement)
+            found.append(statement)
+    return tuple(reversed(found))
+
+
+def substitute_axes(
+    kernel: Kernel, mapping: Mapping[str, Index], replacement: Mapping[str, tuple[Axis, ...]]
+) -> Kernel:
+    """The kernel with axes replaced by indices over new axes; `replacement` lists the new ones for an old."""
+    if not mapping:
+        return kernel
+    sizes: dict[str, Dim] = axis_sizes(kernel)
+    for axes in replacement.values():
+        sizes.update({axis.name: axis.size for axis in axes})
+
+    def change(index: Index) -> Index:
+        return ix.substitute(index, mapping, sizes)
+
+    def replaced(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple([new for axis in axes for new in replacement.get(axis.name, (axis,))])
+
+    sections = tuple([
+        Section(replaced(one.axes), tuple([map_indices(s, change) for s in one.statements])) for one in kernel.sections
+    ])  # fmt: skip
+    return Kernel(kernel.name, replaced(kernel.axes), sections, kernel.origins, kernel.line)
+
+
+def freeze(schedule: Schedule) -> LoopGraph:
+    """The loop graph; steps and decisions in order."""
+    steps = tuple([
+        item if isinstance(item, Extern) else freeze_kernel(item, schedule.buffers, f"kernel{number}")
+        for number, item in enumerate(schedule.items)
+    ])  # fmt: skip
+    return LoopGraph(
+        buffers=tuple(schedule.buffers.values()),
+        inputs=schedule.inputs,
+        outputs=schedule.outputs,
+        steps=steps,
+        decisions=schedule.decisions,
+        symbols=schedule.symbols,
+    )
+
+
+def freeze_kernel(kernel: Kernel, buffers: Mapping[str, Buffer], name: str) -> Kernel:
+    """Coordinates become offsets; outer axes are called i0, i1..., inner ones r0, r1..., values v0, v1..."""
+    names = {axis.name: f"i{n}" for n, axis in enumerate(kernel.axes)}
+    inner = dict.fromkeys(axis.name for one in kernel.sections for axis in one.axes if axis.name not in names)
+    names |= {axis: f"r{n}" for n, axis in enumerate(inner)}
+    values = [value for statement in statements_of(kernel) for value in results(statement)]
+    names |= {value: f"v{n}" for n, value in enumerate(values)}
+
+    def named(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple([Axis(names[axis.name], axis.size) for axis in axes])
+
+    def frozen(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store):
+            stride = buffers[statement.buffer].type.stride
+            statement = msgspec.structs.replace(statement, index=ix.linear(statement.index, stride))  # type: ignore
+        return rename(statement, names)
+
+    sections = tuple([Section(named(one.axes), tuple([frozen(s) for s in one.statements])) for one in kernel.sections])
+    return Kernel(name, named(kernel.axes), sections, kernel.origins, kernel.line)
