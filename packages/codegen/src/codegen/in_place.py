@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from codegen.cpp.pieces import MOST_PIECES, is_pointwise, narrowed, parts_along, without_unused
 from stagewire.graph import Ref
 from stagewire.loop import Compute, Index, Kernel, Load, LoopGraph, Statement, Step, Store
+from stagewire.statements import select
 
 
 def without_copies_in_place(graph: LoopGraph) -> LoopGraph:
@@ -63,7 +64,7 @@ def _window(kernel: Kernel, taken: Mapping[str, str]) -> Kernel | None:
 
 
 def _stores(kernel: Kernel) -> list[Store]:
-    return [one for section in kernel.sections for one in section.statements if isinstance(one, Store)]
+    return select(kernel.sections, Store)
 
 
 def _loads(kernel: Kernel) -> dict[str, Load]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from stagewire.expr import Dim
 from stagewire.loop import BY_VALUE, Buffer, Kernel, Load, LoopGraph, Store
+from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 
@@ -24,9 +25,7 @@ def memory_roots(graph: LoopGraph) -> dict[str, str]:
 
 def accesses(kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The buffers that a kernel loads, and those that it stores to."""
-    statements = [s for section in kernel.sections for s in section.statements]
-    loaded = dict.fromkeys(s.buffer for s in statements if isinstance(s, Load))
-    stored = dict.fromkeys(s.buffer for s in statements if isinstance(s, Store))
+    loaded, stored = (dict.fromkeys(s.buffer for s in select(kernel.sections, kind)) for kind in (Load, Store))
     return tuple(loaded), tuple(stored)
 
 
@@ -38,8 +37,7 @@ def allocated(buffer: Buffer) -> Dim:
 
 def buffers_of(kernel: Kernel) -> tuple[str, ...]:
     """The buffers that a kernel reads or writes, in order of first use."""
-    statements = [statement for section in kernel.sections for statement in section.statements]
-    return tuple(dict.fromkeys(s.buffer for s in statements if isinstance(s, Load | Store)))
+    return tuple(dict.fromkeys(s.buffer for s in select(kernel.sections, Load | Store)))
 
 
 def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset[str]:
@@ -47,6 +45,6 @@ def taken_by_value(kernel: Kernel, types: Mapping[str, TensorType]) -> frozenset
     names = buffers_of(kernel)
     if all(types[name].device == "cpu" for name in names):
         return frozenset()
-    written = {s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)}
+    written = {s.buffer for s in select(kernel.sections, Store)}
     single = {name for name in names if (types[name].device, types[name].shape) == ("cpu", ())}
     return frozenset(name for name in single - written if types[name].dtype in BY_VALUE)

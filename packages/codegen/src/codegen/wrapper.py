@@ -11,6 +11,7 @@ from codegen.errors import MalformedLoop
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, LoopGraph, Store
 from stagewire.program import Allocate, CallExtern, Choice, Instruction, Launch, MakeView, Release
+from stagewire.statements import select
 from stagewire.types import ScalarType, TensorType
 
 
@@ -85,7 +86,7 @@ def written_inputs(graph: LoopGraph) -> tuple[str, ...]:
 
 
 def _stores(kernel: Kernel) -> Iterator[Store]:
-    return (one for section in kernel.sections for one in section.statements if isinstance(one, Store))
+    return select(kernel.sections, Store)
 
 
 def _provide(name: str, buffers: Mapping[str, Buffer], ready: set[str], *, allocate: bool) -> Iterator[Instruction]:

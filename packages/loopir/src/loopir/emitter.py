@@ -26,6 +26,7 @@ from stagewire.loop import (
     Statement,
     Store,
 )
+from stagewire.statements import select
 from stagewire.types import DType
 
 RESULT_COUNT: dict[str, int] = {"welford": 3}
@@ -214,5 +215,5 @@ class Emitter:
 
 def _reads_back(statements: list[Statement], before: Section) -> bool:
     """Whether any statement reads a buffer that the section before writes (that is seen from a later section only)."""
-    written = {s.buffer for s in before.statements if isinstance(s, Store)}
+    written = {s.buffer for s in select((before,), Store)}
     return any(isinstance(s, Load) and s.buffer in written for s in statements)

@@ -39,6 +39,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.statements import select
 from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, ValueType
 
@@ -136,7 +137,7 @@ class _KernelRun:
 
     def run(self) -> None:
         """All sections in order."""
-        names = (s.buffer for section in self.kernel.sections for s in section.statements if isinstance(s, Store))
+        names = (s.buffer for s in select(self.kernel.sections, Store))
         for name in dict.fromkeys(names):
             if self.memory.buffers[name].role == "kernel":
                 self.memory.allocate(name)

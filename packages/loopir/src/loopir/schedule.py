@@ -32,7 +32,7 @@ from stagewire.loop import (
     Statement,
     Store,
 )
-from stagewire.statements import map_indices, rename, results, statements_of, used_values
+from stagewire.statements import map_indices, map_statements, rename, results, statements_of
 
 Item = Kernel | Extern
 
@@ -124,17 +124,6 @@ def keeps_order(statements: Iterable[object]) -> bool:
     )
 
 
-def makers_of(section: Section, values: set[str]) -> tuple[Statement, ...]:
-    """The statements of a section that these values need, in order; the result of a reduction is there behind it."""
-    needed = set(values)
-    found: list[Statement] = []
-    for statement in reversed(section.statements):
-        if not needed.isdisjoint(results(statement)) and not isinstance(statement, Reduce):
-            needed |= used_values(statement)
-            found.append(statement)
-    return tuple(reversed(found))
-
-
 def substitute_axes(
     kernel: Kernel, mapping: Mapping[str, Index], replacement: Mapping[str, tuple[Axis, ...]]
 ) -> Kernel:
@@ -151,10 +140,9 @@ def substitute_axes(
     def replaced(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple([new for axis in axes for new in replacement.get(axis.name, (axis,))])
 
-    sections = tuple([
-        Section(replaced(one.axes), tuple([map_indices(s, change) for s in one.statements])) for one in kernel.sections
-    ])  # fmt: skip
-    return Kernel(kernel.name, replaced(kernel.axes), sections, kernel.origins, kernel.line)
+    changed = map_statements(kernel, lambda statement: map_indices(statement, change))
+    sections = tuple([Section(replaced(one.axes), one.statements) for one in changed.sections])
+    return msgspec.structs.replace(kernel, axes=replaced(kernel.axes), sections=sections)
 
 
 def freeze(schedule: Schedule) -> LoopGraph:

@@ -3,15 +3,31 @@ are replaced. Whoever looks at all statements alike asks here; only their meanin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import is_
 from typing import Any
 
 from msgspec.structs import replace
 
 from stagewire import index as ix
-from stagewire.graph import Ref
-from stagewire.loop import Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Section, Statement, Store
+from stagewire.graph import Ref, references
+from stagewire.loop import (
+    Axis,
+    Compute,
+    Extern,
+    Index,
+    IndexValue,
+    Kernel,
+    Load,
+    Operand,
+    Reduce,
+    Scan,
+    Section,
+    Statement,
+    Step,
+    Store,
+)
 
 INDEXED = frozenset({Load, Store, IndexValue})
 _OPERANDS: dict[type, tuple[str, ...]] = {
@@ -30,6 +46,41 @@ def select(sections: Iterable[Section], kind: Any) -> list[Any]:
     """The statements of a kind (or a union of kinds) in sections, in order."""
     kinds = getattr(kind, "__args__", (kind,))
     return [one for section in sections for one in section.statements if one.__class__ in kinds]
+
+
+def accesses(kernel: Kernel) -> Iterator[tuple[int, int, Load | Store]]:
+    """Number of the section, number in it, and statement, of every load and store."""
+    for position, section in enumerate(kernel.sections):
+        for number, statement in enumerate(section.statements):
+            if isinstance(statement, Load | Store):
+                yield position, number, statement
+
+
+def buffers_of(step: Step) -> list[str]:
+    """The buffers that a step reads or writes, in order of appearance, with repetitions."""
+    if isinstance(step, Kernel):
+        return [one.buffer for one in select(step.sections, Load | Store)]
+    if isinstance(step, Extern):
+        read = [name for arg in (*step.args, *step.kwargs.values()) for name in references(arg)]
+        return [*read, *filter(None, step.results)]
+    return []
+
+
+def map_statements(kernel: Kernel, change: Callable[[Statement], Statement]) -> Kernel:
+    """The kernel with each of its statements passed through `change`."""
+    sections = tuple([Section(one.axes, tuple(map(change, one.statements))) for one in kernel.sections])
+    return replace(kernel, sections=sections)
+
+
+def map_buffers(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """The kernel on other buffers."""
+
+    def change(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store) and statement.buffer in names:
+            return replace(statement, buffer=names[statement.buffer])
+        return statement
+
+    return map_statements(kernel, change)
 
 
 def results(statement: Statement) -> tuple[str, ...]:
@@ -119,6 +170,26 @@ def replace_values(statement: Statement, values: Mapping[str, Operand]) -> State
     return map_indices(map_operands(statement, operand), lambda index: ix.rename(index, names))
 
 
+def makers(statements: Sequence[Statement], values: Iterable[str]) -> list[Statement]:
+    """The statements that compute these values at a point, in order; what a `Reduce` gives is there behind them all."""
+    needed, found = set(values), list[Statement]()
+    for statement in reversed(statements):
+        if not isinstance(statement, Reduce) and not needed.isdisjoint(results(statement)):
+            add_used_values(statement, needed)
+            found.append(statement)
+    return found[::-1]
+
+
+def live(statements: Sequence[Statement], is_needed: Callable[[Statement], bool], used: set[str]) -> list[Statement]:
+    """The statements that are needed, or define what is in `used`, which grows by what all of these use."""
+    found: list[Statement] = []
+    for statement in reversed(statements):
+        if is_needed(statement) or not used.isdisjoint(results(statement)):
+            add_used_values(statement, used)
+            found.append(statement)
+    return found[::-1]
+
+
 def rename(statement: Statement, names: Mapping[str, str]) -> Statement:
     """The statement under other names of axes and of values: those that it defines and those that it uses."""
     named = map_operands(statement, lambda one: Ref(names.get(one.name, one.name)) if isinstance(one, Ref) else one)
@@ -128,3 +199,24 @@ def rename(statement: Statement, names: Mapping[str, str]) -> Statement:
     if isinstance(named, Reduce):
         return replace(named, results=tuple([names.get(result, result) for result in named.results]))
     return replace(named, result=names.get(named.result, named.result))
+
+
+def merge_axes(
+    axes: tuple[Axis, ...], sections: tuple[Section, ...], name: Callable[[Axis, Axis], str]
+) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
+    """Axes, and sections inside of them, where neighbours that every index sees as one are one, of this name."""
+    position = 0
+    while position + 1 < len(axes):
+        outer, inner = axes[position], axes[position + 1]
+        every = [index for section in sections for s in section.statements for index in indices(s)]
+        if not all(ix.may_merge(index, outer.name, inner.name, inner.size) for index in every):
+            position += 1
+            continue
+        merged = Axis(name(outer, inner), outer.size * inner.size)
+        meaning = {outer.name: ix.ZERO, inner.name: ix.axis(merged.name)}
+        sections = tuple([
+            Section(one.axes, tuple([map_indices(s, partial(ix.inline, mapping=meaning)) for s in one.statements]))
+            for one in sections
+        ])  # fmt: skip
+        axes = (*axes[:position], merged, *axes[position + 2 :])
+    return axes, sections

@@ -33,7 +33,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import map_indices, results, used_values
+from stagewire.statements import live, map_indices
 
 MOST_PIECES = 4
 SHORTEST = 16
@@ -276,10 +276,4 @@ def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
 
 def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     """Without values that nothing reads; what may report an error stays."""
-    needed: set[str] = set()
-    kept = []
-    for statement in reversed(statements):
-        if may_report(statement) or isinstance(statement, Store) or not needed.isdisjoint(results(statement)):
-            needed.update(used_values(statement))
-            kept.append(statement)
-    return kept[::-1]
+    return live(statements, lambda one: may_report(one) or isinstance(one, Store), set())

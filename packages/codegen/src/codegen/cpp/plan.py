@@ -14,6 +14,7 @@ from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.sizes import divides, estimate
+from stagewire.statements import select
 from stagewire.types import numel
 
 LONGEST_TILE = 4096
@@ -76,7 +77,7 @@ def make_plan(kernel: Kernel, threshold: int) -> Plan:
 
 
 def _plan(kernel: Kernel, threshold: int) -> Plan:
-    modes = {s.mode for section in kernel.sections for s in section.statements if isinstance(s, Store)}
+    modes = {s.mode for s in select(kernel.sections, Store)}
     if "sum" in modes:
         raise UnsupportedKernel(f"{kernel.name} stores sums over its outer points: a form of kernels for a GPU")
     if "atomic_add" in modes:

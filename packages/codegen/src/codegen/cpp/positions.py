@@ -25,7 +25,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import used_values
+from stagewire.statements import makers, select
 from stagewire.types import DType, numel
 
 WHICH = {"argmax": "max", "argmin": "min"}
@@ -56,19 +56,13 @@ def _split(section: Section) -> list[Section]:
     return [Section(section.axes, first), Section(section.axes, searches), Section((), results)]
 
 
-def _slice(section: Section, reduce: Reduce) -> tuple[Load | Compute | IndexValue, ...]:
+def _slice(section: Section, reduce: Reduce) -> tuple[Statement, ...]:
     """The statements that compute the operand; none where they read what the section stores."""
     if not isinstance(reduce.operand, Ref):
         return ()
-    needed, kept = {reduce.operand.name}, list[Load | Compute | IndexValue]()
-    stored = {s.buffer for s in section.statements if isinstance(s, Store)}
-    for statement in reversed(section.statements):
-        if not isinstance(statement, Reduce | Store) and statement.result in needed:
-            if isinstance(statement, Load) and statement.buffer in stored:
-                return ()
-            needed.update(used_values(statement))
-            kept.append(statement)
-    return tuple(reversed(kept))
+    stored = {s.buffer for s in select((section,), Store)}
+    found = makers(section.statements, {reduce.operand.name})
+    return () if any(s.buffer in stored for s in found if isinstance(s, Load)) else tuple(found)
 
 
 def _extremum(reduce: Reduce, dtypes: dict[str, DType]) -> Reduce:

@@ -6,7 +6,7 @@ import msgspec
 
 from stagewire import index as ix
 from stagewire.loop import Axis, Index, Kernel, Load, Reduce, Section, Store
-from stagewire.statements import indices, map_indices
+from stagewire.statements import merge_axes, select
 
 
 def simplify_axes(kernel: Kernel) -> Kernel:
@@ -16,7 +16,7 @@ def simplify_axes(kernel: Kernel) -> Kernel:
     for number, section in enumerate(sections):
         axes = section.axes if _positions_matter(section) else _sorted(section.axes, _first_access((section,)))
         sections[number] = _merge_inner(Section(axes, section.statements))
-    axes, merged = _merge(kernel.axes, tuple(sections))
+    axes, merged = merge_axes(kernel.axes, tuple(sections), _both)
     return msgspec.structs.replace(kernel, axes=axes, sections=merged)
 
 
@@ -26,7 +26,7 @@ def _positions_matter(section: Section) -> bool:
 
 def _first_access(sections: tuple[Section, ...], stores: bool = False) -> Index | None:
     """The access whose strides say how the axes are walked; where stores go to computed places, the first load."""
-    accesses = [s for section in sections for s in section.statements if isinstance(s, Load | Store)]
+    accesses = select(sections, Load | Store)
     wanted = [s.index for s in accesses if isinstance(s, Store)] if stores else [s.index for s in accesses]
     if stores and wanted and all(map(ix.has_values, wanted)):
         wanted = [s.index for s in accesses if isinstance(s, Load) and not ix.has_values(s.index)] or wanted
@@ -46,24 +46,9 @@ def _sorted(axes: tuple[Axis, ...], index: Index | None) -> tuple[Axis, ...]:
 
 
 def _merge_inner(section: Section) -> Section:
-    axes, (section,) = _merge(section.axes, (section,))
+    axes, (section,) = merge_axes(section.axes, (section,), _both)
     return Section(axes, section.statements)
 
 
-def _merge(axes: tuple[Axis, ...], sections: tuple[Section, ...]) -> tuple[tuple[Axis, ...], tuple[Section, ...]]:
-    """Axes, and sections in which neighbours of them are one wherever every index sees them as one."""
-    position = 0
-    while position + 1 < len(axes):
-        outer, inner = axes[position], axes[position + 1]
-        every = [index for section in sections for s in section.statements for index in indices(s)]
-        if not all(ix.may_merge(index, outer.name, inner.name, inner.size) for index in every):
-            position += 1
-            continue
-        merged = Axis(f"{outer.name}_{inner.name}", outer.size * inner.size)
-        meaning = {outer.name: ix.ZERO, inner.name: ix.axis(merged.name)}
-        sections = tuple(
-            Section(one.axes, tuple(map_indices(s, lambda i, m=meaning: ix.inline(i, m)) for s in one.statements))
-            for one in sections
-        )
-        axes = (*axes[:position], merged, *axes[position + 2 :])
-    return axes, sections
+def _both(outer: Axis, inner: Axis) -> str:
+    return f"{outer.name}_{inner.name}"

@@ -23,6 +23,7 @@ from codegen.triton.plan import plan
 from codegen.triton.scans import COMBINE, FOLD, neutral, working
 from stagewire.loop import Axis, AxisAtom, Buffer, Free, Index, Kernel, LoopGraph, Scan, Section, Step, Store, Term
 from stagewire.sizes import NO_HINTS, Hints
+from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, contiguous
 
 WINDOW = 32
@@ -46,9 +47,7 @@ def with_chains(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
             continue
         kernel, name = tiles.kernel, memory_of(tiles.kernel)
         size = 1 + points(kernel.axes) * tiles.parts * sum(map(_words, _scans(kernel)))
-        device = next(
-            devices[s.buffer] for section in kernel.sections for s in section.statements if isinstance(s, Store)
-        )
+        device = next(devices[s.buffer] for s in select(kernel.sections, Store))
         buffers.append(Buffer(name, msgspec.structs.replace(contiguous("int64", (size,)), device=device), "kernel"))
         clear = Store(name, Index(0, (Term(1, AxisAtom("i")),)), 0)
         steps += [Kernel(f"{kernel.name}_clear", (Axis("i", size),), (Section((), (clear,)),)), step, Free(name)]
@@ -109,7 +108,7 @@ class Chain:
 
 
 def _scans(kernel: Kernel) -> list[Scan]:
-    return [s for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
+    return select(kernel.sections, Scan)
 
 
 def _is_long(scan: Scan) -> bool:

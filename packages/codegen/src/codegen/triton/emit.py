@@ -30,6 +30,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import affine
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
+from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -162,10 +163,10 @@ class _KernelEmitter(ReductionEmitter):
         Rows that are longer than a tile have their sums in memory, where a program adds to its own.
         """
         self.sums = [
-            (s, section.axes)
+            (store, section.axes)
             for section in self.kernel.sections
-            for s in section.statements
-            if isinstance(s, Store) and s.mode == "sum"
+            for store in select((section,), Store)
+            if store.mode == "sum"
         ]
         if not all(axes for _, axes in self.sums):
             raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} of one value each")

@@ -26,6 +26,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.statements import select
 
 WIDE = ("float32", "float64")
 
@@ -97,7 +98,7 @@ def _compute(made: Mapping[str, Statement], operand: Operand, op: str) -> Comput
 
 
 def _stored(sections: tuple[Section, ...]) -> set[str]:
-    return {s.buffer for section in sections for s in section.statements if isinstance(s, Store)}
+    return {s.buffer for s in select(sections, Store)}
 
 
 def _loaded(section: Section) -> set[str]:

@@ -51,7 +51,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.sizes import NO_HINTS, Hints, divides, rough
-from stagewire.statements import indices, map_indices
+from stagewire.statements import indices, map_indices, select
 from stagewire.types import ITEM_SIZE
 
 PERSISTENT_LIMIT = 4096
@@ -290,9 +290,8 @@ class Plan:
         moved = {
             s.buffer: ITEM_SIZE[s.dtype]
             for section in self.kernel.sections
-            for s in section.statements
-            if isinstance(s, Load)
-            and all(any(varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
+            for s in select((section,), Load)
+            if all(any(varies(s.index, a) for a in way) for way in (section.axes, self.kernel.axes))
         }
         tile = sum(moved.values()) * self.outer * self.inner
         stages = max(1, min(3, 1 + TURNS_ON_THEIR_WAY // max(tile, 1)))
@@ -381,7 +380,7 @@ def _in_parts(kernel: Kernel, row: int, crosses: bool) -> Plan:
         if 2 * outer * row > (CROSSING_TILE // 2 if crosses and outer < LEAST_SIDE else TURN_TILE):
             break
         outer *= 2
-    loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
+    loads = [s.index for s in select(kernel.sections, Load)]
     shared = any(index.terms and not varies(index, kernel.axes[-1]) for index in loads)
     sums = sum(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
     narrow = 4 * row * (sums + len(held_items(kernel)) + shared) > SUMMED
@@ -455,7 +454,7 @@ def _part(kernel: Kernel) -> Dim:
     """How many outer points, one after the other, each sum of a kernel is of."""
     row = AxisAtom(kernel.axes[-1].name)
     parts: set[Dim] = set()
-    for store in (s for section in kernel.sections for s in section.statements if isinstance(s, Store)):
+    for store in select(kernel.sections, Store):
         if store.mode == "sum":
             atoms = [term.atom for term in store.index.terms if varies(Index(0, (term,)), kernel.axes[-1])]
             match atoms:
@@ -494,7 +493,7 @@ def _in_steps(kernel: Kernel, outer: int, inner: int) -> Plan:
 
 def _side_by_side(kernel: Kernel) -> int:
     """How many columns of a lane a thread has: the more, the less scans keep of each point."""
-    scans = [s.scan for section in kernel.sections for s in section.statements if isinstance(s, Scan)]
+    scans = [s.scan for s in select(kernel.sections, Scan)]
     exponentials, several, one = SIDE_BY_SIDE
     return exponentials if "logaddexp" in scans else one if len(scans) == 1 else several
 
@@ -564,7 +563,7 @@ def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
     if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
         return None
     *others, fast = kernel.axes
-    loads = [s.index for section in kernel.sections for s in section.statements if isinstance(s, Load)]
+    loads = [s.index for s in select(kernel.sections, Load)]
     shared = [index for index in loads if index.terms and not varies(index, fast)]
     size = rough(fast.size, hints)
     if not shared or not LONG_ROW <= size <= ROW_TILE * 65535 or (isinstance(fast.size, int) and fast.size % 8):

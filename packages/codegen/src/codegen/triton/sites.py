@@ -14,6 +14,7 @@ from codegen.triton.products import Product, Types, product_of
 from codegen.triton.prologue import SIDES, Prologue, prologue_of
 from stagewire.graph import references
 from stagewire.loop import Extern, Free, Kernel, Load, LoopGraph, Step, Store
+from stagewire.statements import select
 
 
 @dataclass(frozen=True)
@@ -176,11 +177,11 @@ def _read(step: Step) -> Iterator[str]:
     """Buffers that a step takes; those that a kernel only writes are not among them."""
     match step:
         case Kernel(sections=sections):
-            yield from (s.buffer for section in sections for s in section.statements if isinstance(s, Load))
+            yield from (s.buffer for s in select(sections, Load))
         case Extern(args=args, kwargs=kwargs):
             yield from (name for arg in (*args, *kwargs.values()) for name in references(arg))
 
 
 def _stored(kernel: Kernel) -> tuple[str, ...]:
     """Buffers that a kernel writes."""
-    return tuple(s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store))
+    return tuple(s.buffer for s in select(kernel.sections, Store))

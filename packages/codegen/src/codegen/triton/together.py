@@ -36,6 +36,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.program import KernelInfo
+from stagewire.statements import select
 from stagewire.types import TensorType
 
 MOST_POINTS = 1 << 20
@@ -201,7 +202,7 @@ def _alike(
 
 def _place(kernel: Kernel) -> int | None:
     """Where a kernel without outer axes stores everything; None where that is several places."""
-    stores = (one for section in kernel.sections for one in section.statements if isinstance(one, Store))
+    stores = select(kernel.sections, Store)
     places = {one.index.constant for one in stores}
     place = places.pop() if len(places) == 1 else None
     return place if isinstance(place, int) else None

@@ -9,7 +9,7 @@ the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from loopir.ops import CHECKS, INDEX_CHECKS
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
+from stagewire.statements import rename, used_axes, used_values
 from stagewire.types import contiguous
 
 Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
@@ -91,7 +92,7 @@ def _needed(last: Statement, known: Mapping[str, Statement], inputs: frozenset[s
             return None
         if one is not last and may_raise(one):
             return None
-        for name in _uses(one):
+        for name in used_values(one):
             if name not in known:
                 return None
             if name not in found:
@@ -100,39 +101,10 @@ def _needed(last: Statement, known: Mapping[str, Statement], inputs: frozenset[s
     return [*[one for name, one in known.items() if name in found], last]
 
 
-def _uses(statement: Statement) -> Iterator[str]:
-    operands: tuple[object, ...] = ()
-    match statement:
-        case Compute(operands=given):
-            operands = given
-        case Load(index=index, mask=mask, other=other):
-            operands = (mask, other)
-            yield from ix.values_of(index)
-        case IndexValue(index=index):
-            yield from ix.values_of(index)
-    yield from (operand.name for operand in operands if isinstance(operand, Ref))
-
-
 def _numbered(statements: list[Statement], axes: Mapping[str, Axis]) -> Check:
     """With names that equal checks have in common."""
-    indices = [one.index for one in statements if isinstance(one, Load | IndexValue)]
-    used = [name for name in axes if any(name in ix.axes_of(index) for index in indices)]
-    names = {name: f"i{number}" for number, name in enumerate(used)}
+    seen = set().union(*map(used_axes, statements))
+    names = {name: f"i{number}" for number, name in enumerate(name for name in axes if name in seen)}
     values = {one.result: f"v{number}" for number, one in enumerate(statements)}  # type: ignore[union-attr]
-    renamed = tuple([_renamed(one, {**names, **values}) for one in statements])
-    return tuple([Axis(names[name], axes[name].size) for name in used]), renamed
-
-
-def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
-    def operand(value: object) -> object:
-        return Ref(names[value.name]) if isinstance(value, Ref) else value
-
-    match statement:
-        case Compute(result=result, operands=operands):
-            return replace(statement, result=names[result], operands=tuple([operand(one) for one in operands]))
-        case Load(result=result, index=index, mask=mask, other=other):
-            index = ix.rename(index, names)
-            return replace(statement, result=names[result], index=index, mask=operand(mask), other=operand(other))
-        case IndexValue(result=result, index=index):
-            return replace(statement, result=names[result], index=ix.rename(index, names))
-    raise AssertionError(statement)
+    renamed = tuple([rename(one, {**names, **values}) for one in statements])
+    return tuple([Axis(new, axes[name].size) for name, new in names.items()]), renamed

@@ -10,10 +10,10 @@ from loopir.layout import densified, packed, repeated_dims
 from loopir.passes.alias_views import window_of
 from loopir.passes.channels_last import is_image, is_last
 from loopir.passes.reading_order import reading_orders
-from loopir.schedule import Item, Schedule, output_names, reads_of, substitute_axes
+from loopir.schedule import Item, Schedule, output_names, reads_of, substitute_axes, writes_of
 from stagewire import index as ix
 from stagewire.loop import Buffer, Extern, Kernel, Load, Store
-from stagewire.statements import statements_of
+from stagewire.statements import map_buffers, statements_of
 from stagewire.types import TensorType
 
 
@@ -38,9 +38,8 @@ class ChooseLayouts:
         writers: dict[str, list[int]] = {}
         for number, item in enumerate(schedule.items):
             if isinstance(item, Kernel):
-                for statement in statements_of(item):
-                    if isinstance(statement, Store):
-                        writers.setdefault(statement.buffer, []).append(number)
+                for name in writes_of(item):
+                    writers.setdefault(name, []).append(number)
         buffers: dict[str, Buffer] = {}
         kept = {name for name, buffer in schedule.buffers.items() if buffer.role != "kernel" or _is_turned(buffer.type)}
         orders = reading_orders(schedule, schedule.buffers.keys() - kept - exact)
@@ -88,11 +87,7 @@ def _shrink(items: list[Item], writers: list[int], buffer: Buffer, buffers: dict
         return False
     base = f"{buffer.name}_once"
     once = substitute_axes(nest, {a: ix.ZERO for a in axes if a}, {a: () for a in axes if a})
-    (section,) = once.sections
-    renamed = tuple(
-        Store(base, s.index, s.value, s.mode, s.mask) if isinstance(s, Store) else s for s in section.statements
-    )
-    items[writers[0]] = msgspec.structs.replace(once, sections=(msgspec.structs.replace(section, statements=renamed),))
+    items[writers[0]] = map_buffers(once, {buffer.name: base})
     shape = tuple(1 if d in repeated else size for d, size in enumerate(buffer.type.shape))
     type = TensorType(buffer.type.dtype, shape, buffer.type.stride, device=buffer.type.device)
     buffers[base] = Buffer(base, densified_like(type), "kernel")

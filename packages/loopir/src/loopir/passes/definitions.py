@@ -10,6 +10,7 @@ from loopir.schedule import Schedule
 from stagewire.expr import Dim
 from stagewire.index import has_values
 from stagewire.loop import Axis, AxisAtom, Buffer, Compute, Extern, Kernel, Load, Statement, Store
+from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, DType
 
 
@@ -60,7 +61,7 @@ def definitions(schedule: Schedule) -> dict[str, Definition]:
             writes = [s for s in item.sections[0].statements if s.__class__ is Store]
             piece = piece_of(item) if len(writes) == 1 else None
         else:
-            writes = [s for section in item.sections for s in section.statements if s.__class__ is Store]
+            writes = select(item.sections, Store)
             piece = None
         for write in writes:
             pieces.setdefault(write.buffer, []).append(piece)  # type: ignore[union-attr]

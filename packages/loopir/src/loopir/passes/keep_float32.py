@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from stagewire.graph import Ref
-from stagewire.index import add_values, axes_of
-from stagewire.loop import Compute, Kernel, Load, LoopGraph, Operand, Reduce, Scan, Section, Statement, Store
-from stagewire.statements import add_used_values
+from stagewire.index import axes_of
+from stagewire.loop import Compute, Kernel, Load, LoopGraph, Section, Statement
+from stagewire.statements import live, replace_values, results
 
 HALVES = ("bfloat16", "float16")
 
@@ -42,19 +42,15 @@ def _widened(kernel: Kernel) -> Kernel:
     for section in kernel.sections:
         statements: list[Statement] = []
         for statement in section.statements:
-            statement = _substituted(statement, same)
+            statement = replace_values(statement, same)
+            dtypes |= dict.fromkeys(results(statement), getattr(statement, "dtype", ""))
             if isinstance(statement, Compute):
-                dtypes[statement.result] = statement.dtype
                 operand = statement.operands[0] if statement.op == "convert" and statement.result not in added else None
                 if isinstance(operand, Ref) and statement.dtype in HALVES and dtypes.get(operand.name) == "float32":
                     rounded[statement.result] = operand
                 elif isinstance(operand, Ref) and statement.dtype == "float32" and operand.name in rounded:
                     same[statement.result] = rounded[operand.name]
                     continue
-            elif isinstance(statement, Reduce):
-                dtypes |= dict.fromkeys(statement.results, statement.dtype)
-            elif isinstance(statement, Load | Scan):
-                dtypes[statement.result] = statement.dtype
             statements.append(statement)
         sections.append(msgspec.structs.replace(section, statements=tuple(statements)))
     return msgspec.structs.replace(kernel, sections=_alive(sections)) if same else kernel
@@ -85,42 +81,11 @@ def _scaled_and_added(kernel: Kernel) -> set[str]:
     return found
 
 
-def _substituted(statement: Statement, same: dict[str, Ref]) -> Statement:
-    def new(operand: Operand) -> Operand:
-        return same.get(operand.name, operand) if isinstance(operand, Ref) else operand
-
-    if not same:
-        return statement
-    match statement:
-        case Compute(operands=operands):
-            return msgspec.structs.replace(statement, operands=tuple([new(one) for one in operands]))
-        case Store(value=value):
-            return msgspec.structs.replace(statement, value=new(value))
-        case Reduce(operand=operand) | Scan(operand=operand):
-            return msgspec.structs.replace(statement, operand=new(operand))
-        case _:
-            return statement  # positions and masks are no floats
-
-
 def _alive(sections: list[Section]) -> tuple[Section, ...]:
     """Without the computations that nothing uses."""
     used: set[str] = set()
     kept = []
     for section in reversed(sections):
-        statements: list[Statement] = []
-        for statement in reversed(section.statements):
-            if isinstance(statement, Compute) and statement.result not in used:
-                continue
-            _add_uses(statement, used)
-            statements.append(statement)
-        kept.append(msgspec.structs.replace(section, statements=tuple(reversed(statements))))
+        statements = live(section.statements, lambda one: not isinstance(one, Compute), used)
+        kept.append(msgspec.structs.replace(section, statements=tuple(statements)))
     return tuple(reversed(kept))
-
-
-def _add_uses(statement: Statement, used: set[str]) -> None:
-    if not isinstance(statement, Load | Store):
-        add_used_values(statement, used)
-        return
-    add_values(statement.index, used)
-    operands = (statement.mask, statement.other if isinstance(statement, Load) else statement.value)
-    used.update(operand.name for operand in operands if isinstance(operand, Ref))

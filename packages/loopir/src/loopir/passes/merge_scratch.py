@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.schedule import reads_of
 from stagewire.graph import references
 from stagewire.index import axes_of
-from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Section, Statement, Step, Store
-
-ACCESS = frozenset({Load, Store})
+from stagewire.loop import Buffer, Decision, Kernel, Load, LoopGraph, Section, Step, Store
+from stagewire.statements import accesses, buffers_of, map_buffers, select
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class MergeScratch:
                 for old in _scratch(step, number, users):
                     new = _host(step, buffers, users, number, old)
                     if new is not None:
-                        step = _renamed(step, old, new)
+                        step = map_buffers(step, {old: new})
                         del buffers[old]
                         decisions.append(Decision("reused", (new, old), "a row of scratch is kept in the result"))
             steps.append(step)
@@ -45,14 +43,7 @@ def _users(graph: LoopGraph, buffers: dict[str, Buffer]) -> dict[str, set[int]]:
     """The steps that touch each buffer that owns memory; -1 stands for the caller."""
     users: dict[str, set[int]] = {}
     for number, step in enumerate(graph.steps):
-        match step:
-            case Kernel(sections=sections):
-                names = [s.buffer for section in sections for s in section.statements if s.__class__ in ACCESS]
-            case Extern(results=results):
-                names = [*reads_of(step), *(r for r in results if r)]
-            case _:
-                names = []
-        for name in names:
+        for name in buffers_of(step):
             users.setdefault(buffers[name].base or name, set()).add(number)
     given = (name for name in graph.inputs if name in buffers)
     for name in (*given, *(n for arg in graph.outputs for n in references(arg))):
@@ -61,52 +52,37 @@ def _users(graph: LoopGraph, buffers: dict[str, Buffer]) -> dict[str, set[int]]:
 
 
 def _scratch(kernel: Kernel, number: int, users: dict[str, set[int]]) -> list[str]:
-    stored = [s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)]
+    stored = [s.buffer for s in select(kernel.sections, Store)]
     return [name for name in dict.fromkeys(stored) if users[name] == {number}]
 
 
 def _host(kernel: Kernel, buffers: dict[str, Buffer], users: dict[str, set[int]], number: int, old: str) -> str | None:
     """A buffer of the same type whose one store is at the same index, in or after the section that loads `old` last."""
-    accesses = list(_accesses(kernel, old))
-    store = accesses[0][2]
-    if any(s.index != store.index or s.mask is not None or section.axes != accesses[0][3].axes
-           for _, _, s, section in accesses):  # fmt: skip
+    seen = _accesses(kernel, old)
+    store = seen[0][2]
+    if any(s.index != store.index or s.mask is not None or section.axes != seen[0][3].axes
+           for _, _, s, section in seen):  # fmt: skip
         return None
-    if not isinstance(store, Store) or any(isinstance(s, Store) and s.mode != "set" for _, _, s, _ in accesses):
+    if not isinstance(store, Store) or any(isinstance(s, Store) and s.mode != "set" for _, _, s, _ in seen):
         return None
-    axes = {axis.name for axis in (*kernel.axes, *accesses[0][3].axes) if axis.size != 1}
+    axes = {axis.name for axis in (*kernel.axes, *seen[0][3].axes) if axis.size != 1}
     if not axes <= axes_of(store.index):  # every point must have an element of its own
         return None
-    last = accesses[-1][:2]
-    stored = [s.buffer for section in kernel.sections for s in section.statements if isinstance(s, Store)]
+    last = seen[-1][:2]
+    stored = [s.buffer for s in select(kernel.sections, Store)]
     for new in dict.fromkeys(stored):
         if new == old or new not in buffers or min(users[new] - {-1}) != number:
             continue
-        found = list(_accesses(kernel, new))
+        found = _accesses(kernel, new)
         one = found[0]
         same = buffers[new].type.dtype == buffers[old].type.dtype and buffers[new].role == "kernel"
         if not same or not isinstance(one[2], Store) or one[2].mode != "set" or one[2].mask is not None:
             continue
         stores = sum(isinstance(s, Store) for _, _, s, _ in found)
-        if stores == 1 and one[:2] > last and one[2].index == store.index and one[3].axes == accesses[0][3].axes:
+        if stores == 1 and one[:2] > last and one[2].index == store.index and one[3].axes == seen[0][3].axes:
             return new
     return None
 
 
 def _accesses(kernel: Kernel, buffer: str) -> list[tuple[int, int, Load | Store, Section]]:
-    return [
-        (s, n, statement, section)
-        for s, section in enumerate(kernel.sections)
-        for n, statement in enumerate(section.statements)
-        if statement.__class__ in ACCESS and statement.buffer == buffer
-    ]
-
-
-def _renamed(kernel: Kernel, old: str, new: str) -> Kernel:
-    def rename(statement: Statement) -> Statement:
-        if statement.__class__ in ACCESS and statement.buffer == old:
-            return msgspec.structs.replace(statement, buffer=new)
-        return statement
-
-    sections = tuple(Section(s.axes, tuple(rename(t) for t in s.statements)) for s in kernel.sections)
-    return msgspec.structs.replace(kernel, sections=sections)
+    return [(s, n, one, kernel.sections[s]) for s, n, one in accesses(kernel) if one.buffer == buffer]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.passes.kernel_indices import coefficients
 from loopir.schedule import keeps_order
 from stagewire.expr import Dim
+from stagewire.index import steps
 from stagewire.loop import Axis, Kernel, Load, LoopGraph, Section, Store
 from stagewire.sizes import estimate
 
@@ -45,7 +45,7 @@ def _order_section(section: Section) -> Section:
 
 
 def _strides(section: Section, kind: type[Store] | type[Load]) -> list[Strides]:
-    return [coefficients(s.index)[0] for s in section.statements if isinstance(s, kind)]
+    return [steps(s.index) for s in section.statements if isinstance(s, kind)]
 
 
 def sort_axes(axes: tuple[Axis, ...], accesses: Sequence[Strides]) -> tuple[Axis, ...]:

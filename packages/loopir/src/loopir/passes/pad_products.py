@@ -23,6 +23,7 @@ from stagewire.expr import Dim
 from stagewire.graph import Ref
 from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import NO_HINTS, Hints, rough
+from stagewire.statements import map_buffers
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
 PRODUCTS = {"aten.mm.default": 0, "aten.bmm.default": 0, "aten.addmm.default": 1}
@@ -254,7 +255,7 @@ class _Operands:
             return True
         if not self._has(read.buffer, source) and not self._enlarge(read.buffer, source):
             copy = self._copy(read.buffer, source, self.writers[name][0])
-            self.items[self.writers[name][0]] = nest = _renamed(nest, read.buffer, copy)
+            self.items[self.writers[name][0]] = nest = map_buffers(nest, {read.buffer: copy})
             read = msgspec.structs.replace(read, buffer=copy)
         shape = enlarged(type, request).shape
         self.buffers[name] = msgspec.structs.replace(
@@ -405,14 +406,3 @@ def _zeros(name: str, target: str, region: tuple[Dim, ...], d: int, start: Dim, 
         ops.store(target, there, 0.0)  # type: ignore[attr-defined]
 
     return record(name, {target: buffers[target].type}, region, body, names=names, origins=(target,))
-
-
-def _renamed(nest: Kernel, old: str, new: str) -> Kernel:
-    sections = []
-    for section in nest.sections:
-        statements = [
-            msgspec.structs.replace(s, buffer=new) if isinstance(s, Load) and s.buffer == old else s
-            for s in section.statements
-        ]
-        sections.append(msgspec.structs.replace(section, statements=tuple(statements)))
-    return msgspec.structs.replace(nest, sections=tuple(sections))

@@ -29,7 +29,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.sizes import Hints, rough
-from stagewire.statements import map_indices, replace_values, results, used_axes, used_values
+from stagewire.statements import indices, map_indices, replace_values, results, used_axes, used_values
 from stagewire.types import ITEM_SIZE, DType
 
 GOOD_START = 16
@@ -193,14 +193,7 @@ def _hanging(section: Section) -> tuple[tuple[IndexValue, IndexValue, Compute], 
 
 def _counts_parts(statement: Statement, part: str, inside: Axis) -> bool:
     """Whether the indices of a statement see nothing but the whole axis."""
-    match statement:
-        case Load(index=indices) | Store(index=indices):
-            pass
-        case IndexValue(index=index):
-            indices = (index,)
-        case _:
-            return True
-    for index in indices:
+    for index in indices(statement):
         steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, AxisAtom)}
         is_seen = not ix.axes_of(index).isdisjoint({part, inside.name})
         if is_seen and not (ix.is_plain(index) and steps.get(part, 0) == steps.get(inside.name, 0) * inside.size):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from loopir.layout import is_dense
-from loopir.schedule import reads_of
 from stagewire.expr import Dim
 from stagewire.graph import references
-from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, Load, LoopGraph, Section, Step, Store
+from stagewire.loop import Buffer, Decision, Extern, Free, Kernel, Load, LoopGraph, Step, Store
+from stagewire.statements import accesses, buffers_of
 from stagewire.types import ITEM_SIZE, numel
 
 
@@ -58,14 +58,7 @@ class _Plan:
 
     def _touched(self, step: Step) -> tuple[str, ...]:
         """Roots of the buffers that a step reads or writes, in order of appearance."""
-        match step:
-            case Kernel(sections=sections):
-                names = [s.buffer for section in sections for s in section.statements if isinstance(s, Load | Store)]
-            case Extern(results=results):
-                names = [*reads_of(step), *(r for r in results if r)]
-            case _:
-                names = []
-        return tuple(dict.fromkeys(self._root(name) for name in names))
+        return tuple(dict.fromkeys(self._root(name) for name in buffers_of(step)))
 
     def result(self) -> LoopGraph:
         """The graph with `Free` steps and `reuse`."""
@@ -130,23 +123,19 @@ class _Plan:
 def may_share(kernel: Kernel, old: str, new: str) -> bool:
     """Whether `new` may lie in the memory of `old`: `old` is only loaded, at the index at which the one store of `new`
     happens, in an earlier section or earlier at the same point; and `new` is not read."""
-    store: tuple[int, int, Store, Section] | None = None
-    accesses: list[tuple[int, int, Load | Store, Section]] = []
-    for s, section in enumerate(kernel.sections):
-        for n, statement in enumerate(section.statements):
-            if not isinstance(statement, Load | Store):
-                continue
-            if statement.buffer == new:
-                if store is not None or not isinstance(statement, Store) or statement.mode != "set" or statement.mask:
-                    return False
-                store = (s, n, statement, section)
-            elif statement.buffer == old:
-                accesses.append((s, n, statement, section))
-    if store is None:
+    store: tuple[int, int, Load | Store] | None = None
+    loads: list[tuple[int, int, Load | Store]] = []
+    for found in accesses(kernel):
+        statement = found[2]
+        if statement.buffer == new:
+            if store is not None or not isinstance(statement, Store) or statement.mode != "set" or statement.mask:
+                return False
+            store = found
+        elif statement.buffer == old:
+            if isinstance(statement, Store):
+                return False
+            loads.append(found)
+    if store is None or any(load[:2] > store[:2] or load[2].index != store[2].index for load in loads):
         return False
-    for s, n, access, section in accesses:
-        if (s, n) > store[:2] or access.index != store[2].index or section.axes != store[3].axes:
-            return False
-        if isinstance(access, Store):
-            return False
-    return bool(accesses)
+    axes = kernel.sections[store[0]].axes
+    return bool(loads) and all(kernel.sections[section].axes == axes for section, _, _ in loads)

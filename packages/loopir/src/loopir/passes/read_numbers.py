@@ -8,7 +8,8 @@ import msgspec
 
 from loopir.schedule import Item, Schedule, output_names, reads_of
 from stagewire.graph import DeviceArg, Ref
-from stagewire.loop import BY_VALUE, Extern, Kernel, Load, Section, Statement
+from stagewire.loop import BY_VALUE, Extern, Kernel
+from stagewire.statements import map_buffers
 
 COPY = "aten._to_copy.default"
 
@@ -33,7 +34,7 @@ class ReadNumbers:
         gone = copies.keys() - kept
         items = tuple(
             [
-                _reading(item, copies) if isinstance(item, Kernel) else item
+                map_buffers(item, copies) if isinstance(item, Kernel) else item
                 for item in schedule.items
                 if isinstance(item, Kernel) or gone.isdisjoint(item.results)
             ]
@@ -52,16 +53,3 @@ def _copied_number(item: Item, schedule: Schedule) -> tuple[str, str] | None:
             if (type.device, type.shape) == ("cpu", ()) and type.dtype in BY_VALUE:
                 return item.results[0], name
     return None
-
-
-def _reading(nest: Kernel, copies: dict[str, str]) -> Kernel:
-    if copies.keys().isdisjoint(reads_of(nest)):
-        return nest
-
-    def reading(statement: Statement) -> Statement:
-        if isinstance(statement, Load) and statement.buffer in copies:
-            return msgspec.structs.replace(statement, buffer=copies[statement.buffer])
-        return statement
-
-    sections = tuple([Section(section.axes, tuple(map(reading, section.statements))) for section in nest.sections])
-    return msgspec.structs.replace(nest, sections=sections)

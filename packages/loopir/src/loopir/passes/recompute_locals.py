@@ -8,11 +8,11 @@ import msgspec
 
 from loopir.ops import OPS
 from loopir.passes.expand import Expander
-from loopir.schedule import Item, Names, Schedule, makers_of, output_names, reads_of, writes_of
+from loopir.schedule import Item, Names, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import Ref
 from stagewire.index import axes_of, values_of
-from stagewire.loop import Compute, Decision, IndexValue, Kernel, Load, Scan, Section, Statement, Store
-from stagewire.statements import replace_values, results, used_axes, used_values
+from stagewire.loop import Compute, Decision, Kernel, Load, Scan, Section, Statement, Store
+from stagewire.statements import makers, rename, replace_values, results, select, used_axes, used_values
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
     ]
     if write.mode != "set" or write.mask is not None or home in readers or not isinstance(write.value, Ref):
         return None
-    needed = makers_of(nest.sections[home], {write.value.name})
+    needed = makers(nest.sections[home].statements, {write.value.name})
     if any(isinstance(statement, Scan) for statement in needed):
         return None  # it takes every point before
     cost = _cost(needed, nest.sections[home])
@@ -90,7 +90,7 @@ def _recompute(nest: Kernel, buffer: str, heavy: int, names: Names) -> Kernel | 
     return msgspec.structs.replace(nest, sections=tuple(sections))
 
 
-def _cost(needed: tuple[Statement, ...], section: Section) -> int:
+def _cost(needed: list[Statement], section: Section) -> int:
     """Rough instructions at each point of the section; what does not change along its axes costs nothing."""
     changing: set[str] = set()
     axes = {axis.name for axis in section.axes}
@@ -111,11 +111,11 @@ def _same_point(section: Section, buffer: str, write: Store) -> bool:
     """Whether every point of the section has an element of its own, and reads no other."""
     axes = {axis.name for axis in section.axes}
     used = {name for coordinate in write.index for name in axes_of(coordinate)}
-    reads = [s for s in section.statements if isinstance(s, Load) and s.buffer == buffer]
+    reads = [s for s in select((section,), Load) if s.buffer == buffer]
     return axes <= used and all(s.index == write.index and s.mask is None for s in reads)
 
 
-def _new_loads(nest: Kernel, number: int, needed: tuple[Statement, ...]) -> int:
+def _new_loads(nest: Kernel, number: int, needed: list[Statement]) -> int:
     """Loads of the slice that the section does not make anyway, and that change along its own axes."""
     section = nest.sections[number]
     axes = {axis.name for axis in section.axes}
@@ -128,16 +128,10 @@ def _new_loads(nest: Kernel, number: int, needed: tuple[Statement, ...]) -> int:
     )
 
 
-def _with_slice(section: Section, buffer: str, write: Store, needed: tuple[Statement, ...], names: Names) -> Section:
-    copies = {name: Ref(names("v")) for s in needed for name in results(s)}
+def _with_slice(section: Section, buffer: str, write: Store, needed: list[Statement], names: Names) -> Section:
+    copies = {name: names("v") for s in needed for name in results(s)}
     assert isinstance(write.value, Ref)
-    value = copies.get(write.value.name, write.value)
-    gone = {s.result: value for s in section.statements if isinstance(s, Load) and s.buffer == buffer}
+    value = Ref(copies.get(write.value.name, write.value.name))
+    gone = {s.result: value for s in select((section,), Load) if s.buffer == buffer}
     kept = [replace_values(s, gone) for s in section.statements if not _touches(s, buffer, Load)]
-    return Section(section.axes, (*(_named(replace_values(s, copies), copies) for s in needed), *kept))
-
-
-def _named(statement: Statement, copies: dict[str, Ref]) -> Statement:
-    """The statement under the new name of its result."""
-    assert isinstance(statement, Load | Compute | IndexValue)
-    return msgspec.structs.replace(statement, result=copies[statement.result].name)
+    return Section(section.axes, (*(rename(s, copies) for s in needed), *kept))

@@ -9,9 +9,9 @@ import msgspec
 from loopir.schedule import Item, Names, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import Axis, FloorDivAtom, Index, IndexValue, Kernel, Load, ModAtom, Statement, Store
+from stagewire.loop import Axis, FloorDivAtom, Index, Kernel, ModAtom
 from stagewire.sizes import divides, estimate
-from stagewire.statements import statements_of
+from stagewire.statements import indices, statements_of
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def split_nest(nest: Kernel, names: Names) -> Kernel:
 def _cuts(nest: Kernel) -> dict[str, set[Dim]]:
     cuts: dict[str, set[Dim]] = {}
     for statement in statements_of(nest):
-        for index in _indices(statement):
+        for index in indices(statement):
             if ix.is_plain(index):
                 continue
             for atom in ix.atoms_of(index):
@@ -66,15 +66,6 @@ def _cuts(nest: Kernel) -> dict[str, set[Dim]]:
                 if inner is not None:
                     cuts.setdefault(inner, set()).update(found)
     return cuts
-
-
-def _indices(statement: Statement) -> tuple[Index, ...]:
-    match statement:
-        case Load(index=coordinates) | Store(index=coordinates):
-            return coordinates
-        case IndexValue(index=index):
-            return (index,)
-    return ()
 
 
 def _digits(size: Dim, cuts: set[Dim]) -> list[tuple[Dim, Dim]] | None:

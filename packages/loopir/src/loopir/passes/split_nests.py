@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from loopir.schedule import Item, Names, Schedule
+from loopir.schedule import Item, Names, Schedule, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim
-from stagewire.loop import Axis, Buffer, Decision, Kernel, Load, Section, Store
+from stagewire.loop import Axis, Buffer, Decision, Kernel, Load, Section
 from stagewire.sizes import Hints
 from stagewire.types import DType, contiguous, numel
 
@@ -28,7 +28,7 @@ class Splitting:
     def add_buffer(self, nest: Kernel, suffix: str, dtype: DType, shape: tuple[Dim, ...]) -> str:
         """A row-major buffer on the device that the nest writes on; its name."""
         name = f"{nest.name}_{suffix}"
-        device = self.buffers[_written(nest)[0]].type.device
+        device = self.buffers[writes_of(nest)[0]].type.device
         self.buffers[name] = Buffer(name, contiguous(dtype, shape, device), "kernel")
         return name
 
@@ -85,9 +85,5 @@ def ways_of(nest: Kernel, section: Section, buffers: Mapping[str, Buffer]) -> Wa
 
 def is_on_gpu(nest: Kernel, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a nest writes memory of a GPU."""
-    written = _written(nest)
+    written = writes_of(nest)
     return bool(written) and not buffers[written[0]].type.device.startswith("cpu")
-
-
-def _written(nest: Kernel) -> list[str]:
-    return [s.buffer for section in nest.sections for s in section.statements if isinstance(s, Store)]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
 from loopir.schedule import Names, Schedule, substitute_axes
@@ -32,7 +30,7 @@ from stagewire.loop import (
     Store,
 )
 from stagewire.sizes import NO_HINTS, Hints, rough
-from stagewire.statements import replace_values, results, used_values
+from stagewire.statements import makers, rename, replace_values, results
 from stagewire.types import ITEM_SIZE
 
 COMBINE: dict[ScanKind, str] = {"sum": "add", "prod": "mul"}
@@ -132,26 +130,15 @@ def _totals(nest: Kernel, scan: Scan, cut: Cut, totals: str, names: Names) -> Ke
     over, axes, part = _over_parts(nest, cut, names)
     (section,) = over.sections
     needed = {scan.operand.name} if isinstance(scan.operand, Ref) else set[str]()
-    kept: list[Statement] = []
-    for statement in reversed(section.statements):
-        if not needed.isdisjoint(results(statement)):
-            needed |= used_values(statement)
-            kept.append(statement)
-    values: dict[str, Operand] = {name: Ref(names("v")) for s in kept for name in results(s)}
-    renamed = [_renamed(replace_values(s, values), values) for s in reversed(kept)]
-    operand = values[scan.operand.name] if isinstance(scan.operand, Ref) else scan.operand
+    kept = makers(section.statements, needed)
+    values = {name: names("v") for s in reversed(kept) for name in results(s)}
+    renamed = [rename(s, values) for s in kept]
+    operand = Ref(values[scan.operand.name]) if isinstance(scan.operand, Ref) else scan.operand
     total = names("v")
     reduce = Reduce((total,), scan.scan, operand, scan.dtype)  # type: ignore[arg-type]
     loop = _inside(Section(section.axes, (*renamed, reduce)), cut, part, names)
     sections = (loop, Section((), (Store(totals, _places(axes), Ref(total)),)))
     return Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
-
-
-def _renamed(statement: Statement, values: dict[str, Operand]) -> Statement:
-    assert isinstance(statement, Load | Compute | IndexValue), "what a scan takes is computed from loads"
-    new = values[statement.result]
-    assert isinstance(new, Ref)
-    return msgspec.structs.replace(statement, result=new.name)
 
 
 def _sums(nest: Kernel, scan: Scan, cut: Cut, buffers: tuple[str, str], names: Names) -> Kernel:

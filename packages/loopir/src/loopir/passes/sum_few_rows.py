@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loopir.passes.expand import Expander
 from loopir.passes.split_nests import Splitting, is_on_gpu, points_of, split_nests
-from loopir.schedule import Names, Schedule, axis_sizes, makers_of, substitute_axes
+from loopir.schedule import Names, Schedule, axis_sizes, substitute_axes
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Decision, IndexValue, Kernel, Load, Operand, Reduce, Section, Statement, Store
 from stagewire.sizes import rough
-from stagewire.statements import used_axes
+from stagewire.statements import makers, used_axes
 from stagewire.types import DType
 
 
@@ -65,17 +66,17 @@ def _sums(nest: Kernel, write: Store, dimension: int, size: int, state: Splittin
     loop = tuple(axis for axis in nest.axes if axis.name not in fixed)
     dtype = state.buffers[write.buffer].type.dtype
 
-    def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: tuple[Statement, ...]) -> Kernel:
+    def kept(what: str, value: Operand, dtype: DType, axes: tuple[Axis, ...], made: Sequence[Statement]) -> Kernel:
         name = state.add_buffer(nest, what, dtype, tuple(axis.size for axis in axes))
         store = Store(name, tuple(ix.axis(axis.name) for axis in axes), value)
         return Kernel(f"{nest.name}_{what}", axes, (Section((), (*made, store)),), nest.origins, nest.line)
 
     value = {write.value.name} if isinstance(write.value, Ref) else set[str]()
-    terms = kept("terms", write.value, dtype, (*columns, *loop), makers_of(section, value))
-    makers, narrow = makers_of(section, {chosen}), names("v")
-    along = {name for statement in makers for name in used_axes(statement)}
-    makers = (*makers, Compute(narrow, "convert", (Ref(chosen),), "int32"))
-    rows = kept("rows", Ref(narrow), "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), makers)
+    terms = kept("terms", write.value, dtype, (*columns, *loop), makers(section.statements, value))
+    chain, narrow = makers(section.statements, {chosen}), names("v")
+    along = {name for statement in chain for name in used_axes(statement)}
+    chain = [*chain, Compute(narrow, "convert", (Ref(chosen),), "int32")]
+    rows = kept("rows", Ref(narrow), "int32", tuple(axis for axis in (*columns, *loop) if axis.name in along), chain)
 
     row, (term, wanted, at, hit, part, total) = Axis(names("a"), size), (names("v") for _ in range(6))
     body: tuple[Statement, ...] = (

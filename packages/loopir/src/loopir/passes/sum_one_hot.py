@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.schedule import Item, Names, Schedule, makers_of
+from loopir.schedule import Item, Names, Schedule
 from stagewire.graph import Ref
 from stagewire.loop import (
     AxisAtom,
@@ -23,7 +23,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import results, used_axes, used_values
+from stagewire.statements import makers, results, used_axes, used_values
 from stagewire.types import DType
 
 
@@ -69,9 +69,9 @@ def _split(section: Section, names: Names) -> tuple[Section, ...] | None:
     ends = {s: made for s in section.statements if isinstance(s, Reduce) and (made := found.sum(s)) is not None}
     if not ends:
         return None
-    hoisted = makers_of(section, {name for made in ends.values() for s in made for name in used_values(s)})
+    hoisted = makers(section.statements, {name for made in ends.values() for s in made for name in used_values(s)})
     sinks = [s for s in section.statements if isinstance(s, Reduce | Scan | Store) and s not in ends]
-    left = makers_of(section, {name for s in sinks for name in used_values(s)})
+    left = makers(section.statements, {name for s in sinks for name in used_values(s)})
     kept = tuple(s for s in section.statements if s in sinks or (s in left and s not in hoisted))
     first = Section((), (*hoisted, *(s for made in ends.values() for s in made)))
     return (first, Section(section.axes, kept)) if kept else (first,)

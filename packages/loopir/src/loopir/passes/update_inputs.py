@@ -10,9 +10,9 @@ import msgspec
 from loopir.layout import is_dense
 from loopir.passes.check_first import may_raise, with_checks_first
 from loopir.passes.plan_memory import may_share
-from loopir.schedule import reads_of
 from stagewire.graph import Ref, references
-from stagewire.loop import Buffer, Decision, Extern, Kernel, Load, LoopGraph, Step, Store
+from stagewire.loop import Buffer, Decision, Extern, Kernel, LoopGraph, Step
+from stagewire.statements import buffers_of, statements_of
 from stagewire.types import ITEM_SIZE, numel
 
 NEVER_FAILS = frozenset(
@@ -80,11 +80,11 @@ class _Updates:
         self.last: dict[str, int] = {}
         self.shared: set[str] = set()
         for number, step in enumerate(graph.steps):
-            for name in _buffers_of(step):
+            for name in buffers_of(step):
                 self.first.setdefault(self.root(name), number)
                 self.last[self.root(name)] = number
             if isinstance(step, Extern) and step.effect == "aliases":
-                self.shared.update(self.root(name) for name in _buffers_of(step))
+                self.shared.update(self.root(name) for name in buffers_of(step))
         failing = [number for number, step in enumerate(graph.steps) if self.may_fail(step)]
         self.failing = [graph.steps[number] for number in failing]
         self.safe_from = failing[-1] + 1 if failing else 0
@@ -95,8 +95,8 @@ class _Updates:
             return step.target not in NEVER_FAILS
         if not isinstance(step, Kernel) or step.name in self.checked:
             return False
-        on_cpu = all(self.buffers[name].type.device == "cpu" for name in _buffers_of(step))
-        return on_cpu and any(may_raise(s) for section in step.sections for s in section.statements)
+        on_cpu = all(self.buffers[name].type.device == "cpu" for name in buffers_of(step))
+        return on_cpu and any(map(may_raise, statements_of(step)))
 
     def root(self, name: str) -> str:
         return self.buffers[name].base or name
@@ -122,7 +122,7 @@ class _Updates:
         step = self.graph.steps[number]
         if not isinstance(step, Kernel):
             return False
-        seen = [other for other in _buffers_of(step) if self.root(other) == name]
+        seen = [other for other in buffers_of(step) if self.root(other) == name]
         return not seen or (set(seen) == {name} and may_share(step, name, output))
 
 
@@ -134,12 +134,3 @@ def _alike(new: Buffer, old: Buffer) -> bool:
 
 def _size(buffer: Buffer) -> object:
     return numel(buffer.type.shape) * ITEM_SIZE[buffer.type.dtype]
-
-
-def _buffers_of(step: Step) -> list[str]:
-    match step:
-        case Kernel(sections=sections):
-            return [s.buffer for section in sections for s in section.statements if isinstance(s, Load | Store)]
-        case Extern(results=results):
-            return [*reads_of(step), *(name for name in results if name)]
-    return []

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from stagewire.graph import Ref, references
 from stagewire.index import axes_of, rename
 from stagewire.loop import Buffer, Index, Kernel, LoopGraph, Store
+from stagewire.statements import accesses
 from stagewire.types import ITEM_SIZE
 from stagewire.verify.fault import Fault, Faults, Path
 from stagewire.verify.kernels import section_axes
-from stagewire.verify.traffic import Traffic, accesses, owner_of
+from stagewire.verify.traffic import Traffic, owner_of
 from stagewire.verify.types import byte_size
 
 

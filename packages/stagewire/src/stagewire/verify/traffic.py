@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stagewire.graph import references
 from stagewire.loop import Buffer, Extern, Free, Kernel, Load, Step, Store
+from stagewire.statements import accesses
 
 Traffic = tuple[set[str], set[str]]
 """Names of the buffers that a step reads, and of those that it writes."""
-
-
-def accesses(kernel: Kernel) -> Iterator[tuple[int, int, Load | Store]]:
-    """Section, position and statement of every load and store."""
-    for position, section in enumerate(kernel.sections):
-        for number, statement in enumerate(section.statements):
-            if isinstance(statement, Load | Store):
-                yield position, number, statement
 
 
 def reads_and_writes(step: Step) -> Traffic:
