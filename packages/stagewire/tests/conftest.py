@@ -16,8 +16,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """The entry points of vocabularies; tests add their own."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(vocabulary, "entry_points", lambda group: points)
-    for lookup in (namespaces, vocabulary.vocabulary):
-        lookup.cache_clear()
+    monkeypatch.setattr(vocabulary, "_REGISTERED", {})
+    namespaces.cache_clear()
     yield points
-    for lookup in (namespaces, vocabulary.vocabulary):
-        lookup.cache_clear()
+    namespaces.cache_clear()

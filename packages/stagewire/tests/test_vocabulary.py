@@ -16,7 +16,7 @@ from stagewire.parser import parse_graph
 from stagewire.testing.graphs import Calls, graphs
 from stagewire.types import TensorType
 from stagewire.verify import ops, verify_graph
-from stagewire.vocabulary import GROUP, Constraint, Op, Vocabulary, find, parameters
+from stagewire.vocabulary import GROUP, Constraint, Op, Vocabulary, find, namespaces, parameters, register
 
 F32 = TensorType("float32", (2,), (1,))
 
@@ -69,6 +69,15 @@ def test_two_of_one_namespace_are_an_error(registered: list[EntryPoint]) -> None
     registered.append(EntryPoint("mine", "theirs:VOCABULARY", GROUP))
     with pytest.raises(VocabularyClash, match="theirs:VOCABULARY"):
         find("mine.halve")
+
+
+def test_one_is_registered_without_being_installed(registered: list[EntryPoint]) -> None:
+    registered.clear()
+    namespaces.cache_clear()
+    assert register(VOCABULARY) is register(VOCABULARY)
+    assert find("mine.halve") is HALVE
+    with pytest.raises(VocabularyClash, match="another vocabulary for the namespace 'mine'"):
+        register(Vocabulary("mine", 4, {}, {}))
 
 
 @pytest.mark.parametrize(("label", "call"), REFUSED)

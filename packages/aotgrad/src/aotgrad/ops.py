@@ -28,7 +28,9 @@ def packet_of(target: str) -> str:
 def is_view(target: str) -> bool:
     """Are the elements of its result those of its first argument, at other places."""
     op = find(target)
-    return record_of(resolve(target)).is_view if op is None else op.is_view
+    if op is not None:
+        return op.is_view
+    return not target.startswith("prims.") and record_of(resolve(target)).is_view
 
 
 def is_random(node: Node) -> bool:

@@ -11,8 +11,8 @@ A node "prims.add" calls the op `add` of the vocabulary `prims`. It takes all ar
 parameters, and no keyword arguments, unless the op is a `python_call`. Rules and constraints see types instead of
 tensors: a `TensorType` where the argument is a value, plain Python numbers, tuples and dtype names elsewhere.
 
-A distribution contributes a `Vocabulary` by an entry point of the group `stagefold.vocabularies`, under its namespace.
-Targets whose namespace no vocabulary has are operators of torch.
+A distribution contributes a `Vocabulary` by an entry point of the group `stagefold.vocabularies`, under its namespace;
+a program may `register` one. Targets whose namespace no vocabulary has are operators of torch.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from stagewire.graph import Arg, DTypeArg, Effect, List, Node, NonFinite, Ref
 from stagewire.types import DTYPES, TensorType
 
 __all__ = [
-    "GROUP", "Constraint", "Kind", "Op", "Parameter", "Vocabulary", "find", "namespaces", "parameters", "seen",
-    "vocabulary",
+    "GROUP", "Constraint", "Kind", "Op", "Parameter", "Vocabulary", "find", "namespaces", "parameters", "register",
+    "seen", "vocabulary",
 ]  # fmt: skip
 
 GROUP = "stagefold.vocabularies"
@@ -194,11 +194,25 @@ def namespaces() -> Mapping[str, EntryPoint]:
     return found
 
 
-@cache
+_REGISTERED: dict[str, Vocabulary | None] = {}
+"""By namespace, what was registered or asked for in this process."""
+
+
+def register(added: Vocabulary) -> Vocabulary:
+    """Have a vocabulary in this process, whether it is installed or not; another one of its namespace is an error."""
+    known = _REGISTERED.get(added.namespace)
+    if known is not None and known is not added:
+        raise VocabularyClash(f"another vocabulary for the namespace {added.namespace!r} is there already")
+    _REGISTERED[added.namespace] = added
+    return added
+
+
 def vocabulary(namespace: str) -> Vocabulary | None:
-    """That of a namespace, loaded when it is first asked for; None where no installed distribution has one."""
-    point = namespaces().get(namespace)
-    return None if point is None else point.load()
+    """That of a namespace, loaded when it is first asked for; None where there is none."""
+    if namespace not in _REGISTERED:
+        point = namespaces().get(namespace)
+        _REGISTERED[namespace] = None if point is None else point.load()
+    return _REGISTERED[namespace]
 
 
 def find(target: str) -> Op | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from primops.prims import casts, creation, elementwise, indexing, random, reductions, scans, shapes, windows
-from stagewire.vocabulary import Vocabulary
+from stagewire.vocabulary import Vocabulary, register
 
 FAMILIES = (elementwise, casts, shapes, creation, random, reductions, scans, indexing, windows)
-VOCABULARY = Vocabulary(
-    namespace="prims",
-    version=6,
-    ops={op.name: op for family in FAMILIES for op in family.OPS},
-    families={family.OPS[0].family: family.__doc__ or "" for family in FAMILIES},
+VOCABULARY = register(
+    Vocabulary(
+        namespace="prims",
+        version=6,
+        ops={op.name: op for family in FAMILIES for op in family.OPS},
+        families={family.OPS[0].family: family.__doc__ or "" for family in FAMILIES},
+    )
 )
 OPS = VOCABULARY.ops
 OPSET = VOCABULARY.version
