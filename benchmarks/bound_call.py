@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from aotgrad import AotGrad, bind
+from aotgrad import AotGrad, bind, cut
 from aotgrad.testing import capture_by_torch_function
 from stagewire.graph import Graph, Ref, definitions
 
@@ -95,10 +95,10 @@ def main() -> None:
 def measure(x: torch.Tensor, weights: list[torch.Tensor], step: Any, repeat: int) -> tuple[float, float, float]:
     """Added by our binding, added by torch's, and the eager program; `step` makes a call one with its backward."""
     capture, _ = capture_by_torch_function(program, [x, *weights])
-    grad = AotGrad().run(capture)
-    forward = ready(grad.forward)
-    backward = None if grad.backward is None else ready(grad.backward)
-    calls = (bind(grad.binding, forward, backward), torch_bound(x, weights), program)
+    parts = cut(AotGrad().run(capture))
+    forward = ready(parts.forward)
+    backward = None if parts.backward is None else ready(parts.backward)
+    calls = (bind(parts.binding, forward, backward), torch_bound(x, weights), program)
     runs = [step(call) if step else (lambda call=call: call(x, *weights)) for call in calls]
     alone = microseconds(lambda: forward(x, *weights), repeat)
     if step and backward is not None:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from aotgrad import AotGrad, PartitionStage
 from aotgrad.bind import bind, read_constant
-from aotgrad.stage import AotGrad
 from aotgrad.testing import capture_by_torch_function
 from codegen import Codegen, load
 from loopir.stage import LoopIR
@@ -74,7 +74,7 @@ def compiled(model: nn.Module, x: torch.Tensor, directory: str) -> tuple[Callabl
     capture, tensors = capture_by_torch_function(model, [x])
     start = time.perf_counter()
     document: Any = capture
-    for stage in (AotGrad(), Primops(), LoopIR(), Codegen()):
+    for stage in (AotGrad(), Primops(), PartitionStage(), LoopIR(), Codegen()):
         document = stage.run(document)
     units = [unit for unit in (document.forward, document.backward) if unit is not None]
     loaded = load(units, directory)

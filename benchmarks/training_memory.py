@@ -97,7 +97,7 @@ def compiled(model: Any, engine: str) -> Callable[..., Any]:
         return torch.compile(model)
     import stagefold
 
-    return stagefold.compile(model, fullgraph=True, options={"aotgrad.memory_budget": float(engine.split()[1])})
+    return stagefold.compile(model, fullgraph=True, options={"partition.memory_budget": float(engine.split()[1])})
 
 
 if __name__ == "__main__":

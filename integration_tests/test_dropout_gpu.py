@@ -103,7 +103,7 @@ def test_masks_are_computed_again(budget: float) -> None:
 
     x = torch.randn(64, 64, device="cuda", requires_grad=True)
     w = (torch.randn(64, 64, device="cuda") / 16).requires_grad_()
-    expected, got = both(program, [x, w], {"aotgrad.memory_budget": budget})
+    expected, got = both(program, [x, w], {"partition.memory_budget": budget})
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
 
 

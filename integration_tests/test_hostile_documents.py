@@ -79,7 +79,7 @@ def test_names_of_arguments_are_not_run(
 
 
 def test_what_is_harmless_runs(documents: Path, tmp_path: Path) -> None:
-    for kind in ("capture", "grad", "prim", "loop", "program"):
+    for kind in ("capture", "grad", "prim", "cut", "loop", "program"):
         assert run(stagewire.load(documents / f"{kind}.json"), tmp_path) == 0
     assert torch.load(tmp_path / "out.pt")[0].shape == (3, 3)
 

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 import codegen
 import stagefold
 import stagewire
-from aotgrad.stage import AotGrad
+from aotgrad import AotGrad, PartitionStage
 from codegen.stage import Options, emit
 from codegen.testing.interpreter import count_by_arguments
 from loopir.stage import LoopIR
 from primops.stage import Primops
-from primops.testing.conformance import saved_values
+from stagewire.grad import SavedInput
 from stagewire.loop import Loop
 from stagewire.program import Launch
 
@@ -56,7 +56,7 @@ def lowered(function: Callable[..., torch.Tensor], *args: torch.Tensor, dynamic:
     with pytest.raises(Captured):
         stagefold.compile(function, stages={"aotgrad": keep}, options=options, dynamic=dynamic)(*args)
     moved = stagewire.decode(stagewire.encode(captures[0]).replace(b'"cpu"', b'"cuda:0"'), expect="capture")
-    loop = LoopIR().run(Primops().run(AotGrad().run(moved)))
+    loop = LoopIR().run(PartitionStage().run(Primops().run(AotGrad().run(moved))))
     return stagewire.decode(stagewire.encode(loop).replace(b'"cuda:0"', b'"cpu"'), expect="loop")
 
 
@@ -74,7 +74,7 @@ def check(
     torch.testing.assert_close(results[loop.binding.outputs[0].result], wanted.detach(), rtol=forward, atol=forward)
     if loop.backward is None:
         return
-    saved = saved_values(loop.binding, [one.detach() for one in given], results)
+    saved = [given[s.input].detach() if isinstance(s, SavedInput) else results[s.result] for s in loop.binding.saved]
     found = codegen.load(emit(loop.backward, Options(target="triton")), directory)(*saved, torch.ones_like(wanted))
     leaves = [one for one in given if one.requires_grad]
     gradients = iter(torch.autograd.grad(wanted, leaves, torch.ones_like(wanted)))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import bytecap
 import primops
-from aotgrad import AotGrad, bind, bind_capture
+from aotgrad import AotGrad, PartitionStage, bind, bind_capture
 from integration_tests.test_random_programs import OPERATIONS, Operation, program_of, run, somewhere
 from primops.interpret import Interpreter
 from stagefold.backends import resolve_backend
@@ -83,6 +83,7 @@ class Documents:
         else:
             prim = primops.Primops().run(grad)
             verify(prim)
+            prim = PartitionStage().run(prim)
             halves = [None if graph is None else Interpreter(graph) for graph in (prim.forward, prim.backward)]
             made = bind(prim.binding, *halves)
         made.assumes = grad.binding.assumptions

@@ -53,4 +53,4 @@ def test_names_and_places_do_not_count(tmp_path: Path, capsys: pytest.CaptureFix
 def test_another_sum_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = recorded(tmp_path / "before", first), recorded(tmp_path / "after", other)
     assert compare(before, after, list(KINDS), 1) == 1
-    assert "differing: capture 2, grad 2, prim 2, loop 2, program 2" in capsys.readouterr().out
+    assert "differing: capture 2, grad 2, prim 2, cut 2, loop 2, program 2" in capsys.readouterr().out

@@ -80,6 +80,6 @@ def test_nothing_of_it_is_an_op_of_its_own(tmp_path: Path) -> None:
     with torch.no_grad():
         compiled(torch.randn(2, 5, 16))
     (document,) = [stagewire.load(str(path), expect="grad") for path in tmp_path.rglob("grad.json")]
-    targets = [node.target for node in document.forward.nodes]
+    targets = [node.target for node in document.joint.nodes]
     assert any("_scaled_dot_product" in target for target in targets)
     assert not any("encoder_layer" in target or "multi_head" in target for target in targets)

@@ -29,7 +29,8 @@ def documents(directory: Path) -> list[Grad]:
 
 
 def kernels(document: Grad) -> list[str]:
-    return [node.target.split(".")[1] for node in document.forward.nodes if "_scaled_dot_product" in node.target]
+    forward = [node.target.split(".")[1] for node in document.joint.nodes if node.phase == "forward"]
+    return [name for name in forward if "_scaled_dot_product" in name]
 
 
 def moved(inputs: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:

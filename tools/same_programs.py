@@ -8,8 +8,8 @@ corpus  zoo      the models of integration_tests/zoo, a training step and an inf
         drawn    programs of aotgrad's strategies, the same in every run
 on      cuda     the same captures, their tensors on a GPU: nothing runs there, none is needed
 
-A record holds one file for each graph of each case: its documents (capture, grad, prim, loop, program) as printed, the
-kernels' sources among them. Names of values are numbers in order of appearance, and places in files are left out:
+A record holds one file for each graph of each case: its documents (capture, grad, prim, cut, loop, program) as printed,
+the kernels' sources among them. Names of values are numbers in order of appearance, and places in files are left out:
 names and places are nobody's behaviour. What no document could be made of is recorded as the error that said so.
 `compare` prints the cases that differ, by kind of document, and the first lines that do. Exit code 1 if any does.
 """
@@ -46,7 +46,7 @@ from stagewire.printer import print_document
 from tools.opinfo.samples import copied, database, draw, has_gradient, is_supported, program, tensors
 from tools.opinfo.ways import run
 
-KINDS = ("capture", "grad", "prim", "loop", "program")
+KINDS = ("capture", "grad", "prim", "cut", "loop", "program")
 CORPORA = ("zoo", "samples", "drawn")
 DRAWN = 400
 PLACE = re.compile(r'  # \S+:\d+ in .*$|(?:, )?file="[^"]*", (?:first_)?line=\d+', re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import stagefold
-from aotgrad import AotGrad, Options, Partition
+from aotgrad import AotGrad, Partition, PartitionStage, cut
 from aotgrad.interpret import interpret
 from aotgrad.testing import capture_by_torch_function
 from stagewire.capture import Capture
@@ -109,7 +109,7 @@ def AG010() -> None:
 
 def AG011() -> None:
     document = one_call("%y: f32[3] grad = torch.exp(%x)")
-    AotGrad().run(document, Options(partitioner=lambda joint: Partition(("nowhere",))))
+    cut(AotGrad().run(document), PartitionStage.Options(partitioner=lambda joint: Partition(("nowhere",))))
 
 
 def AG012() -> None:
@@ -129,7 +129,7 @@ def AG013() -> None:
 
 
 def AG014() -> None:
-    AotGrad().run(one_call("%y: f32[3] grad = torch.exp(%x)"), Options(partitioner="best"))
+    stagefold.compile(torch.exp, options={"partition.partitioner": "best"})(PARAMETER)
 
 
 def AG015() -> None:

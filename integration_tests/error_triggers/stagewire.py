@@ -12,7 +12,7 @@ from stagewire.capabilities import Capabilities, Capability
 from stagewire.errors import PartlyDone
 from stagewire.expr import parse_expr
 from stagewire.parser import parse_document
-from stagewire.stage import discover
+from stagewire.stage import discover, expect
 from stagewire.verify import verify
 from stagewire.vocabulary import find, namespaces
 
@@ -27,7 +27,7 @@ def SW002() -> None:
 
 def SW003() -> None:
     document = parse_document("""
-        prim 2 {
+        prim 3 {
           binding { inputs {} outputs { Fresh(result=0) } }
           forward {
             %y: f32[3] = prims.exp(%x)
@@ -42,7 +42,7 @@ def SW004() -> None:
 
 
 def SW005() -> None:
-    parse_document("prim 2 { binding = 3 }")
+    parse_document("prim 3 { binding = 3 }")
 
 
 def SW006(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -68,6 +68,11 @@ def SW009(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def SW010() -> None:
     find("prims.frobnicate")
+
+
+def SW011() -> None:
+    prim = parse_document("prim 3 { binding { inputs {} outputs {} } forward { return } }")
+    expect(prim, "prim", "partition")
 
 
 def SW007() -> None:

@@ -20,12 +20,14 @@ from torch.utils._pytree import tree_map
 
 import bytecap
 from aotgrad.bind import bind
+from aotgrad.partition.stage import cut
 from codegen.testing.reference import run_graph, span, windowed
 from primops.effects import keeps_layout
 from primops.interpret import Interpreter
 from primops.testing.opinfo import Compare
 from stagefold.backend import StagefoldBackend
 from stagefold.options import Options
+from stagewire.codec import form_of
 from stagewire.errors import StageError
 from stagewire.graph import Ref
 from stagewire.loop import LoopGraph
@@ -134,15 +136,14 @@ class Recorder:
         made = {"capture": capture}
 
         def observe(event: Any) -> None:
-            made[("grad", "prim", "loop", "program")[len(made) - 1]] = event.document
+            made[form_of(event.document)] = event.document
 
         until = self.kind if self.kind in ("grad", "prim", "loop") else "program"
         if self.kind == "capture":
             return lambda *given: bytecap.interpret(capture, given)
         self.inner.pipeline.run(capture, observe=observe, until=until)
         if "prim" in made:
-            for graph in (made["prim"].forward, made["prim"].backward):
-                self.externs |= {n.target for n in graph.nodes if keeps_layout(n.target)} if graph else set()
+            self.externs |= {node.target for node in made["prim"].joint.nodes if keeps_layout(node.target)}
         return _BOUND[self.kind](self, made[until])
 
 
@@ -168,8 +169,8 @@ def loop_executor(graph: LoopGraph) -> Call:
 
 
 _BOUND: dict[str, Callable[[Recorder, Any], Call]] = {
-    "grad": lambda recorder, document: _halves(document, Interpreter),
-    "prim": lambda recorder, document: _halves(document, Interpreter),
+    "grad": lambda recorder, document: _halves(cut(document), Interpreter),
+    "prim": lambda recorder, document: _halves(cut(document), Interpreter),
     "loop": lambda recorder, document: _halves(document, loop_executor),
     "program": lambda recorder, document: recorder.inner.load(document),
 }

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from absint.errors import RefusedWrite
-from aotgrad import AotGrad, Options, bind, bind_capture, bind_interpreted, executor
+from aotgrad import AotGrad, Options, PartitionStage, bind, bind_capture, bind_interpreted, cut, executor
 from aotgrad.errors import (
     AliasedMutation,
     BackwardFailed,
@@ -345,10 +345,10 @@ def test_double_backward_is_refused_where_the_program_overwrote_what_it_depends_
 def test_inputs_are_kept_for_a_second_order_only_if_gradients_depend_on_them() -> None:
     x, y, bias, factor = leaves((3,), (3,), (3,), (3,))
     capture, _ = capture_by_torch_function(lambda x, y, b, f: ((x + b).relu() + y) * f.exp(), [x, y, bias, factor])
-    binding = AotGrad().run(capture).binding
+    binding = cut(AotGrad().run(capture)).binding
     assert binding.gradient_inputs == (0, 1, 2, 3)
     capture, _ = capture_by_torch_function(lambda x, y, b, f: (x + b + y) * 2 + f.exp(), [x, y, bias, factor])
-    assert AotGrad().run(capture).binding.gradient_inputs == (3,)
+    assert cut(AotGrad().run(capture)).binding.gradient_inputs == (3,)
 
 
 def test_a_kept_input_that_changed_is_an_error_for_the_second_order_only() -> None:
@@ -653,7 +653,7 @@ def test_a_constant_travels_row_major_and_keeps_its_strides_in_the_graph() -> No
 def test_saved_tensors_are_let_go_while_the_backward_runs() -> None:
     (x,) = leaves((4,))
     capture, _ = capture_by_torch_function(lambda x: (x.exp().softmax(-1) * 2).sigmoid().softmax(-1), [x])
-    grad = AotGrad().run(capture, Options(partitioner="save_everything"))
+    grad = cut(AotGrad().run(capture), PartitionStage.Options("save_everything"))
     owners: list[list[int]] = []
 
     def backward(given: list[torch.Tensor]) -> Sequence[torch.Tensor]:

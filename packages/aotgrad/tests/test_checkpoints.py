@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from aotgrad import AotGrad, bind_interpreted
+from aotgrad import AotGrad, bind_interpreted, cut
 from aotgrad.testing import capture_by_torch_function
 from stagewire.capture import Checkpoint
-from stagewire.grad import Grad, SavedResult
+from stagewire.grad import SavedResult
+from stagewire.prim import Prim
 
 WIDTH = 16
 
@@ -25,13 +26,13 @@ def tensors() -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(shape, generator=generator).requires_grad_() for shape in shapes)
 
 
-def grad_of(*parts: Checkpoint) -> tuple[Grad, tuple[torch.Tensor, ...]]:
+def grad_of(*parts: Checkpoint) -> tuple[Prim, tuple[torch.Tensor, ...]]:
     capture, inputs = capture_by_torch_function(two_layers, tensors())
     assert len(capture.graph.nodes) == 9  # four for each layer, and the sum
-    return AotGrad().run(msgspec.structs.replace(capture, checkpoints=parts)), inputs
+    return cut(AotGrad().run(msgspec.structs.replace(capture, checkpoints=parts))), inputs
 
 
-def kept_widths(grad: Grad) -> list[int]:
+def kept_widths(grad: Prim) -> list[int]:
     values = {value.name: value for node in grad.forward.nodes for value in node.results}
     outputs = [grad.forward.outputs[slot.result] for slot in grad.binding.saved if isinstance(slot, SavedResult)]
     return sorted(values[output.name].type.shape[-1] for output in outputs)
@@ -66,7 +67,7 @@ def test_random_numbers_are_kept() -> None:
 
     capture, inputs = capture_by_torch_function(program, (torch.randn(8, requires_grad=True),))
     parts = (Checkpoint(0, len(capture.graph.nodes)),)
-    grad = AotGrad().run(msgspec.structs.replace(capture, checkpoints=parts))
+    grad = cut(AotGrad().run(msgspec.structs.replace(capture, checkpoints=parts)))
     results = [slot for slot in grad.binding.saved if isinstance(slot, SavedResult)]
     assert len(results) == 1
     found = []

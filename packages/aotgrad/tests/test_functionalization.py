@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from aotgrad import AotGrad, Options, save_everything
+from aotgrad import AotGrad, save_everything
 from aotgrad.errors import BackwardFailed
+from aotgrad.partition.stage import Options
 from aotgrad.testing import capture_by_torch_function, check_against_eager
 
 Program = Callable[..., Any]
@@ -337,12 +338,12 @@ PURE = [value for value in list(globals().values()) if callable(value) and getat
 PURE = [p for p in PURE if p.__name__ not in ("x46",) and not isinstance(p, type)]
 
 
-@pytest.mark.parametrize("options", [Options(), Options(partitioner=save_everything)], ids=["min_cut", "save_all"])
+@pytest.mark.parametrize("partition", [Options(), Options(save_everything)], ids=["min_cut", "save_all"])
 @pytest.mark.parametrize("program", PURE, ids=lambda p: p.__name__)
-def test_program_of_one_leaf(program: Program, options: Options) -> None:
+def test_program_of_one_leaf(program: Program, partition: Options) -> None:
     torch.manual_seed(3)
     capture, inputs = capture_by_torch_function(program, [x46()])
-    check_against_eager(capture, inputs, options)
+    check_against_eager(capture, inputs, partition=partition)
 
 
 @pytest.mark.parametrize("program", PURE, ids=lambda p: p.__name__)

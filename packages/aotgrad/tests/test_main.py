@@ -6,15 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
-from aotgrad import AotGrad, Options
+from aotgrad import AotGrad, Options, PartitionStage, cut
 from aotgrad.__main__ import main
 from aotgrad.testing import capture_by_torch_function
 from stagewire.capture import Capture
 from stagewire.codec import load, save
 from stagewire.parser import parse_document
+from stagewire.prim import Prim
 
 
 @pytest.fixture
@@ -39,8 +41,8 @@ def test_writes_the_document(capture, form: str, monkeypatch: pytest.MonkeyPatch
 
 def test_prints_without_output(capture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     document, folder = capture
-    options = Options(partitioner="save_everything", gradient_order=1)
-    assert run(monkeypatch, folder / "capture.json", "--partitioner", "save_everything", "--gradient-order", 1) == 0
+    options = Options(gradient_order=1)
+    assert run(monkeypatch, folder / "capture.json", "--gradient-order", 1) == 0
     assert parse_document(capsys.readouterr().out) == AotGrad().run(document, options)
 
 
@@ -58,4 +60,19 @@ def test_runs_as_a_module(capture) -> None:
     _, folder = capture
     command = [sys.executable, "-m", "aotgrad", str(folder / "capture.json"), "-o", str(folder / "grad.json")]
     assert subprocess.run(command, check=False, timeout=100).returncode == 0
-    assert load(folder / "grad.json", "grad").backward is not None
+    assert load(folder / "grad.json", "grad").binding.tangents
+
+
+def test_the_second_stage_cuts_a_prim_in_two(capture) -> None:
+    document, folder = capture
+    grad = AotGrad().run(document)
+    save(Prim(binding=grad.binding, joint=grad.joint, opset=3), folder / "prim.json")
+    command = [sys.executable, "-m", "aotgrad.partition", str(folder / "prim.json"), "-o", str(folder / "cut.json")]
+    more = ["--partitioner", "save_everything"]
+    assert subprocess.run([*command, *more], check=False, timeout=100).returncode == 0
+    parts = cut(grad, PartitionStage.Options("save_everything"))
+    assert load(folder / "cut.json", "prim") == msgspec.structs.replace(parts, opset=3)
+    command[3] = str(folder / "cut.json")
+    again = subprocess.run(command, check=False, timeout=100, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "SW011: partition reads a prim document; this is a cut" in again.stderr

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aotgrad import AotGrad, bind_interpreted
+from aotgrad import AotGrad, bind_interpreted, cut
 from aotgrad.ops import is_random
 from aotgrad.testing import capture_by_torch_function
-from stagewire.grad import Grad
+from stagewire.prim import Prim
 from stagewire.verify import verify
 
 
@@ -105,7 +105,7 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
     return [t for t in items if isinstance(t, torch.Tensor)]
 
 
-def check(model: nn.Module, train: bool, *args: torch.Tensor, **named: torch.Tensor) -> Grad:
+def check(model: nn.Module, train: bool, *args: torch.Tensor, **named: torch.Tensor) -> Prim:
     """Compare two steps of `model` with those of its bound Grad."""
     model.train(train)
     recorded, eager = copy.deepcopy(model), copy.deepcopy(model)
@@ -121,7 +121,8 @@ def check(model: nn.Module, train: bool, *args: torch.Tensor, **named: torch.Ten
     ours = dict([*model.named_parameters(), *model.named_buffers()])
     grad = AotGrad().run(capture)
     verify(grad)
-    bound = bind_interpreted(grad)
+    parts = cut(grad)
+    bound = bind_interpreted(parts)
     for _ in range(2):
         with torch.set_grad_enabled(train):
             torch.manual_seed(8)
@@ -140,7 +141,7 @@ def check(model: nn.Module, train: bool, *args: torch.Tensor, **named: torch.Ten
         )
     for mine, theirs in zip(model.buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
-    return grad
+    return parts
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from aotgrad import AotGrad, Joint, MinCut, Options, Partition, bind_interpreted, executor
+from aotgrad import AotGrad, Joint, MinCut, Partition, bind_interpreted, cut, executor
 from aotgrad.constants import read_constant
 from aotgrad.errors import BackwardFailed, BadPartitioner, NoInverse, PartitionError, UnsupportedOutput
 from aotgrad.ops import is_random, packet_of
@@ -21,19 +21,21 @@ from aotgrad.partition.peak import peak_of_backward
 from aotgrad.partition.policy import Policy
 from aotgrad.partition.schedule import backward_nodes
 from aotgrad.partition.split import Partitioner
+from aotgrad.partition.stage import Options
 from aotgrad.testing import capture_by_torch_function, check_against_eager, eager_refuses_backward
 from aotgrad.testing.strategies import captures, programs
 from stagewire import decode, encode
 from stagewire.capture import Capture
-from stagewire.grad import Grad, SavedInput, SavedResult
+from stagewire.grad import SavedInput, SavedResult
+from stagewire.prim import Prim
 
 
 def joint_of(program, *inputs: torch.Tensor) -> Joint:
     return AotGrad().joint(capture_by_torch_function(program, inputs)[0])
 
 
-def grad_of(program, *inputs: torch.Tensor, **options: object) -> Grad:
-    return AotGrad().run(capture_by_torch_function(program, inputs)[0], Options(**options))
+def parts_of(program, *inputs: torch.Tensor, **options: object) -> Prim:
+    return cut(AotGrad().run(capture_by_torch_function(program, inputs)[0]), Options(**options))
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -118,9 +120,9 @@ def test_a_smaller_budget_saves_less_and_means_the_same() -> None:
     capture = capture_by_torch_function(residual, inputs)[0]
     sizes, peaks = [], []
     for budget in (1.0, 0.7, 0.4, 0.2, 0.0):
-        grad = check_against_eager(capture, inputs, Options(memory_budget=budget))
-        sizes.append(grad.partition.saved_bytes)
-        kept = [value for value in grad.forward.nodes if is_random(value)]
+        parts = check_against_eager(capture, inputs, partition=Options(memory_budget=budget))
+        sizes.append(parts.partition.saved_bytes)
+        kept = [value for value in parts.forward.nodes if is_random(value)]
         least = sum(16 * 8 for _ in kept)  # masks of one byte an element are never drawn again
         peaks.append(peak_with(MinCut(memory_budget=budget), capture))
         assert sizes[-1] <= max(sizes[0] * budget, least) or peaks[-1] < peak_with(save_nothing, capture)
@@ -159,30 +161,30 @@ def test_without_any_budget_attention_is_computed_again() -> None:
     def program(x):
         return F.scaled_dot_product_attention(x, x, x).square().sum()
 
-    grad = grad_of(program, leaf(1, 2, 8, 16), memory_budget=0.0)
-    assert grad.partition.saved_bytes < 8 * 16 * 2 * 4
-    assert any("flash_attention" in name for name in grad.partition.recomputed)
+    parts = parts_of(program, leaf(1, 2, 8, 16), memory_budget=0.0)
+    assert parts.partition.saved_bytes < 8 * 16 * 2 * 4
+    assert any("flash_attention" in name for name in parts.partition.recomputed)
 
 
 @pytest.mark.parametrize("budget", [-0.5, 1.5])
 def test_a_budget_is_a_part(budget: float) -> None:
     with pytest.raises(BadPartitioner, match="memory budget"):
-        grad_of(lambda x: x.exp().sum(), leaf(3), memory_budget=budget)
+        parts_of(lambda x: x.exp().sum(), leaf(3), memory_budget=budget)
 
 
 def test_only_the_minimum_cut_takes_a_budget() -> None:
     with pytest.raises(BadPartitioner, match="save_everything"):
-        grad_of(lambda x: x.exp().sum(), leaf(3), partitioner="save_everything", memory_budget=0.5)
+        parts_of(lambda x: x.exp().sum(), leaf(3), partitioner="save_everything", memory_budget=0.5)
 
 
 # What is saved.
 
 
 def test_views_are_free_and_their_bases_are_saved() -> None:
-    grad = grad_of(lambda x, w: (x @ w).t().exp().sum(), leaf(4, 5), leaf(5, 6))
-    nodes = [node.target for node in grad.backward.nodes]
+    parts = parts_of(lambda x, w: (x @ w).t().exp().sum(), leaf(4, 5), leaf(5, 6))
+    nodes = [node.target for node in parts.backward.nodes]
     assert "aten.exp.default" in nodes or "aten.mm.default" in nodes
-    assert grad.partition.saved_bytes <= grad.partition.saved_bytes_without_recompute
+    assert parts.partition.saved_bytes <= parts.partition.saved_bytes_without_recompute
 
 
 def test_cheap_chain_is_computed_again_from_one_value() -> None:
@@ -190,18 +192,18 @@ def test_cheap_chain_is_computed_again_from_one_value() -> None:
         h = x @ w
         return ((h * 2 + 1).clamp(min=0) * (h - 3) * (h + 4)).sum()
 
-    grad = grad_of(program, leaf(8, 8), leaf(8, 8))
-    assert sum(type(slot) is SavedResult for slot in grad.binding.saved) == 1
-    assert grad.partition.saved_bytes == 8 * 8 * 4
+    parts = parts_of(program, leaf(8, 8), leaf(8, 8))
+    assert sum(type(slot) is SavedResult for slot in parts.binding.saved) == 1
+    assert parts.partition.saved_bytes == 8 * 8 * 4
 
 
 def test_products_and_reductions_are_never_computed_again() -> None:
     def program(x, w):
         return F.layer_norm((x @ w).softmax(-1) @ w, (8,)).exp().sum()
 
-    grad = grad_of(program, leaf(8, 8), leaf(8, 8))
-    recomputed = set(grad.partition.recomputed)
-    made_by = {value.name: node.target for node in grad.forward.nodes for value in node.results}
+    parts = parts_of(program, leaf(8, 8), leaf(8, 8))
+    recomputed = set(parts.partition.recomputed)
+    made_by = {value.name: node.target for node in parts.forward.nodes for value in node.results}
     heavy = {"aten.mm.default", "aten._softmax.default", "aten.native_layer_norm.default"}
     assert not {made_by.get(name) for name in recomputed} & heavy
 
@@ -211,8 +213,8 @@ def test_operand_of_a_product_in_the_backward_is_saved() -> None:
         return ((x @ w).tanh() @ v).sum()
 
     def tanh_runs(**options: object) -> int:
-        grad = grad_of(program, leaf(8, 8), leaf(8, 8), leaf(8, 8), **options)
-        return [node.target for node in grad.backward.nodes].count("aten.tanh.default")
+        parts = parts_of(program, leaf(8, 8), leaf(8, 8), leaf(8, 8), **options)
+        return [node.target for node in parts.backward.nodes].count("aten.tanh.default")
 
     assert tanh_runs() == 0
     assert tanh_runs(partitioner=MinCut(save_operands=False)) == 0
@@ -227,8 +229,8 @@ def test_an_operand_that_unfolds_an_input_is_computed_again_from_it() -> None:
     def masked(x, truths):
         return F.conv1d(x, torch.zeros(4, 4, 3).masked_fill(truths, -1.0))
 
-    unfolded = grad_of(masked, leaf(2, 4, 16), truths).binding.saved
-    doubled = grad_of(lambda x, numbers: F.conv1d(x, numbers * 2), leaf(2, 4, 16), numbers).binding.saved
+    unfolded = parts_of(masked, leaf(2, 4, 16), truths).binding.saved
+    doubled = parts_of(lambda x, numbers: F.conv1d(x, numbers * 2), leaf(2, 4, 16), numbers).binding.saved
     assert {saved.input for saved in unfolded if isinstance(saved, SavedInput)} == {0, 1}
     assert not any(isinstance(saved, SavedResult) for saved in unfolded)
     assert [type(saved) for saved in doubled].count(SavedResult) == 1
@@ -236,10 +238,10 @@ def test_an_operand_that_unfolds_an_input_is_computed_again_from_it() -> None:
 
 def test_a_copy_of_an_input_is_saved_and_not_the_input() -> None:
     queue = torch.randn(4, 12)
-    grad = grad_of(lambda x: (x @ queue.clone()).tanh(), leaf(3, 4))
-    copy = next(node.results[0].name for node in grad.forward.nodes if node.target == "aten.clone.default")
-    assert copy in [value.name for value in grad.backward.inputs]
-    assert all(isinstance(saved, SavedResult) for saved in grad.binding.saved)
+    parts = parts_of(lambda x: (x @ queue.clone()).tanh(), leaf(3, 4))
+    copy = next(node.results[0].name for node in parts.forward.nodes if node.target == "aten.clone.default")
+    assert copy in [value.name for value in parts.backward.inputs]
+    assert all(isinstance(saved, SavedResult) for saved in parts.binding.saved)
 
 
 def test_residual_stream_is_saved_not_rebuilt() -> None:
@@ -266,7 +268,7 @@ def test_what_a_saved_value_is_made_of_is_computed_again(products: int) -> None:
         return sum(part.sum() for part in parts)
 
     inputs = [leaf(32, 16), leaf(16, 16), leaf(16), *[leaf(16, 16) for _ in range(products)]]
-    assert grad_of(program, *inputs).partition.saved_bytes == 4 * (2 * 32 * 16 + 32)
+    assert parts_of(program, *inputs).partition.saved_bytes == 4 * (2 * 32 * 16 + 32)
 
 
 def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:
@@ -274,7 +276,7 @@ def test_bfloat16_source_is_saved_not_its_float32_copy() -> None:
         return ((x @ w).float() * 3).square().sum()
 
     inputs = [t.detach().bfloat16().requires_grad_() for t in (leaf(16, 16), leaf(16, 16))]
-    assert grad_of(program, *inputs).partition.saved_bytes == 16 * 16 * 2
+    assert parts_of(program, *inputs).partition.saved_bytes == 16 * 16 * 2
 
 
 def test_a_wider_copy_is_never_saved() -> None:
@@ -286,9 +288,9 @@ def test_a_wider_copy_is_never_saved() -> None:
 
     inputs = [t.detach().bfloat16().requires_grad_() for t in [leaf(16, 16) for _ in range(10)]]
     for partitioner in ("min_cut", MinCut(longest_life=0)):
-        grad = grad_of(program, *inputs, partitioner=partitioner)
-        copies = {node.results[0].name for node in grad.forward.nodes if node.target == "aten._to_copy.default"}
-        wide = {value.name for value in grad.backward.inputs if value.type.dtype == "float32"}
+        parts = parts_of(program, *inputs, partitioner=partitioner)
+        copies = {node.results[0].name for node in parts.forward.nodes if node.target == "aten._to_copy.default"}
+        wide = {value.name for value in parts.backward.inputs if value.type.dtype == "float32"}
         assert len(copies) == 6
         assert not copies & wide
 
@@ -347,9 +349,9 @@ def test_a_large_operand_is_saved_and_not_in_its_place_what_it_is_made_of() -> N
 
 
 def test_dropout_saves_a_mask_of_one_byte_and_never_draws_again() -> None:
-    grad = grad_of(lambda x, w: F.dropout((x @ w).exp(), 0.3).sum(), leaf(16, 16), leaf(16, 16))
-    assert not any(is_random(node) for node in grad.backward.nodes)
-    assert grad.partition.saved_bytes == 16 * 16 * (1 + 4)
+    parts = parts_of(lambda x, w: F.dropout((x @ w).exp(), 0.3).sum(), leaf(16, 16), leaf(16, 16))
+    assert not any(is_random(node) for node in parts.backward.nodes)
+    assert parts.partition.saved_bytes == 16 * 16 * (1 + 4)
 
 
 # Halves.
@@ -375,7 +377,7 @@ def test_every_partition_means_the_same(partitioner: object, drawn: tuple[Captur
         AotGrad().run(capture)
     except (NoInverse, UnsupportedOutput):
         reject()
-    check_against_eager(capture, inputs, Options(partitioner=partitioner))
+    check_against_eager(capture, inputs, partition=Options(partitioner=partitioner))
 
 
 def test_partition_of_too_little_is_refused() -> None:
@@ -383,26 +385,26 @@ def test_partition_of_too_little_is_refused() -> None:
         return Partition(())
 
     with pytest.raises(PartitionError, match="not among the saved") as raised:
-        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=nothing)
+        parts_of(lambda x: x.exp().sum(), leaf(4), partitioner=nothing)
     assert raised.value.code == "AG011"
     with pytest.raises(PartitionError, match="bernoulli"):
-        grad_of(lambda x: F.dropout(x, 0.5).sum(), leaf(4), partitioner=nothing)
+        parts_of(lambda x: F.dropout(x, 0.5).sum(), leaf(4), partitioner=nothing)
 
 
 def test_partition_that_names_nothing_known_is_refused() -> None:
     with pytest.raises(PartitionError, match="no value nowhere"):
-        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: Partition(("nowhere",)))
+        parts_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: Partition(("nowhere",)))
 
 
 @pytest.mark.parametrize("choice", ["best", 3, None])
 def test_unknown_partitioner_is_refused(choice: object) -> None:
     with pytest.raises(BadPartitioner, match="min_cut, save_everything"):
-        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=choice)
+        parts_of(lambda x: x.exp().sum(), leaf(4), partitioner=choice)
 
 
 def test_partitioner_that_returns_no_partition_is_refused() -> None:
     with pytest.raises(BadPartitioner, match="returned a list"):
-        grad_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: ["x0"])
+        parts_of(lambda x: x.exp().sum(), leaf(4), partitioner=lambda joint: ["x0"])
 
 
 def test_partitioners_by_name_train_alike() -> None:
@@ -414,7 +416,7 @@ def test_partitioners_by_name_train_alike() -> None:
         torch.manual_seed(0)
         x, w = leaf(4, 4), leaf(4, 4)
         capture, inputs = capture_by_torch_function(program, [x, w])
-        bind_interpreted(AotGrad().run(capture, Options(partitioner=name)))(*inputs)[0].backward()
+        bind_interpreted(cut(AotGrad().run(capture), Options(partitioner=name)))(*inputs)[0].backward()
         gradients.append((x.grad, w.grad))
     torch.testing.assert_close(*gradients)
 
@@ -428,22 +430,22 @@ def test_a_loss_beside_its_logits_needs_no_gradient_of_the_logits() -> None:
         return logits, F.cross_entropy(logits, torch.tensor([1, 0, 2]))
 
     inputs = [leaf(3, 4), leaf(4, 5)]
-    grad = grad_of(program, *inputs)
-    whole, part = executor(grad.backward), partial_backward(grad, (False, True))
+    parts = parts_of(program, *inputs)
+    whole, part = executor(parts.backward), partial_backward(parts, (False, True))
     assert part is not None
-    assert len(part.forward.inputs) == len(grad.backward.inputs) - 1
+    assert len(part.forward.inputs) == len(parts.backward.inputs) - 1
     assert not any(node.target.startswith(("aten.add", "aten.zeros", "aten.full")) for node in part.forward.nodes)
-    constants = [read_constant(constant) for constant in grad.binding.constants]
-    results = executor(grad.forward)(*inputs, *constants)
+    constants = [read_constant(constant) for constant in parts.binding.constants]
+    results = executor(parts.forward)(*inputs, *constants)
     given = [*inputs, *constants]
-    saved = [results[s.result] if isinstance(s, SavedResult) else given[s.input] for s in grad.binding.saved]
+    saved = [results[s.result] if isinstance(s, SavedResult) else given[s.input] for s in parts.binding.saved]
     expected = whole(*saved, torch.zeros(3, 5), torch.tensor(2.0))
     torch.testing.assert_close(executor(part.forward)(*saved, torch.tensor(2.0)), expected)
 
 
 def test_gradients_that_depend_on_missing_tangents_alone_are_none() -> None:
-    grad = grad_of(lambda x, y: (x.exp(), y.sin()), leaf(3), leaf(3))
-    part = partial_backward(grad, (True, False))
+    parts = parts_of(lambda x, y: (x.exp(), y.sin()), leaf(3), leaf(3))
+    part = partial_backward(parts, (True, False))
     assert part is not None
     assert part.forward.outputs[1] is None
     assert [node.target for node in part.forward.nodes] == ["aten.mul.Tensor"], "x.exp() is a result, and so read"

@@ -21,7 +21,7 @@ def test_writes_a_document(tmp_path: Path) -> None:
     out = tmp_path / "prim.json"
     assert main([DOCUMENT, "-o", str(out), "--keep", "aten.silu.default"]) == 0
     document = load(out, "prim")
-    assert "aten.silu.default" in [node.target for node in document.forward.nodes]  # type: ignore[union-attr]
+    assert "aten.silu.default" in [node.target for node in document.joint.nodes]  # type: ignore[union-attr]
 
 
 def test_refuses_another_kind_of_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 import stagewire
 from stagefold.cli import main
+from stagefold.pipeline import BOUNDARIES
 from stagewire.capture import Capture, Code, Input, Local
 from stagewire.graph import Graph, Node, Ref, Value
 from stagewire.types import contiguous
@@ -32,8 +33,8 @@ def test_show_prints_the_graph(saved: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_run_stage_by_stage_then_run(saved: Path, tmp_path: Path) -> None:
     path = saved
-    for slot, kind in (("aotgrad", "grad"), ("primops", "prim"), ("loopir", "loop"), ("codegen", "program")):
-        out = tmp_path / f"{kind}.json"
+    for slot, (_, form) in BOUNDARIES.items():
+        out = tmp_path / f"{form}.json"
         assert main(["run-stage", slot, str(path), str(out)]) == 0
         path = out
     torch.save([torch.tensor([-1.0, 0.0, 2.0])], tmp_path / "in.pt")
@@ -44,7 +45,7 @@ def test_run_stage_by_stage_then_run(saved: Path, tmp_path: Path) -> None:
 
 def test_faults_are_printed_not_raised(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run-stage", "loopir", str(saved), str(tmp_path / "x.json")]) == 1
-    assert "reads a prim document; this is a capture" in capsys.readouterr().err
+    assert "SW011: loopir reads a cut document; this is a capture" in capsys.readouterr().err
     assert main(["show", str(tmp_path / "absent.json")]) == 1
     assert "there is no file" in capsys.readouterr().err
     (tmp_path / "bad.json").write_text("{")

@@ -201,15 +201,15 @@ def test_documents(tmp_path: Path) -> None:
     assert made is not None
     assert made.prepare is not None
     verify(made.prepare)
-    targets = [node.target for node in made.main.forward.nodes]
+    targets = [node.target for node in made.main.joint.nodes]
     assert targets.count("stagefold.convolution.default") == 3
     assert targets.count("aten.convolution.default") == 1  # the transposed one
     assert not any("batch_norm" in target or target == "aten.relu.default" for target in targets)
-    posts = [node.args[7:] for node in made.main.forward.nodes if node.target.startswith("stagefold.")]
+    posts = [node.args[7:] for node in made.main.joint.nodes if node.target.startswith("stagefold.")]
     assert [post for post, _ in posts] == ["relu", "relu", "swish"]
     assert [other is not None for _, other in posts] == [False, True, False]
-    prepared = {value.name for value in made.main.forward.inputs[len(made.prepare.binding.inputs) :]}
-    assert len(prepared) == len(made.prepare.forward.outputs) == 4  # two weights, two biases
+    prepared = {value.name for value in made.main.joint.inputs[len(made.prepare.binding.inputs) :]}
+    assert len(prepared) == len(made.prepare.joint.outputs) == 4  # two weights, two biases
     used = [given.name for given in made.prepare.binding.inputs if given.used]
     assert "args_0" not in used
     assert len(used) == 9
@@ -219,7 +219,7 @@ def test_small_convolutions_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(layouts, "LEAST_ELEMENTS", 1 << 30)
     made = freeze(documents(Residual().eval(), torch.randn(2, 3, 8, 8), tmp_path))
     assert made is not None
-    assert not any(node.target.startswith("stagefold.") for node in made.main.forward.nodes)
+    assert not any(node.target.startswith("stagefold.") for node in made.main.joint.nodes)
 
 
 def test_a_program_with_gradients_is_left_alone(tmp_path: Path) -> None:

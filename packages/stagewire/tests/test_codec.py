@@ -7,13 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
 
 import stagewire
 from stagewire import codec
 from stagewire.codec import KINDS, VERSIONS, Document, decode, encode, kind_of, load, save
 from stagewire.digest import digest
 from stagewire.errors import DecodeError, UnknownVersion
+from stagewire.loop import LoopGraph
 from stagewire.parser import parse_document
+from stagewire.testing.strategies import prims
 from stagewire.verify import verify
 
 DATA = Path(__file__).parent / "data"
@@ -57,7 +60,7 @@ def test_saved_files_load(kind: str, suffix: str, tmp_path: Path) -> None:
 def test_files_without_optional_fields_load() -> None:
     """A file from before an optional field was added reads as the field's default."""
     data = plain("grad")
-    del data["body"]["binding"]["gradient_tangents"], data["body"]["partition"]
+    del data["body"]["binding"]["gradient_tangents"], data["body"]["rewrites"]
     document = decode(msgspec.json.encode(data))
     assert isinstance(document, stagewire.Grad)
     assert document.binding.gradient_tangents == ()
@@ -92,15 +95,87 @@ def test_upgraders_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_of_version_1_have_the_effects_that_its_readers_told_by_name(kind: str) -> None:
     targets = ("aten.mm.default", "prims.rand", "aten.normal_functional.default", "aten._assert_async.msg", "mine.op.x")
     calls = [{"target": target, "args": [], "kwargs": {}, "results": []} for target in targets]
-    data = plain(kind) | {"version": 1}
+    data = plain("prim_trained" if kind == "grad" else kind) | {"document": kind, "version": 1}
     if kind == "loop":
         data["body"]["forward"]["steps"] = [{"kind": "extern"} | call for call in calls]
     else:
         data["body"]["forward"]["nodes"] = calls
     document = decode(msgspec.json.encode(data))
     assert isinstance(document, stagewire.Grad | stagewire.Prim | stagewire.Loop)
-    made = document.forward.steps if isinstance(document, stagewire.Loop) else document.forward.nodes
-    assert [call.effect for call in made] == [None, "draws", "draws", "acts", "acts"]  # type: ignore[union-attr]
+    graph = document.joint if isinstance(document, stagewire.Grad) else document.forward
+    made = graph.steps if isinstance(graph, LoopGraph) else graph.nodes  # type: ignore[union-attr]
+    assert [call.effect for call in made[:5]] == [None, "draws", "draws", "acts", "acts"]  # type: ignore[union-attr]
+
+
+def test_a_grad_of_version_2_was_cut_and_is_joined() -> None:
+    document, joint = load(DATA / "v2" / "grad.json"), example("grad").joint  # type: ignore[union-attr]
+    nodes = tuple(msgspec.structs.replace(node, checkpoint=None) for node in joint.nodes)
+    assert document == msgspec.structs.replace(example("grad"), joint=msgspec.structs.replace(joint, nodes=nodes))
+
+
+CUT = """
+prim 3 {
+  binding {
+    inputs { BoundInput(name="x", type=f32[s0]) }
+    outputs { Fresh(result=0, requires_grad=True) }
+    saved { SavedInput(input=0) SavedSize(symbol="s0") }
+    tangents { Tangent(result=0, type=f32[s0]) Tangent(result=0, type=f32[s0]) }
+    input_gradients = (1,)
+    gradient_tangents = ((), (0, 1))
+    symbols { Symbol(name="s0", source=None, hint=3) }
+  }
+  forward {
+    input %x: f32[s0]
+    %y: f32[s0] = aten.sin.default(%x)
+    %unused: f32[s0] = aten.sin.default(%y)
+    return %y, %unused
+  }
+  backward {
+    input %x: f32[s0]
+    input %n: int
+    input %y: f32[s0]
+    input %t: f32[s0]
+    %unused: f32[s0] = aten.cos.default(%x) with phase="backward"
+    %g: f32[s0] = aten.mine.default(%y, %t, [%n], a=%unused) with phase="backward"
+    return %unused, %g
+  }
+}
+"""
+
+
+def test_names_of_a_backward_that_the_forward_has_are_others_in_the_joint_graph() -> None:
+    """A value computed again, a size that was saved, a gradient that no input has, a result for the backward alone."""
+    data = msgspec.json.decode(encode(parse_document(CUT))) | {"document": "grad", "version": 2}
+    document = decode(msgspec.json.encode(data))
+    verify(document)
+    assert isinstance(document, stagewire.Grad)
+    assert (
+        str(document.joint)
+        == """\
+input %x: f32[s0]
+input %y_: f32[s0]
+input %t: f32[s0]
+%y: f32[s0] = aten.sin.default(%x)
+%unused: f32[s0] = aten.sin.default(%y)
+%unused_: f32[s0] = aten.cos.default(%x) with phase="backward"
+%g: f32[s0] = aten.mine.default(%y_, %t, [s0], a=%unused_) with phase="backward"
+return %y, %g"""
+    )
+    assert document.binding.gradient_tangents == ((0, 1),)
+
+
+@pytest.mark.parametrize("slot", [{"kind": "saved_input", "input": 9}, {"kind": "saved_result", "result": 9}])
+def test_a_cut_that_saves_what_is_not_there_is_refused(slot: dict[str, Any]) -> None:
+    data = msgspec.json.decode(encode(parse_document(CUT))) | {"document": "grad", "version": 2}
+    data["body"]["binding"]["saved"][0] = slot
+    with pytest.raises(DecodeError, match="grad does not decode: forward and backward do not meet"):
+        decode(msgspec.json.encode(data))
+
+
+@given(prims(cut=True))
+def test_every_cut_of_version_2_is_a_joint_graph_that_verifies(document: stagewire.Prim) -> None:
+    data = msgspec.msgpack.decode(encode(document, "msgpack")) | {"document": "grad", "version": 2}
+    verify(decode(msgspec.msgpack.encode(data)))
 
 
 @pytest.mark.parametrize("body", [b"3", b"[]", b'{"forward": 3}', b'{"forward": {"nodes": 3}}', b'{"forward": [1]}'])
@@ -109,10 +184,10 @@ def test_malformed_bodies_of_version_1_are_refused(body: bytes) -> None:
         decode(b'{"document": "prim", "version": 1, "producer": "", "body": ' + body + b"}")
 
 
-@pytest.mark.parametrize("version", [0, -1, 3, 10**9])
+@pytest.mark.parametrize("version", [0, -1, 4, 10**9])
 def test_unknown_versions_are_refused(version: int) -> None:
     data = plain("prim") | {"version": version}
-    with pytest.raises(UnknownVersion, match=f"prim version {version} cannot be read: this stagewire reads up to 2"):
+    with pytest.raises(UnknownVersion, match=f"prim version {version} cannot be read: this stagewire reads up to 3"):
         decode(msgspec.json.encode(data))
 
 
@@ -127,7 +202,7 @@ def test_another_kind_than_expected_is_refused() -> None:
 
 
 def test_a_body_of_another_kind_is_refused() -> None:
-    data = plain("prim") | {"document": "loop"}
+    data = plain("prim") | {"document": "loop", "version": VERSIONS["loop"]}
     with pytest.raises(DecodeError, match="loop does not decode"):
         decode(msgspec.json.encode(data))
 

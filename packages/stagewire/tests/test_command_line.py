@@ -58,7 +58,7 @@ def test_verify_lists_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("name", "data", "says"),
     [
         ("a.json", b"{}", "SW001"),
-        ("a.txt", b"prim 2 {\n  binding = 3\n}", "a.txt:2:13"),
+        ("a.txt", b"prim 3 {\n  binding = 3\n}", "a.txt:2:13"),
         ("a.txt", b"\xff", "SW001"),
         ("a.msgpack", b"", "SW001"),
     ],

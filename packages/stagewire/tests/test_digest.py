@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stagewire import capture, grad, graph, loop, program
+from stagewire import capture, grad, graph, loop, prim, program
 from stagewire.codec import KINDS, Document
 from stagewire.digest import digest
 from stagewire.graph import SourceLine
@@ -33,7 +33,7 @@ def changed(kind: str, old: str, new: str) -> Document:
 SAME = [
     ("grad", "%y", "%other", "names of values"),
     ("grad", "model.py:5", "another.py:77", "the user's line"),
-    ("grad", "saved_bytes=64", "saved_bytes=65", "the partition report"),
+    ("prim_trained", "saved_bytes=64", "saved_bytes=65", "the partition report"),
     ("capture", 'name="forward", file="model.py"', 'name="g", file="n.py"', "the code object"),
     ("loop", "%e", "%ee", "values of a kernel"),
     ("loop", "j1", "k9", "axes of a kernel"),
@@ -57,7 +57,9 @@ OTHER = [
     ("grad", "0.0)", "0)"),
     ("grad", "0.0)", "False)"),
     ("grad", "AAAAPw==", "AACAPw=="),
-    ("grad", "return %y, %mean2, %mask", "return %mean2, %y, %mask"),
+    ("grad", "return %y, %mean2, None", "return %mean2, %y, None"),
+    ("grad", "checkpoint=0", "checkpoint=1"),
+    ("prim_trained", "return %y, %mean2, %mask", "return %mean2, %y, %mask"),
     ("capture", "self.depth, value=2", "self.depth, value=3"),
     ("capture", "self.depth", "self.width"),
     ("capture", "alpha=2", "beta=2"),
@@ -103,7 +105,8 @@ def test_integers_past_64_bits_have_a_digest() -> None:
 
 NAMES = {
     capture.Capture: {"code"},
-    grad.Grad: {"partition", "rewrites"},
+    grad.Grad: {"rewrites"},
+    prim.Prim: {"partition"},
     grad.BoundInput: {"name"},
     grad.BoundConstant: {"name"},
     graph.Value: {"name"},

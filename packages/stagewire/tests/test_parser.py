@@ -53,9 +53,9 @@ def test_faults_are_placed(text: str, old: str, new: str, where: str, says: str)
     assert error.value.where == where
 
 
-@pytest.mark.parametrize("text", ["prim 3 {}", "graph 1 {}", "prim 0 {}"])
+@pytest.mark.parametrize("text", ["prim 4 {}", "graph 1 {}", "prim 0 {}"])
 def test_unknown_kinds_and_versions_are_refused(text: str) -> None:
-    with pytest.raises(UnknownVersion, match="known: capture 1, grad 2") as error:
+    with pytest.raises(UnknownVersion, match="known: capture 1, grad 3") as error:
         parse_document(text)
     assert error.value.where == "1:1"
 

@@ -7,6 +7,7 @@ from aotgrad.executor import executor
 from aotgrad.interpret import bind_capture, bind_interpreted, interpret, run_plain
 from aotgrad.joint import Joint
 from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save_everything, split
+from aotgrad.partition.stage import PartitionStage, cut
 from aotgrad.stage import AotGrad, Options
 
 __all__ = [
@@ -16,10 +17,12 @@ __all__ = [
     "MinCut",
     "Options",
     "Partition",
+    "PartitionStage",
     "Partitioner",
     "bind",
     "bind_capture",
     "bind_interpreted",
+    "cut",
     "executor",
     "interpret",
     "run_plain",

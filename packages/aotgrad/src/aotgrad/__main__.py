@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from aotgrad.partition import PARTITIONERS
 from aotgrad.stage import AotGrad, Options
 from stagewire.command import carry, guarded
 
@@ -16,14 +15,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m aotgrad", description=__doc__)
     parser.add_argument("capture", help="a Capture document (.json, .msgpack or .txt)")
     parser.add_argument("-o", "--output", help="where to write the Grad document (by its suffix); else it is printed")
-    parser.add_argument("--partitioner", choices=sorted(PARTITIONERS), default=Options.partitioner)
     parser.add_argument("--gradient-order", type=int, default=0, help="n: the program of the n-th gradient")
     given = parser.parse_args(arguments)
     return guarded(lambda: _run(given))
 
 
 def _run(given: argparse.Namespace) -> int:
-    options = Options(partitioner=given.partitioner, gradient_order=given.gradient_order)
+    options = Options(gradient_order=given.gradient_order)
     carry(given.capture, "capture", lambda capture: AotGrad().run(capture, options), output=given.output)
     return 0
 

@@ -50,8 +50,13 @@ def executor(graph: Graph) -> Executor:
     return run
 
 
-# Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers.
-_PHYSICAL = {"aten._conj.default": "aten._conj_physical.default", "aten._neg_view.default": "aten.neg.default"}
+# Lazy conjugation and negation are bits on a tensor, which some kernels refuse; a graph means the numbers. The
+# partition keeps what the program overwrites by a prim.
+_MEANT = {
+    "aten._conj.default": "aten._conj_physical.default",
+    "aten._neg_view.default": "aten.neg.default",
+    "prims.clone": "aten.clone.default",
+}
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -80,7 +85,7 @@ def _values(graph: Graph) -> Iterator[Any]:
 
 def _step(node: Node, slots: dict[str, int]) -> _Step:
     return _Step(
-        workspace_call(node, resolve(_PHYSICAL.get(node.target, node.target))),
+        workspace_call(node, resolve(_MEANT.get(node.target, node.target))),
         tuple(_reader(arg, slots) for arg in node.args),
         {key: _reader(arg, slots) for key, arg in node.kwargs.items()},
         tuple(slots[value.name] for value in node.results),

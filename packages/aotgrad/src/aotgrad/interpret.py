@@ -1,4 +1,4 @@
-"""The reference meaning of `Grad`: its graphs run node by node with eager ATen."""
+"""The reference meaning of `Grad`: cut between ATen calls, both parts run node by node with eager ATen."""
 
 from __future__ import annotations
 
@@ -13,30 +13,40 @@ from aotgrad.bind import bind
 from aotgrad.errors import ReplayFailed
 from aotgrad.executor import executor
 from aotgrad.higher_order import Program
+from aotgrad.partition.stage import cut
 from aotgrad.stage import AotGrad, Options
 from aotgrad.tracer.replay import replay
 from stagewire.capture import Capture
 from stagewire.grad import Grad
+from stagewire.prim import Prim
 
 __all__ = ["bind_capture", "bind_interpreted", "interpret", "run_plain"]
 
 
-def interpret(grad: Grad, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+def interpret(document: Grad | Prim, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """The outputs of the program on the caller's tensors, which are mutated as the program says.
 
     In grad mode the outputs have a history: their backward runs the backward graph.
     """
-    return bind_interpreted(grad)(*inputs)
+    return bind_interpreted(document)(*inputs)
 
 
 def bind_interpreted(
-    grad: Grad,
+    document: Grad | Prim,
     gradient: Callable[[], Program] | None = None,
     plain: Callable[..., tuple[Any, ...]] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
-    """The program as a callable over its inputs, each graph run by `executor`; `gradient` and `plain` as for `bind`."""
-    backward = None if grad.backward is None else executor(grad.backward)
-    return bind(grad.binding, executor(grad.forward), backward, gradient=gradient, plain=plain, takes_list=True)
+    """The program as a callable over its inputs, each part run by `executor`; `gradient` and `plain` as for `bind`.
+
+    A document that is not cut yet is cut as by default. Prims are not known here (`primops.interpret`).
+    """
+    if document.joint is not None:
+        document = cut(document)
+    assert isinstance(document, Prim)
+    assert document.forward is not None
+    backward = None if document.backward is None else executor(document.backward)
+    forward = executor(document.forward)
+    return bind(document.binding, forward, backward, gradient=gradient, plain=plain, takes_list=True)
 
 
 def run_plain(capture: Capture, *inputs: torch.Tensor) -> tuple[Any, ...]:
@@ -55,7 +65,7 @@ def bind_capture(capture: Capture, options: Options | None = None) -> Callable[.
 
 def _bind_order(capture: Capture, options: Options) -> Program:
     following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
-    grad = AotGrad().run(capture, options)
+    document = cut(AotGrad().run(capture, options))
     plain = functools.partial(run_plain, capture) if options.gradient_order == 0 else None
-    call = bind_interpreted(grad, lambda: _bind_order(capture, following), plain)
-    return call, tuple(given.used for given in grad.binding.inputs)
+    call = bind_interpreted(document, lambda: _bind_order(capture, following), plain)
+    return call, tuple(given.used for given in document.binding.inputs)

@@ -1,36 +1,35 @@
 """`Joint`: what passes and partitioners work on: one graph of both directions, and how it meets the caller.
 
-joint ::= graph binding
+joint ::= graph binding                                            of a `Grad`, or of a `Prim` that is not cut
 graph ::= (inputs*, constants*, tangents*) node* (results*, gradients*)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import msgspec
 
 from stagewire.grad import Binding
-from stagewire.graph import Arg, Graph, Value, node_references, references
+from stagewire.graph import Arg, Graph, Value
 
 __all__ = ["Joint"]
 
 
 class Joint(msgspec.Struct, frozen=True, eq=False):
-    """Forward and backward in one graph.
-
-    binding: complete but for what the partition decides (`saved`, `input_gradients`).
-    primals: how many graph inputs are the caller's inputs and constants; the others are tangents.
-    results: how many graph outputs are results of the forward; the others are gradients, one per input, or None.
-    checkpoints: for forward values made under a checkpoint of the program, which one.
-    """
+    """Forward and backward in one graph; `binding` is complete but for what the partition decides (`saved`,
+    `input_gradients`)."""
 
     graph: Graph
     binding: Binding
-    primals: int
-    results: int
-    checkpoints: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def primals(self) -> int:
+        """How many graph inputs are the caller's inputs and constants; the others are tangents."""
+        return len(self.binding.inputs) + len(self.binding.constants)
+
+    @property
+    def results(self) -> int:
+        """How many graph outputs are results of the forward; the others are gradients, one per input, or None."""
+        return len(self.graph.outputs) - (len(self.binding.inputs) if self.has_backward else 0)
 
     @property
     def primal_values(self) -> tuple[Value, ...]:
@@ -55,36 +54,8 @@ class Joint(msgspec.Struct, frozen=True, eq=False):
     @property
     def has_backward(self) -> bool:
         """Does any result have a history, even one through which no gradient reaches an input."""
-        return bool(self.tangent_values)
+        return bool(self.binding.tangents)
 
     def with_graph(self, graph: Graph) -> Joint:
-        """The same binding round another graph with the same inputs and outputs in number and order.
-
-        Values of it that this graph does not know, on the way to and from those of a checkpoint, belong to it too.
-        """
-        checkpoints = _spread(self.checkpoints, graph) if self.checkpoints else self.checkpoints
-        return Joint(graph, self.binding, self.primals, self.results, checkpoints)
-
-
-def _spread(checkpoints: Mapping[str, int], graph: Graph) -> Mapping[str, int]:
-    """`checkpoints`, with the forward values that only values of one checkpoint use; then with those that are used by
-    the backward alone and made from values of one checkpoint."""
-    forward = [node for node in graph.nodes if node.phase == "forward"]
-    homes: dict[str, int | None] = dict(checkpoints)
-    leaving = {name for arg in graph.outputs for name in references(arg)}
-    uses: dict[str, set[int | None]] = {}
-    for node in reversed(forward):
-        mine = {homes[value.name] for value in node.results if value.name in homes}
-        if not mine:  # a value on the way: it belongs where all of those belong that use it
-            for value in node.results:
-                mine |= uses.get(value.name, set()) | ({None} if value.name in leaving else set())
-            if len(mine) == 1:
-                homes.update((value.name, next(iter(mine))) for value in node.results)
-        for name in node_references(node) if mine else ():
-            uses.setdefault(name, set()).update(mine if len(mine) == 1 else {None})
-    for node in forward:
-        mine = {homes[name] for name in node_references(node) if name in homes}
-        for value in node.results:
-            if value.name not in homes and value.name not in uses and value.name not in leaving and len(mine) == 1:
-                homes[value.name] = next(iter(mine))
-    return {name: home for name, home in homes.items() if home is not None}
+        """The same binding round another graph with the same inputs and outputs in number and order."""
+        return Joint(graph, self.binding)

@@ -7,9 +7,10 @@ is zero as well, and a sum with a zero is its other operand: neither has to be c
 from __future__ import annotations
 
 from stagewire.capture import Capture
-from stagewire.grad import Binding, BoundInput, Fresh, Grad, Literally
+from stagewire.grad import Binding, BoundInput, Fresh, Literally
 from stagewire.graph import Arg, Graph, Node, Ref, Value
 from stagewire.graph_passes import live_nodes, operands, rename_node
+from stagewire.prim import Prim
 from stagewire.types import ScalarType
 
 __all__ = ["is_linear", "partial_backward"]
@@ -20,16 +21,16 @@ def is_linear(capture: Capture) -> bool:
     return not capture.functions
 
 
-def partial_backward(grad: Grad, arrived: tuple[bool, ...]) -> Grad | None:
-    """A document whose forward is the backward of `grad` for the tangents that arrived, on (*saved, *arrived); None
+def partial_backward(document: Prim, arrived: tuple[bool, ...]) -> Prim | None:
+    """A document whose forward is the backward of `document` for the tangents that arrived, on (*saved, *arrived); None
     where a zero meets anything but a plain sum.
 
     A gradient that depends on the others alone is the literal None.
     """
-    backward = grad.backward
+    backward = document.backward
     if backward is None:
         return None
-    first = len(grad.binding.saved)
+    first = len(document.binding.saved)
     missing = {value.name for value, here in zip(backward.inputs[first:], arrived, strict=True) if not here}
     zeros, names, nodes = set(missing), {}, []
     values = {value.name: value for node in backward.nodes for value in node.results}
@@ -50,7 +51,8 @@ def partial_backward(grad: Grad, arrived: tuple[bool, ...]) -> Grad | None:
     outputs = tuple(_output(arg, names, zeros) for arg in backward.outputs)
     inputs = tuple(value for value in backward.inputs if value.name not in missing)
     graph = Graph(inputs, tuple(nodes), outputs)
-    return Grad(binding=_binding(graph, grad.binding), forward=Graph(inputs, live_nodes(graph), outputs))
+    forward = Graph(inputs, live_nodes(graph), outputs)
+    return Prim(binding=_binding(graph, document.binding), forward=forward, opset=document.opset)
 
 
 _SUMS = frozenset(("aten.add.Tensor", "prims.add"))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from msgspec.structs import replace
-
-from aotgrad.errors import BadCapture, DoubleBackward
+from aotgrad.errors import DoubleBackward
 from aotgrad.joint import Joint
-from aotgrad.partition import Partitioner, partitioner_of, split
 from aotgrad.passes import DEFAULT_PASSES, Pass
 from aotgrad.tracer.fused_attention import choose
 from aotgrad.tracer.joint import trace
 from aotgrad.written_attention import TARGET, Choice, fuse_attention
 from stagewire.capture import Capture
 from stagewire.grad import Grad, Rewrite
-from stagewire.graph import Graph
+from stagewire.stage import expect
 
 __all__ = ["AotGrad", "Options"]
 
@@ -27,14 +23,7 @@ class Options:
     """Choices of the stage.
 
     training: "auto" traces the backward where the capture asks for it; False never does.
-    partitioner: decides what is saved for the backward: a name of `aotgrad.partition.PARTITIONERS`, or any callable
-    from `Joint` to `Partition`.
-    memory_budget: which part of the bytes that "min_cut" would save for the backward it may save, from 0 to 1; the rest
-    is computed again there (`MinCut.memory_budget`).
-    decompose: rewrites a joint graph that has a backward before the partitioner, into the prims of the stage behind
-    this one, so that the cut may go through the middle of an op. `stagefold.compile` gives that stage's own
-    decomposition; None, the default here, cuts between ATen ops (`benchmarks/decomposed_cut.py` compares the two).
-    passes: run on the joint graph, in order, before the partitioner.
+    passes: run on the joint graph, in order.
     gradient_order: 0 for the program itself; n for the program that its n-th gradient is, from the inputs and the
     tangents of each order to gradients (`tracer.gradient`): what runs under create_graph=True.
     written_attention: "fuse" gives attention that the program writes out to a fused kernel of its CUDA device, where
@@ -44,9 +33,6 @@ class Options:
     """
 
     training: Literal["auto", False] = "auto"
-    partitioner: str | Partitioner = "min_cut"
-    memory_budget: float = 1.0
-    decompose: Callable[[Graph], Graph] | None = None
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     gradient_order: int = 0
     written_attention: Literal["auto", "fuse", "without_dropout", "keep"] = "auto"
@@ -54,7 +40,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class AotGrad:
-    """Traces a captured program through autograd, and cuts the joint graph into forward and backward."""
+    """Traces a captured program through autograd: one joint graph, forward and backward."""
 
     name: str = "aotgrad"
     version: str = "1"
@@ -65,23 +51,19 @@ class AotGrad:
 
     def run(self, document: Capture, options: Options | None = None) -> Grad:
         """The `Grad` of a `Capture`."""
-        if not isinstance(document, Capture):
-            raise BadCapture(f"aotgrad reads a capture document, not {type(document).__name__}")
+        expect(document, "capture", self.name)
         options = Options() if options is None else options
-        partitioner = partitioner_of(options.partitioner, options.memory_budget)
         document, rewrites = _with_fused_attention(document, options)
         joint = self.joint(document, options)
-        return replace(split(joint, partitioner(joint)), rewrites=rewrites)
+        return Grad(binding=joint.binding, joint=joint.graph, rewrites=rewrites)
 
     def joint(self, document: Capture, options: Options | None = None) -> Joint:
-        """The joint graph after the passes, as a partitioner sees it."""
+        """The joint graph after the passes."""
         options = Options() if options is None else options
         joint = trace(document, training=options.training == "auto", gradient_order=options.gradient_order)
         for run_pass in options.passes:
             joint = run_pass(joint)
-        if options.decompose is None or not joint.has_backward:
-            return joint
-        return joint.with_graph(options.decompose(joint.graph))
+        return joint
 
 
 def _with_fused_attention(capture: Capture, options: Options) -> tuple[Capture, tuple[Rewrite, ...]]:

@@ -24,16 +24,19 @@ from aotgrad.testing import check_against_eager, eager_refuses_backward
 from aotgrad.testing.strategies import programs
 from aotgrad.testing.torch_function import capture_by_torch_function
 from stagewire.capture import Capture
-from stagewire.grad import Binding
+from stagewire.grad import Binding, BoundInput, Tangent
 from stagewire.graph import Ref
 from stagewire.parser import parse_graph
 from stagewire.printer import print_graph
+from stagewire.types import contiguous
 
 
 def joint(text: str, results: int = 1) -> Joint:
-    """A forward-only joint graph from its printed form."""
+    """A joint graph from its printed form; outputs behind the results are gradients."""
     graph = parse_graph(text.strip())
-    return Joint(graph, Binding(inputs=(), outputs=()), len(graph.inputs), results)
+    kind = graph.inputs[0].type if graph.inputs else contiguous("float32", ())
+    gradients = tuple(BoundInput(f"g{number}", kind) for number in range(len(graph.outputs) - results))
+    return Joint(graph, Binding(inputs=gradients, outputs=(), tangents=(Tangent(0, kind),) if gradients else ()))
 
 
 def after(run_pass, text: str, results: int = 1) -> str:

@@ -25,8 +25,8 @@ def moved(document: Any, kind: str, before: str, after: str) -> Any:
 def traced_elsewhere(program: Callable[..., Any], inputs: list[torch.Tensor]) -> Grad:
     capture, _ = capture_by_torch_function(program, inputs)
     grad = AotGrad().run(moved(capture, "capture", "cpu", ELSEWHERE))
-    assert not any("for_cpu" in node.target for graph in (grad.forward, grad.backward) for node in graph.nodes)
-    types = [v.type for graph in (grad.forward, grad.backward) for node in graph.nodes for v in node.results]
+    assert not any("for_cpu" in node.target for node in grad.joint.nodes)
+    types = [v.type for node in grad.joint.nodes for v in node.results]
     assert all(kind.device == ELSEWHERE or not kind.shape for kind in types), (
         "only 0-dim tensors mix with other devices"
     )
@@ -75,7 +75,7 @@ def test_attention_written_out(options: dict[str, Any], dtype: torch.dtype) -> N
 
 def test_the_cpu_keeps_its_fused_attention() -> None:
     capture, _ = capture_by_torch_function(F.scaled_dot_product_attention, qkv())
-    targets = [node.target for node in AotGrad().run(capture).forward.nodes]
+    targets = [node.target for node in AotGrad().run(capture).joint.nodes if node.phase == "forward"]
     assert targets == ["aten._scaled_dot_product_flash_attention_for_cpu.default"]
 
 

@@ -18,6 +18,7 @@ from stagewire.expr import symbols_of
 from stagewire.loop import Loop, LoopGraph
 from stagewire.program import Launch, Program, Unit
 from stagewire.sizes import NO_HINTS, Hints, hints_of
+from stagewire.stage import expect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Codegen:
 
     def run(self, document: Loop, options: Any = None) -> Program:
         """Emit both directions."""
+        expect(document, "loop", self.name)
         options = options or Options()
         if options.target == "auto":
             options = dataclasses.replace(options, target=_target_for(document.forward, document.backward))

@@ -15,7 +15,7 @@ from stagewire.loop import Extern, Kernel, LoopGraph
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stage on files; the exit status is 1 for a document that is refused."""
     parser = argparse.ArgumentParser(prog="python -m loopir", description=__doc__)
-    parser.add_argument("prim", help="a Prim document (.json, .msgpack or .txt)")
+    parser.add_argument("prim", help="a Prim document that is cut (.json, .msgpack or .txt)")
     parser.add_argument("-o", "--output", metavar="LOOP", help="where to write the Loop document (by its suffix)")
     parser.add_argument("--show", action="store_true", help="print the document with every decision, also with -o")
     parser.add_argument("--unfused", action="store_true", help="one kernel a prim")

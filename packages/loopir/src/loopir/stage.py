@@ -1,4 +1,4 @@
-"""The stage: `Prim` in, `Loop` out."""
+"""The stage: a `Prim` that is cut in, `Loop` out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stagewire.graph import Graph, Ref
 from stagewire.loop import Loop, LoopGraph
 from stagewire.prim import Prim
 from stagewire.sizes import hints_of
+from stagewire.stage import expect
 from stagewire.types import TensorType
 
 
@@ -42,12 +43,14 @@ class LoopIR:
 
     def run(self, document: Prim, options: Options | None = None) -> Loop:
         """The loops of both graphs, under the same binding."""
+        expect(document, "cut", self.name)
+        assert document.forward is not None
         options = options or Options()
         passes, kernel_passes = options.passes, options.kernel_passes
         if options.numerics == "eager":
             kernel_passes = tuple(one for one in kernel_passes if not isinstance(one, KeepFloat32))
         binding = document.binding
-        updates = possible_updates(document)
+        updates = possible_updates(binding, document.forward)
         hints = hints_of(binding.symbols)
         forward = schedule_graph(
             document.forward, private_results(binding), passes, kernel_passes, updates, hints=hints
@@ -60,15 +63,14 @@ class LoopIR:
         return Loop(binding=with_updates(binding, forward), forward=forward, backward=backward)
 
 
-def possible_updates(document: Prim) -> tuple[tuple[int, str], ...]:
+def possible_updates(binding: Binding, forward: Graph) -> tuple[tuple[int, str], ...]:
     """(forward result, input) for the mutations that autograd does not see, of what the backward does not read."""
-    binding, inputs = document.binding, document.forward.inputs
     seen = [o.result for o in binding.outputs if isinstance(o, Fresh)]
     seen += [o.base for o in binding.outputs if isinstance(o, ViewOf) and o.of == "result"]
     seen += [m.result for m in binding.mutations]
     seen += [s.result for s in binding.saved if isinstance(s, SavedResult)]
     return tuple(
-        (m.result, inputs[m.input].name)
+        (m.result, forward.inputs[m.input].name)
         for m in binding.mutations
         if not m.under_grad and not m.in_place and seen.count(m.result) == 1
     )

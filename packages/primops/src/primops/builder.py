@@ -151,6 +151,7 @@ class GraphBuilder(Builder):
         self.prefix = "v"
         self.line: SourceLine | None = None
         self.phase: Phase = "forward"
+        self.checkpoint: int | None = None
         self.counter = 0
         self.elsewhere: set[str] = set()
         self._filled: set[str] = set()
@@ -166,7 +167,7 @@ class GraphBuilder(Builder):
         self.results = tuple(value.type for value in node.results)
         self.prefix = node.results[0].name if node.results else "v"
         self.line = node.line
-        self.phase = node.phase
+        self.phase, self.checkpoint = node.phase, node.checkpoint
         self.counter = 0
 
     def fresh_name(self) -> str:
@@ -195,7 +196,8 @@ class GraphBuilder(Builder):
         self, target: str, args: tuple[Arg, ...], kwargs: dict[str, Arg], types: tuple[ValueType, ...]
     ) -> tuple[Value | None, ...]:
         results = tuple([NamedValue(self.fresh_name(), type) for type in types])
-        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase, effect_of(target)))
+        effect = effect_of(target)
+        self.nodes.append(Node(target, args, kwargs, results, self.line, self.phase, effect, self.checkpoint))
         if len(results) == 1 and type(types[0]) is TensorType:
             return (Value(types[0], results[0].name),)
         return tuple([Value(r.type, r.name) if type(r.type) is TensorType else None for r in results])

@@ -20,7 +20,7 @@ from stagewire.types import TensorType
 def interpret(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """The outputs of a graph of prims and ATen calls on real tensors.
 
-    Every value gets the strides that its type states. Works on Grad graphs too, which are ATen calls only.
+    Every value gets the strides that its type states. Works on the graph of a Grad too, which is ATen calls only.
     """
     return Interpreter(graph)(*inputs)
 

@@ -23,6 +23,7 @@ from stagewire.graph import Graph, Node
 from stagewire.graph import Value as NamedValue
 from stagewire.graph_passes import rename, rename_node
 from stagewire.prim import Prim
+from stagewire.stage import expect
 from stagewire.types import TensorType, ValueType
 
 logger = logging.getLogger("primops")
@@ -52,50 +53,30 @@ class Options:
 
 @dataclass(frozen=True)
 class Primops:
-    """Decomposes both graphs of a `Grad`; the binding is unchanged."""
+    """Decomposes the joint graph of a `Grad`; the binding is unchanged."""
 
     Options: ClassVar[type[Options]] = Options
 
     name: str = "primops"
-    version: str = f"1+opset{OPSET}"
+    version: str = f"2+opset{OPSET}"
     consumes: str = "grad"
     produces: str = "prim"
 
     def run(self, document: Grad, options: Options | None = None) -> Prim:
-        """The same program in prims and externs."""
-        lower = self.decomposition(options)
-        options = options or Options()
-        may_turn = document.backward is None and options.channels_last and options.numerics != "eager"
-        if may_turn and suits(document.forward):
-            return Prim(binding=document.binding, forward=lower(channels_last(document.forward)), opset=OPSET)
-        if document.backward is None:
-            return Prim(binding=document.binding, forward=lower(document.forward), opset=OPSET)
-        forward, backward = lower(document.forward, trains=True), lower(document.backward, trains=True)
-        return Prim(binding=document.binding, forward=forward, backward=backward, opset=OPSET)
-
-    def decomposition(self, options: Options | None = None) -> Decomposition:
-        """What the stage does to one graph: for a stage before it that is to work on prims already."""
-        return Decomposition(Options() if options is None else options)
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """A graph of ATen calls (and prims, which stay) to a graph of prims and externs, as options say."""
-
-    options: Options
-
-    def __call__(self, graph: Graph, trains: bool = False) -> Graph:
-        """`trains`: whether it is one of the two directions of a training step; a graph of both says so itself."""
-        options = self.options
+        """The same program in prims and externs, not cut yet."""
+        expect(document, "grad", self.name)
+        options = Options() if options is None else options
+        graph, trains, exact = document.joint, bool(document.binding.tangents), options.numerics == "eager"
+        if not trains and not exact and options.channels_last and suits(graph):
+            graph = channels_last(graph)
         table = {**TABLE, **dict(options.decompositions)}
         for target in options.keep:
             table.pop(target, None)
-        exact = options.numerics == "eager"
-        trains = trains or any(node.phase == "backward" for node in graph.nodes)
-        return lower_graph(
+        joint = lower_graph(
             graph, table, options.passes, strict=options.strict, exact=exact, deterministic=options.deterministic,
             random_threads=options.random_threads, trains=trains,
         )  # fmt: skip
+        return Prim(binding=document.binding, joint=joint, opset=OPSET)
 
 
 def lower_graph(
@@ -109,7 +90,7 @@ def lower_graph(
     random_threads: int = 0,
     trains: bool = False,
 ) -> Graph:
-    """One graph of ATen calls as a graph of prims and externs."""
+    """One graph of ATen calls as a graph of prims and externs. trains: whether it has a backward."""
     lowering = _Lowering(graph, table, strict, exact, deterministic)
     lowering.builder.most_threads, lowering.builder.trains = random_threads, trains
     lowered = lowering.run()
@@ -217,8 +198,8 @@ class _Lowering:
         args = tuple([rename(arg, self.renamed) for arg in node.args])
         kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
         target = _PHYSICAL.get(node.target, node.target)
-        effect = node.effect or effect_of(target)
-        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase, effect))
+        effect = node.effect or (effect_of(target) if target.startswith("aten.") else None)
+        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase, effect, node.checkpoint))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
 

@@ -38,9 +38,10 @@ from stagefold.parts import PartsCall, is_decided_by_data
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
 from stagewire.capture import Capture
-from stagewire.codec import Document, kind_of
+from stagewire.codec import Document, form_of
 from stagewire.errors import PartlyDone, StageError
-from stagewire.grad import Binding, Fresh, Grad, SavedInput, SavedResult, ViewOf
+from stagewire.grad import Binding, Fresh, SavedInput, SavedResult, ViewOf
+from stagewire.prim import Prim
 from stagewire.program import CallExtern, Program
 from stagewire.types import TensorType
 
@@ -208,11 +209,10 @@ class StagefoldBackend:
 
     def _partial(self, capture: Capture, program: Program, arrived: tuple[bool, ...]) -> Callee | None:
         pipeline = self._pipeline_for(capture)
-        _, stage, options = pipeline.stages[0]
-        grad = stage.run(capture, options)
-        if not isinstance(grad, Grad) or grad.binding.saved != program.binding.saved:
+        prim = pipeline.run(capture, until="cut")
+        if prim.binding.saved != program.binding.saved:
             return None
-        document = partial_backward(_with_saved_strides(grad, program), arrived)
+        document = partial_backward(_with_saved_strides(prim, program), arrived)
         if document is None:
             return None
         return load_unit(pipeline.run(document).forward, cache_dir=self._cache.code_directory())
@@ -250,10 +250,10 @@ class StagefoldBackend:
         chosen = self.options.for_stage("primops")
         pipeline = self.pipeline
         if capture.state.deterministic and "deterministic" not in chosen:
-            pipeline = pipeline.decomposing(deterministic=True)
+            pipeline = pipeline.with_options("primops", deterministic=True)
         if self.options.cuda_graphs or "random_threads" in chosen or not _draws_on_gpu(capture):
             return pipeline
-        return pipeline.decomposing(random_threads=random_threads(self._cache.code_directory()))
+        return pipeline.with_options("primops", random_threads=random_threads(self._cache.code_directory()))
 
     def _programs(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
@@ -426,16 +426,16 @@ def _replays(binding: Binding, sizes: int) -> tuple[Replay, Replay]:
     return forward, Replay(frozenset(saved), sizes=sizes)
 
 
-def _with_saved_strides(grad: Grad, program: Program) -> Grad:
+def _with_saved_strides(prim: Prim, program: Program) -> Prim:
     """The program's document, whose backward reads what is saved in the strides in which the program saves it."""
-    if grad.backward is None or program.backward is None:
-        return grad
+    if prim.backward is None or program.backward is None:
+        return prim
     inputs = []
-    for value, saved in zip(grad.backward.inputs, program.backward.input_types, strict=True):
+    for value, saved in zip(prim.backward.inputs, program.backward.input_types, strict=True):
         if isinstance(value.type, TensorType) and isinstance(saved, TensorType):
             value = replace(value, type=replace(value.type, stride=saved.stride))
         inputs.append(value)
-    return replace(grad, backward=replace(grad.backward, inputs=tuple(inputs)))
+    return replace(prim, backward=replace(prim.backward, inputs=tuple(inputs)))
 
 
 def _serves(program: Program, capture: Capture) -> bool:
@@ -462,7 +462,7 @@ def _saver(root: Path | None, capture: Capture) -> Callable[[Document], None]:
     def save(document: Document) -> None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            stagewire.save(document, directory / f"{kind_of(document)}.json")
+            stagewire.save(document, directory / f"{form_of(document)}.json")
         except OSError as error:
             message = f"the documents of {capture.code.name} are not saved in {root}: {error}"
             warnings.warn(message, NotTraced, stacklevel=3)

@@ -21,11 +21,11 @@ from typing import Any
 from stagefold.errors import CommandFault
 from stagefold.eviction import FOLDERS, entries_of, prune
 from stagefold.options import SLOTS, Options
-from stagewire.codec import kind_of
 from stagewire.command import guarded
 from stagewire.errors import StageError
 from stagewire.files import read, read_verified, write
 from stagewire.printer import print_document
+from stagewire.stage import expect
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,8 +81,7 @@ def _run_stage(chosen: argparse.Namespace) -> int:
 
     document = read_verified(chosen.input)
     consumes, produces = BOUNDARIES[chosen.slot]
-    if kind_of(document) != consumes:
-        raise CommandFault(f"the stage {chosen.slot} reads a {consumes} document; this is a {kind_of(document)}")
+    expect(document, consumes, chosen.slot)
     write(Pipeline.build(Options()).run(document, until=produces), chosen.output)
     return 0
 

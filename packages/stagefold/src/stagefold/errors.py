@@ -25,7 +25,7 @@ class UnknownStage(StageError):
     """stages= names a slot that does not exist, or a stage that nobody registered."""
 
     code = "SF003"
-    fix = "The slots are aotgrad, primops, loopir and codegen; a registered stage is given by its name."
+    fix = "The slots are aotgrad, primops, partition, loopir and codegen; a registered stage is given by its name."
 
 
 class BadStage(StageError):

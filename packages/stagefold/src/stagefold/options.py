@@ -21,7 +21,7 @@ from stagefold.errors import BadOption
 from stagefold.eviction import Limits
 from stagewire.private_files import CacheWarning, temporary_directory
 
-SLOTS = ("aotgrad", "primops", "loopir", "codegen")
+SLOTS = ("aotgrad", "primops", "partition", "loopir", "codegen")
 
 MODES: dict[str, dict[str, Any]] = {
     "default": {},

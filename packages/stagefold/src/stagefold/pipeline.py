@@ -1,8 +1,9 @@
 """The stages in order, and the runs through them.
 
-    Capture -> aotgrad -> Grad -> primops -> Prim -> loopir -> Loop -> codegen -> Program
+    capture -> aotgrad -> grad -> primops -> prim -> partition -> cut -> loopir -> loop -> codegen -> program
 
-Every boundary is a document: `Pipeline.run` can start at any of them and stop at any of them.
+Every boundary is a document of this form (`stagewire.codec.form_of`; "cut" is a `Prim` in two parts): `Pipeline.run`
+can start at any of them and stop at any of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import stagewire
 from stagefold.errors import BadOption, BadStage, UnknownStage
 from stagefold.fingerprint import fingerprint
 from stagefold.options import SLOTS, Options
-from stagewire.codec import kind_of
+from stagewire.codec import form_of
 from stagewire.collector import resting_collector
 from stagewire.stage import Stage, discover
 from stagewire.verify import verify
@@ -25,6 +26,7 @@ from stagewire.verify import verify
 DEFAULT_STAGES: dict[str, str] = {
     "aotgrad": "aotgrad.stage:AotGrad",
     "primops": "primops.stage:Primops",
+    "partition": "aotgrad.partition.stage:PartitionStage",
     "loopir": "loopir.stage:LoopIR",
     "codegen": "codegen.stage:Codegen",
 }
@@ -32,10 +34,11 @@ DEFAULT_STAGES: dict[str, str] = {
 BOUNDARIES: dict[str, tuple[str, str]] = {
     "aotgrad": ("capture", "grad"),
     "primops": ("grad", "prim"),
-    "loopir": ("prim", "loop"),
+    "partition": ("prim", "cut"),
+    "loopir": ("cut", "loop"),
     "codegen": ("loop", "program"),
 }
-"""What each slot consumes and produces."""
+"""The form of document that each slot consumes and produces."""
 
 StageLike = Stage | str | Callable[[Any], Any]
 
@@ -90,7 +93,7 @@ def resolve_stage(slot: str, stage: StageLike) -> Stage:
             )
         loaded = found[stage].load()
         stage = loaded() if isinstance(loaded, type) else loaded
-    consumes, produces = BOUNDARIES[slot]
+    consumes, produces = ("prim" if form == "cut" else form for form in BOUNDARIES[slot])
     if isinstance(stage, Stage):
         if (stage.consumes, stage.produces) != (consumes, produces):
             raise BadStage(
@@ -120,8 +123,10 @@ class Pipeline:
         rows = []
         for slot in SLOTS:
             stage = chosen.get(slot) or _default_stage(slot)
-            rows.append((slot, stage, _tuned(slot, _stage_options(slot, stage, options), options)))
-        return Pipeline(tuple(_cut_among_prims(rows, options)), options.verify)
+            rows.append((slot, stage, _stage_options(slot, stage, options)))
+        pipeline = Pipeline(tuple(rows), options.verify)
+        times = options.autotune and "autotune" not in options.for_stage("codegen")
+        return pipeline.with_options("codegen", autotune="time") if times else pipeline
 
     def of_next_gradient(self) -> Pipeline:
         """The pipeline to the program of the gradient of what this one makes."""
@@ -131,20 +136,17 @@ class Pipeline:
                 f"the stage {stage.name!r} in slot {slot!r} makes no gradients of gradients",
                 fix="Give its Options a gradient_order, as aotgrad.Options has, or avoid create_graph=True.",
             )
-        following = dataclasses.replace(options, gradient_order=options.gradient_order + 1)
-        return dataclasses.replace(self, stages=((slot, stage, following), *self.stages[1:]))
+        return self.with_options(slot, gradient_order=options.gradient_order + 1)
 
-    def decomposing(self, **changes: Any) -> Pipeline:
-        """The pipeline with other options of its decomposition, those of them that it has."""
-        (slot, first, choices), (other, second, given), *rest = self.stages
-        changes = {name: value for name, value in changes.items() if getattr(given, name, value) != value}
-        if not changes:
-            return self
-        following = dataclasses.replace(given, **changes)
-        decomposition = getattr(second, "decomposition", None)
-        if decomposition is not None and getattr(choices, "decompose", None) == decomposition(given):
-            choices = dataclasses.replace(choices, decompose=decomposition(following))
-        return dataclasses.replace(self, stages=((slot, first, choices), (other, second, following), *rest))
+    def with_options(self, slot: str, **changes: Any) -> Pipeline:
+        """The pipeline with other options of the stage in `slot`, those of them that it has."""
+
+        def changed(options: Any) -> Any:
+            known = {name: value for name, value in changes.items() if getattr(options, name, value) != value}
+            return dataclasses.replace(options, **known) if known else options
+
+        stages = [(at, stage, changed(options) if at == slot else options) for at, stage, options in self.stages]
+        return dataclasses.replace(self, stages=tuple(stages))
 
     def describe(self) -> str:
         """Names, versions, code and options: part of every cache key."""
@@ -171,19 +173,18 @@ class Pipeline:
         until: str = "program",
         observe: Callable[[Event], None] | None = None,
     ) -> Any:
-        """Carry `document` from where it stands to the kind `until`.
+        """Carry `document` from where it stands to the form `until`.
 
         The cyclic garbage collector rests meanwhile: it costs more than all stages (measured in the notes on tracing).
         """
         with resting_collector():
             for slot, stage, options in self.stages:
-                if kind_of(document) == until:
+                if form_of(document) == until:
                     break
-                if BOUNDARIES[slot][0] != kind_of(document):
-                    continue
-                document = self._step(slot, stage, options, document, observe)
-        if kind_of(document) != until:
-            raise BadStage(f"a {kind_of(document)} document cannot be carried to {until!r}")
+                if BOUNDARIES[slot][0] == form_of(document):
+                    document = self._step(slot, stage, options, document, observe)
+        if form_of(document) != until:
+            raise BadStage(f"a {form_of(document)} document cannot be carried to {until!r}")
         return document
 
     def _step(
@@ -197,40 +198,14 @@ class Pipeline:
         start = time.perf_counter()
         produced = stage.run(document, options)
         wanted = BOUNDARIES[slot][1]
-        if not isinstance(produced, stagewire.Document) or kind_of(produced) != wanted:
-            raise BadStage(
-                f"stage {stage.name!r} in slot {slot!r} returned a {type(produced).__name__}, not a {wanted}"
-            )
+        if not isinstance(produced, stagewire.Document) or form_of(produced) != wanted:
+            found = form_of(produced) if isinstance(produced, stagewire.Document) else type(produced).__name__
+            raise BadStage(f"stage {stage.name!r} in slot {slot!r} returned a {found}, not a {wanted}")
         if self.verify:
             verify(produced)
         if observe is not None:
             observe(Event(slot, time.perf_counter() - start, produced))
         return produced
-
-
-Row = tuple[str, Stage, Any]
-
-
-def _cut_among_prims(rows: list[Row], options: Options) -> list[Row]:
-    """Have the first stage cut the joint graph among the prims of the second, where both can: less is saved than by a
-    cut between ATen ops, in the same time (`benchmarks/decomposed_cut.py`).
-
-    The stages do not know each other: the second says what it does to a graph (`decomposition`), the first has a place
-    for such a function among its options. {"aotgrad.decompose": None} cuts between ATen ops.
-    """
-    (slot, stage, choices), (_, second, second_choices), *_ = rows
-    decomposition = getattr(second, "decomposition", None)
-    takes_one = hasattr(choices, "decompose") and "decompose" not in options.for_stage(slot)
-    if decomposition is None or not takes_one:
-        return rows
-    return [(slot, stage, dataclasses.replace(choices, decompose=decomposition(second_choices))), *rows[1:]]
-
-
-def _tuned(slot: str, choices: Any, options: Options) -> Any:
-    """The options of a stage, of which the one that writes kernels is to leave choices to be timed, if it can."""
-    if not options.autotune or slot != "codegen" or not hasattr(choices, "autotune"):
-        return choices
-    return choices if "autotune" in options.for_stage(slot) else dataclasses.replace(choices, autotune="time")
 
 
 def _takes_symbols(slot: str, stage: Stage) -> bool:

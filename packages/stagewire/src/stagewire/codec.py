@@ -21,7 +21,7 @@ from stagewire.grad import Grad
 from stagewire.loop import Loop
 from stagewire.prim import Prim
 from stagewire.program import Program
-from stagewire.upgrades import state_effects
+from stagewire.upgrades import join_directions, state_effects
 
 Document = Capture | Grad | Prim | Loop | Program
 Format = Literal["json", "msgpack"]
@@ -33,13 +33,13 @@ KINDS: dict[str, type[Document]] = {
     "loop": Loop,
     "program": Program,
 }
-VERSIONS: dict[str, int] = {"capture": 1, "grad": 2, "prim": 2, "loop": 2, "program": 1}
+VERSIONS: dict[str, int] = {"capture": 1, "grad": 3, "prim": 3, "loop": 2, "program": 1}
 
 Upgrade = Callable[[Any], Any]
 UPGRADES: dict[str, dict[int, Upgrade]] = {
     "capture": {},
-    "grad": {1: state_effects},
-    "prim": {1: state_effects},
+    "grad": {1: state_effects, 2: join_directions},
+    "prim": {1: state_effects, 2: lambda body: body},  # each was cut
     "loop": {1: state_effects},
     "program": {},
 }
@@ -55,6 +55,11 @@ class _Wire(msgspec.Struct):
 def kind_of(document: Document) -> str:
     """ "capture", "grad", "prim", "loop" or "program"."""
     return type(document).__name__.lower()
+
+
+def form_of(document: Document) -> str:
+    """Where the document stands between the stages: its kind, or "cut" for a `Prim` behind the partition."""
+    return "cut" if isinstance(document, Prim) and document.forward is not None else kind_of(document)
 
 
 def encode(document: Document, format: Format = "json", producer: str = "stagefold") -> bytes:

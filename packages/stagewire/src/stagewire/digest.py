@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from stagewire import capture, grad, graph, loop, program
+from stagewire import capture, grad, graph, loop, prim, program
 from stagewire.codec import VERSIONS, Document, kind_of
 from stagewire.notation import fields_of
 from stagewire.types import ScalarType
@@ -26,7 +26,8 @@ from stagewire.types import ScalarType
 _DROPPED: dict[type[msgspec.Struct], frozenset[str]] = {
     capture.Capture: frozenset({"code"}),
     capture.Check: frozenset({"lines"}),
-    grad.Grad: frozenset({"partition", "rewrites"}),
+    grad.Grad: frozenset({"rewrites"}),
+    prim.Prim: frozenset({"partition"}),
     loop.LoopGraph: frozenset({"decisions"}),
     loop.Kernel: frozenset({"name", "origins"}),
 }
@@ -122,7 +123,8 @@ def _unit(unit: program.Unit, scope: _Scope) -> list[Any]:
 def _node(node: graph.Node, scope: _Scope) -> tuple[Any, ...]:
     args = _tuple(node.args, scope)
     kwargs = _dict(node.kwargs, scope) if node.kwargs else None
-    return node.target, args, kwargs, [_value(result, scope) for result in node.results], node.phase, node.effect
+    results = [_value(result, scope) for result in node.results]
+    return node.target, args, kwargs, results, node.phase, node.effect, node.checkpoint
 
 
 def _index(index: loop.Index, scope: _Scope) -> tuple[Any, ...]:

@@ -119,3 +119,10 @@ class UnknownOp(StageError):
 
     code = "SW010"
     fix = "`python -m stagewire ops` lists the ops there are; the document may come from another version of them."
+
+
+class Misplaced(StageError):
+    """A document at a place between the stages where it does not belong."""
+
+    code = "SW011"
+    fix = "Carry it through the stages in their order: capture, grad, prim, cut (a prim in two parts), loop, program."

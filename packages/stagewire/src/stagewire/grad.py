@@ -1,9 +1,11 @@
-"""`Grad`: functional ATen graphs of both directions and how they are bound to the caller's tensors.
+"""`Grad`: the joint graph of functional ATen calls, not yet cut, and how it is bound to the caller's tensors.
 
-    grad     ::= binding forward:graph backward:graph? joint:graph?
+    grad     ::= binding joint:graph rewrite*
     binding  ::= input* output* mutation* saved* tangent* input_gradient*
 
 Calling convention, for any executor of the graphs:
+    joint(*inputs, *constants, *tangents) -> results, gradients   (where there are tangents: one an input, or None)
+cut in two (a `Prim` after the partition, `Loop`, `Program`):
     forward(*inputs, *constants)   -> results        (fresh outputs, new values of mutated inputs, saved activations)
     backward(*saved, *tangents)    -> gradients      (`input_gradients` says whose)
 
@@ -17,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from stagewire.capture import InputRole, Relation, Symbol
-from stagewire.expr import Dim
 from stagewire.graph import Arg, Graph, SourceLine
 from stagewire.tensors import Constant
 from stagewire.types import TensorType, ValueType
@@ -130,7 +131,8 @@ class Tangent(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """How the graphs meet the caller's tensors; see the module's calling convention."""
+    """How the graphs meet the caller's tensors; see the module's calling convention. `saved` and `input_gradients` are
+    the partition's: they are empty before it."""
 
     inputs: tuple[BoundInput, ...]
     outputs: tuple[BoundOutput, ...]
@@ -140,8 +142,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     input_gradients: tuple[int | None, ...] = ()  # per input: which backward result is its gradient
     symbols: tuple[Symbol, ...] = ()
     constants: tuple[BoundConstant, ...] = ()
-    joint_saved: tuple[int, ...] = ()  # with `joint`: forward results that it took as inputs
-    # Per backward result: the tangents it depends on; it is no gradient at all when none of them arrived. Empty: all.
+    # Per gradient that there is (per backward result): the tangents it depends on; it is no gradient at all when none
+    # of them arrived. Empty: all.
     gradient_tangents: tuple[tuple[int, ...], ...] = ()
     # Per tangent: the tangents, itself among them, whose backward cannot run after its own without retain_graph, since
     # that has freed what they need. Empty: all of them, after any.
@@ -153,7 +155,6 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     # Conditions on the symbols: what holds in every call, and what of that the capture does not guard by itself.
     facts: tuple[Relation, ...] = ()
     assumptions: tuple[Relation, ...] = ()
-    joint: Graph | None = None  # earlier versions differentiated this graph again; nothing writes it any more
 
 
 class BoundConstant(msgspec.Struct, frozen=True):
@@ -162,14 +163,6 @@ class BoundConstant(msgspec.Struct, frozen=True):
     name: str
     value: Constant
     device: str = "cpu"
-
-
-class PartitionReport(msgspec.Struct, frozen=True):
-    """What the partitioner decided: bytes saved for backward, nodes recomputed there."""
-
-    saved_bytes: Dim = 0
-    saved_bytes_without_recompute: Dim = 0
-    recomputed: tuple[str, ...] = ()
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -182,13 +175,12 @@ class Rewrite(msgspec.Struct, frozen=True):
 
 
 class Grad(msgspec.Struct, frozen=True, kw_only=True, tag="grad", tag_field="document"):
-    """Functional ATen graphs ("aten.add.Tensor"), in which prims may stand ("prims.add") where the joint graph was cut
-    among them. No node mutates or aliases its inputs observably except views, which appear as the view ops themselves
-    ("aten.view.default") and read as pure functions."""
+    """One graph of functional ATen calls ("aten.add.Tensor") of both directions (`Node.phase`).
+
+    No node mutates or aliases its inputs observably except views, which appear as the view ops themselves
+    ("aten.view.default") and read as pure functions.
+    """
 
     binding: Binding
-    forward: Graph
-    backward: Graph | None = None
-    joint: Graph | None = None  # where `binding.joint` stood before; nothing reads it any more
-    partition: PartitionReport = PartitionReport()
+    joint: Graph
     rewrites: tuple[Rewrite, ...] = ()

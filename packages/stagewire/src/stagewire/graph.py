@@ -154,7 +154,8 @@ class Node(msgspec.Struct, frozen=True):
     """One call: `results = target(*args, **kwargs)`; targets are qualified names ("torch.nn.functional.linear",
     "aten.add.Tensor", "prims.add").
 
-    effect: what it does besides (stated in Grad and Prim; a Capture leaves it open).
+    effect: what it does besides (stated in Grad and Prim; a Capture leaves it open). checkpoint: the number of the
+    checkpoint of the program (`Capture.checkpoints`) that the call stands in, for the partition.
     """
 
     target: str
@@ -164,6 +165,7 @@ class Node(msgspec.Struct, frozen=True):
     line: SourceLine | None = None
     phase: Phase = "forward"
     effect: Effect | None = None
+    checkpoint: int | None = None
 
 
 class Graph(msgspec.Struct, frozen=True):

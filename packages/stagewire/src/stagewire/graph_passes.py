@@ -49,7 +49,7 @@ def rename_node(node: Node, names: Mapping[str, str]) -> Node:
         return node
     args = tuple([rename(arg, names) for arg in node.args])
     kwargs = {key: rename(arg, names) for key, arg in node.kwargs.items()} if node.kwargs else node.kwargs
-    return Node(node.target, args, kwargs, node.results, node.line, node.phase, node.effect)
+    return Node(node.target, args, kwargs, node.results, node.line, node.phase, node.effect, node.checkpoint)
 
 
 def with_nodes(graph: Graph, nodes: Sequence[Node], names: Mapping[str, str] | None = None) -> Graph:

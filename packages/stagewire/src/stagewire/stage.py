@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from stagewire.codec import Document
-from stagewire.errors import StageClash
+from stagewire.codec import Document, form_of
+from stagewire.errors import Misplaced, StageClash
 
 GROUP = "stagefold.stages"
 
@@ -15,8 +15,8 @@ GROUP = "stagefold.stages"
 class Stage(Protocol):
     """Documents in, documents out. `options` is the stage's own frozen options object, or None for its defaults.
 
-    `name`: the slot it fills ("aotgrad", "primops", "loopir", "codegen"); `version`: part of every cache key;
-    `consumes` and `produces`: kinds of document.
+    `name`: the slot it fills ("aotgrad", "primops", "partition", "loopir", "codegen"); `version`: part of every cache
+    key; `consumes` and `produces`: kinds of document.
     """
 
     name: str
@@ -25,6 +25,12 @@ class Stage(Protocol):
     produces: str
 
     def run(self, document: Document, options: Any = None) -> Document: ...
+
+
+def expect(document: Document, form: str, reader: str) -> None:
+    """Raise `Misplaced` for a document of another form (`stagewire.codec.form_of`) than `reader` reads."""
+    if form_of(document) != form:
+        raise Misplaced(f"{reader} reads a {form} document; this is a {form_of(document)}")
 
 
 def discover() -> dict[str, EntryPoint]:

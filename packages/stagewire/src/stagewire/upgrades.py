@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from stagewire.expr import symbol
+from stagewire.grad import Binding, Grad, Rewrite, SavedInput, SavedResult, SavedSize
+from stagewire.graph import Arg, Graph, Node, Ref, Value, definitions, map_arg
+
 # What drew random numbers by the lists that readers of version 1 had; as it was then, not kept up to date.
 _NAMES = (
     "_fused_dropout _sample_dirichlet _standard_gamma alpha_dropout bernoulli bernoulli_ bernoulli_p binomial cauchy "
@@ -52,3 +59,77 @@ def _effect(target: str) -> str | None:
     if name in _DRAWING or name.startswith("rand") or attention:
         return "draws"
     return "acts" if name in _ASSERTIONS else "aliases" if namespace == "aten" and name in _VIEWS else None
+
+
+class _CutGrad(msgspec.Struct, frozen=True):
+    """`Grad` of version 2, which was cut in two."""
+
+    binding: Binding
+    forward: Graph
+    backward: Graph | None = None
+    rewrites: tuple[Rewrite, ...] = ()
+
+
+def join_directions(body: Any) -> Any:
+    """Version 3 of grad: one joint graph. What version 2 computes again in its backward, that of version 3 does too."""
+    old = msgspec.convert(body, _CutGrad)
+    try:
+        binding, joint = joined(old.binding, old.forward, old.backward)
+    except (IndexError, AttributeError, ValueError) as error:
+        raise msgspec.ValidationError(f"forward and backward do not meet: {error}") from None
+    return msgspec.to_builtins(Grad(binding=binding, joint=joint, rewrites=old.rewrites))
+
+
+def joined(binding: Binding, forward: Graph, backward: Graph | None) -> tuple[Binding, Graph]:
+    """The binding and the joint graph of what was cut in two."""
+    bare = replace(binding, saved=(), input_gradients=())
+    forward = replace(forward, nodes=tuple([replace(node, phase="forward") for node in forward.nodes]))
+    outputs = forward.outputs[: _results(binding)]
+    if backward is None or not binding.tangents:
+        bare = replace(bare, tangents=(), gradient_tangents=(), closed_by=())
+        return bare, replace(forward, outputs=outputs)
+    known: dict[str, Arg] = {}
+    for value, slot in zip(backward.inputs, binding.saved, strict=False):
+        match slot:
+            case SavedInput(number):
+                known[value.name] = Ref(forward.inputs[number].name)
+            case SavedResult(number):
+                known[value.name] = forward.outputs[number]
+            case SavedSize(name):
+                known[value.name] = symbol(name)
+    taken = set(definitions(forward))
+
+    def defined(value: Value) -> Value:
+        name = value.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        known[value.name] = Ref(name)
+        return Value(name, value.type)
+
+    def read(arg: Arg) -> Arg:
+        return map_arg(arg, lambda leaf: known.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)
+
+    tangents = tuple(defined(value) for value in backward.inputs[len(binding.saved) :])
+    nodes = [*forward.nodes]
+    for node in backward.nodes:
+        args, kwargs = tuple(map(read, node.args)), {key: read(arg) for key, arg in node.kwargs.items()}
+        results = tuple(map(defined, node.results))
+        nodes.append(Node(node.target, args, kwargs, results, node.line, "backward", node.effect))
+    tensors = {place for place, arg in enumerate(backward.outputs) if isinstance(arg, Ref)}
+    given = binding.input_gradients or (None,) * len(binding.inputs)
+    places = [place if place in tensors else None for place in given]
+    ends = tuple([None if place is None else read(backward.outputs[place]) for place in places])
+    sources = binding.gradient_tangents and tuple(
+        [binding.gradient_tangents[place] for place in places if place is not None]
+    )
+    joint = Graph(forward.inputs + tangents, tuple(nodes), outputs + ends)
+    return replace(bare, gradient_tangents=sources), joint
+
+
+def _results(binding: Binding) -> int:
+    """How many results of the forward the program has: those behind them were saved for the backward."""
+    numbers = [getattr(output, "result", -1) for output in binding.outputs]
+    numbers += [getattr(output, "base", -1) for output in binding.outputs if getattr(output, "of", "") == "result"]
+    numbers += [*(item.result for item in binding.mutations), *(item.result for item in binding.tangents)]
+    return max(numbers, default=-1) + 1

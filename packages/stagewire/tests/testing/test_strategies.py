@@ -20,6 +20,7 @@ from stagewire.graph import Arg, Graph, Node
 from stagewire.loop import Kernel, Reduce
 from stagewire.notation import fields_of
 from stagewire.parser import parse_document, parse_graph
+from stagewire.prim import Prim
 from stagewire.printer import print_document, print_graph
 from stagewire.program import Allocate, Instruction
 from stagewire.testing.basics import args
@@ -27,7 +28,7 @@ from stagewire.testing.captures import guards
 from stagewire.testing.graphs import ATEN_OPS, graphs
 from stagewire.testing.loops import loop_graphs
 from stagewire.testing.programs import units
-from stagewire.testing.strategies import captures, documents, grads, meaningful
+from stagewire.testing.strategies import captures, documents, grads, meaningful, prims
 from stagewire.types import contiguous
 from stagewire.verify import faults, verify
 
@@ -120,10 +121,9 @@ def test_property_a_changed_character_is_refused_or_read(document: Document, dat
 @given(grads(vocabulary=meaningful("grad")))
 def test_meaningful_graphs_hold_elementwise_calls_only(document: Grad) -> None:
     known = dict(ATEN_OPS)
-    for graph in (document.forward, document.backward, document.joint):
-        for node in graph.nodes if graph is not None else ():
-            assert known[node.target] == len(node.args)
-            assert len(node.results) == 1
+    for node in document.joint.nodes:
+        assert known[node.target] == len(node.args)
+        assert len(node.results) == 1
 
 
 def test_meaningful_refuses_what_has_no_graph() -> None:
@@ -149,10 +149,10 @@ def collected(strategy: st.SearchStrategy[T], examples: int = 60) -> list[T]:
     return found
 
 
-def test_grads_reach_every_part_of_the_binding() -> None:
+def test_grads_and_prims_reach_every_part_of_the_binding() -> None:
     """Both directions, joint graphs, symbols, mutations, views: every field is set somewhere."""
-    found = collected(grads(), 500)
-    for kind, values in ((Grad, found), (Binding, [document.binding for document in found])):
+    cut = collected(prims(), 500)
+    for kind, values in ((Grad, collected(grads(), 100)), (Prim, cut), (Binding, [one.binding for one in cut])):
         for field in fields_of(kind):
             default = () if field.required else field.default
             assert any(getattr(value, field.name) not in (default, ()) for value in values), field.name

@@ -14,12 +14,11 @@ def inside_of_checkpoints(joint: Joint) -> frozenset[str]:
 
     What leaves a checkpoint may be kept: the next one starts from it.
     """
-    places = joint.checkpoints
+    forward = [node for node in joint.graph.nodes if node.phase == "forward"]
+    places = {value.name: node.checkpoint for node in forward for value in node.results if node.checkpoint is not None}
     if not places:
         return frozenset()
     leaving = {name for output in joint.result_refs for name in references(output)}
-    for node in joint.graph.nodes:
-        if node.phase == "forward":
-            home = {places.get(value.name) for value in node.results}
-            leaving.update(name for name in operands(node) if name in places and {places[name]} != home)
+    for node in forward:
+        leaving.update(name for name in operands(node) if places.get(name, node.checkpoint) != node.checkpoint)
     return frozenset(places).difference(leaving)

@@ -10,15 +10,16 @@ from msgspec.structs import replace
 from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
 from aotgrad.partition.again import used_inputs, what_gradients_take
+from aotgrad.partition.copies import copies_of_inputs
 from aotgrad.partition.needs import Needs, byte_size, needs_of
 from aotgrad.partition.schedule import backward_nodes
 from aotgrad.partition.symbols import unbound_symbols
-from aotgrad.passes.separate_results import copy_nodes
 from stagewire.expr import Dim
-from stagewire.grad import Grad, PartitionReport, Saved, SavedInput, SavedResult, SavedSize
+from stagewire.grad import Saved, SavedInput, SavedResult, SavedSize
 from stagewire.graph import Graph, Node, Ref, Value, definitions
-from stagewire.graph_passes import live_nodes, with_nodes
-from stagewire.types import ScalarType
+from stagewire.graph_passes import live_nodes, operands, rename_node, with_nodes
+from stagewire.prim import PartitionReport, Prim
+from stagewire.types import ScalarType, TensorType
 
 __all__ = ["Partition", "Partitioner", "split"]
 
@@ -32,15 +33,14 @@ class Partition(msgspec.Struct, frozen=True):
 Partitioner = Callable[[Joint], Partition]
 
 
-def split(joint: Joint, partition: Partition) -> Grad:
-    """The `Grad` document of a partition; raises `PartitionError` if the backward cannot be computed from it."""
+def split(joint: Joint, partition: Partition) -> Prim:
+    """Both directions, as a partition says; raises `PartitionError` if the backward cannot be computed from it.
+
+    Without a backward there is nothing to decide.
+    """
     if not joint.has_backward:
-        nodes = tuple(node for node in joint.graph.nodes if node.phase == "forward")
-        graph = Graph(joint.primal_values, nodes, joint.result_refs)
-        forward = with_nodes(graph, live_nodes(graph))
-        return Grad(
-            binding=replace(joint.binding, tangents=(), inputs=used_inputs(joint.binding, forward, ())), forward=forward
-        )
+        forward = with_nodes(joint.graph, live_nodes(joint.graph))
+        return Prim(binding=replace(joint.binding, inputs=used_inputs(joint.binding, forward, ())), forward=forward)
     if not isinstance(partition, Partition):
         raise BadPartitioner(f"the partitioner returned a {type(partition).__name__}")
     needs = needs_of(joint)
@@ -60,7 +60,7 @@ def split(joint: Joint, partition: Partition) -> Grad:
     starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values
     backward = Graph(starts, nodes, ends)
     again, devices = what_gradients_take(joint, needs)
-    return Grad(
+    return Prim(
         binding=replace(
             joint.binding, saved=slots, input_gradients=_positions(joint),
             inputs=used_inputs(joint.binding, forward, slots), gradient_inputs=again, gradient_devices=devices,
@@ -78,13 +78,17 @@ def _positions(joint: Joint) -> tuple[int | None, ...]:
     for ref in joint.gradient_refs:
         gradients.append(position if isinstance(ref, Ref) else None)
         position += isinstance(ref, Ref)
-    return tuple(gradients[: len(joint.binding.inputs)])
+    return tuple(gradients)
 
 
 def _forward(
     joint: Joint, needs: Needs, saved: tuple[str, ...], values: dict[str, Value]
 ) -> tuple[Graph, tuple[Saved, ...]]:
-    """The forward graph with the saved values among its results, and where each is found."""
+    """The forward graph with the saved values among its results, and where each is found.
+
+    A copy of an input that is no result is not made: the joint graph has it for the backward, after which the program
+    may have written the input.
+    """
     inputs = {value.name: index for index, value in enumerate(joint.primal_values)}
     results = list(joint.result_refs)
     position = {ref.name: index for index, ref in reversed(list(enumerate(results))) if isinstance(ref, Ref)}
@@ -97,14 +101,25 @@ def _forward(
         if name not in position:
             kept = name
             if name in inputs:  # the program overwrites it: keep what it held
-                copies = copy_nodes(values[name], f"{name}_before", values)
-                nodes += copies
-                kept = copies[-1].results[0].name
+                nodes.append(_copy(values[name], values))
+                kept = nodes[-1].results[0].name
             position[name] = len(results)
             results.append(Ref(kept))
         slots.append(SavedResult(position[name]))
-    graph = Graph(joint.primal_values, tuple(nodes), tuple(results))
+    copies = copies_of_inputs(joint) - position.keys()
+    names = {value.name: operands(node)[0] for node in nodes for value in node.results if value.name in copies}
+    graph = Graph(joint.primal_values, tuple([rename_node(node, names) for node in nodes]), tuple(results))
     return with_nodes(graph, live_nodes(graph)), tuple(slots)
+
+
+def _copy(value: Value, values: dict[str, Value]) -> Node:
+    """A copy of an input, in the same strides."""
+    name, kind = f"{value.name}_before", value.type
+    while name in values:
+        name += "_"
+    assert isinstance(kind, TensorType)
+    values[name] = Value(name, TensorType(kind.dtype, kind.shape, kind.stride, 0, kind.device))
+    return Node("prims.clone", (Ref(value.name),), {}, (values[name],))
 
 
 def _report(

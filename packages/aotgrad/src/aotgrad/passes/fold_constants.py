@@ -97,7 +97,10 @@ class _Moved:
             else:
                 kwargs = {"dtype": DTypeArg(dtype), "device": DeviceArg(like.device)}  # type: ignore[arg-type]
                 args = List(()), to_arg(value.item())
-                self.nodes.append(Node("aten.full.default", args, kwargs, (Value(made, type_),), node.line, node.phase))
+                results = (Value(made, type_),)
+                self.nodes.append(
+                    Node("aten.full.default", args, kwargs, results, node.line, node.phase, checkpoint=node.checkpoint)
+                )
         return self._known[key]
 
     def _fresh(self, name: str) -> str:
@@ -197,5 +200,4 @@ def _with_constants(
     kept += [(Value(name, type_), write_constant(name, value, type_.device)) for name, (type_, value) in made.items()]
     primals = (*given, *(value for value, _ in kept))
     binding = replace(joint.binding, constants=tuple(bound for _, bound in kept))
-    changed = Joint(graph, binding, len(primals), joint.results, joint.checkpoints)
-    return changed.with_graph(Graph((*primals, *tangents), nodes, graph.outputs))
+    return Joint(Graph((*primals, *tangents), nodes, graph.outputs), binding)

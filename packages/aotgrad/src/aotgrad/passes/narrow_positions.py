@@ -40,10 +40,10 @@ class NarrowPositions(msgspec.Struct, frozen=True):
             used = [name for name in node_references(node) if name in narrow and name not in names]
             for name in used:
                 names[name] = f"{name}_wide"
-                nodes.append(_converted(narrow[name], names[name], "int64", "backward"))
+                nodes.append(_converted(narrow[name], names[name], "int64", node))
             nodes.append(rename_node(node, names) if node.phase == "backward" else node)
             nodes += [
-                _converted(value, narrow[value.name].name, narrow[value.name].type.dtype, "forward")  # type: ignore[union-attr]
+                _converted(value, narrow[value.name].name, narrow[value.name].type.dtype, node)  # type: ignore[union-attr]
                 for value in node.results
                 if value.name in narrow
             ]
@@ -75,7 +75,10 @@ def _narrow(joint: Joint) -> dict[str, Value]:
     return {name: value for name, value in found.items() if name in used - seen}
 
 
-def _converted(value: Value, name: str, dtype: DType, phase: str) -> Node:
+def _converted(value: Value, name: str, dtype: DType, beside: Node) -> Node:
     assert isinstance(value.type, TensorType)
     made = Value(name, replace(value.type, dtype=dtype))
-    return Node("aten._to_copy.default", (Ref(value.name),), {"dtype": DTypeArg(dtype)}, (made,), phase=phase)  # type: ignore[arg-type]
+    return Node(
+        "aten._to_copy.default", (Ref(value.name),), {"dtype": DTypeArg(dtype)}, (made,),
+        phase=beside.phase, checkpoint=beside.checkpoint,
+    )  # fmt: skip

@@ -10,11 +10,13 @@ import torch
 
 from aotgrad.errors import DoubleBackward
 from aotgrad.interpret import bind_capture, bind_interpreted
+from aotgrad.partition.stage import Options as PartitionOptions
+from aotgrad.partition.stage import cut
 from aotgrad.stage import AotGrad, Options
 from aotgrad.tracer.replay import replay
 from stagewire.capture import Capture
 from stagewire.codec import decode, encode
-from stagewire.grad import Grad
+from stagewire.prim import Prim
 
 __all__ = ["Tolerance", "check_against_eager", "check_second_order", "copy_of", "eager_refuses_backward", "run_capture"]
 
@@ -37,19 +39,22 @@ def check_against_eager(
     capture: Capture,
     inputs: Sequence[torch.Tensor],
     options: Options | None = None,
+    partition: PartitionOptions | None = None,
     *,
     seed: int = 0,
     tolerance: Tolerance | None = None,
-) -> Grad:
-    """Raise AssertionError if the stage's result differs from eager on `inputs`; returns the `Grad`.
+) -> Prim:
+    """Raise AssertionError if the stage's result, cut as `partition` says, differs from eager on `inputs`; returns the
+    parts.
 
     Compared: values, strides, dtypes and requires_grad of outputs; which outputs share memory with which inputs and
     outputs; mutated inputs and by how much their version counters moved; gradients of leaves; the random stream.
     """
     tolerance = Tolerance() if tolerance is None else tolerance
     grad = decode(encode(AotGrad().run(decode(encode(capture), "capture"), options)), "grad")
+    document = decode(encode(cut(grad, partition)), "prim")  # type: ignore[arg-type]
     ours, theirs = _Run(inputs), _Run(inputs)
-    call = bind_interpreted(grad)
+    call = bind_interpreted(document)  # type: ignore[arg-type]
     with torch.set_grad_enabled(capture.state.grad_enabled):
         ours.forward(lambda given: call(*given), seed)
     theirs.forward(lambda given: run_capture(capture, given), seed)
@@ -57,7 +62,7 @@ def check_against_eager(
     _compare_aliases(ours, theirs)
     _compare_inputs(ours, theirs, tolerance)
     _compare_gradients(ours, theirs, tolerance)
-    return grad
+    return document  # type: ignore[return-value]
 
 
 def eager_refuses_backward(capture: Capture, inputs: Sequence[torch.Tensor]) -> bool:

@@ -105,13 +105,13 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     rows: list[Row] = []
     aliases: list[Memory] = []
 
-    starts: list[int] = []
     values: dict[str, Any] = {}
+    nodes = capture.graph.nodes
+    homes = {id(node): n for n, part in enumerate(capture.checkpoints) for node in nodes[part.first : part.last]}
 
     def on_node(node: Node) -> None:
         mode.call_start = len(recorder.nodes)
-        starts.append(mode.call_start)
-        recorder.line = node.line
+        recorder.line, recorder.checkpoint = node.line, homes.get(id(node))
         mode.home = home_of(node)
         rebase_stale_views(mode, values)
 
@@ -131,14 +131,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
         replay(capture, given_tensors, on_node, instead, values, sizes)
         rebase_stale_views(mode, values)
         outputs = outputs_of(capture.graph, values)
-    starts.append(len(recorder.nodes))
-    checkpoints = {
-        value.name: number
-        for number, part in enumerate(capture.checkpoints)
-        for node in recorder.nodes[starts[part.first] : starts[part.last]]
-        for value in node.results
-    }
-    recorder.line = None
+    recorder.line = recorder.checkpoint = None
     mode.home = device_of(capture)
     refuse_lost_views(rows, outputs, capture.graph, values)
     refuse_lost_gradients(aliases, given_tensors, outputs)
@@ -155,7 +148,7 @@ def _trace(mode: TraceMode, capture: Capture, sizes: SizesOf, training: bool, gr
     for number, given in enumerate(inputs):
         if given.leaf.memory.written_in_backward:
             raise NoFunctionalForm(f"the backward writes into input {number}")
-    joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, found, checkpoints))
+    joint = sizes.rewrite(_joint(mode, capture, sizes.assumptions, inputs, plan, found))
     if gradient_order:
         refuse_overwritten(joint, written)
     return joint
@@ -284,7 +277,6 @@ def _joint(
     inputs: list[Placeholder],
     plan: Plan,
     found: Backward,
-    checkpoints: dict[str, int],
 ) -> Joint:
     metas = mode.recorder.metas
     tangents, gradients, closed_by = found
@@ -306,10 +298,11 @@ def _joint(
         constants=tuple(write_constant(name, tensor) for name, tensor in mode.constants.items()),
     )
     primals = tuple(Value(given.name, given.type) for given in bound) + constants
-    graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *gradients))
+    ends = gradients if tangents else []
+    graph = Graph(primals + starts, tuple(mode.recorder.nodes), (*plan.results, *ends))
     sources = _gradient_tangents(graph.nodes, tuple(tangents.values()), gradients, mode.given_for)
     binding = replace(binding, gradient_tangents=sources, closed_by=closed_by)
-    return Joint(graph, binding, len(primals), len(plan.results), checkpoints)
+    return Joint(graph, binding)
 
 
 def _gradient_tangents(

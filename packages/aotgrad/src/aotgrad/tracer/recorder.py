@@ -26,7 +26,7 @@ _ATOMS = frozenset((Ref, int, bool, type(None), str))
 
 
 class Recorder:
-    """Appends nodes in SSA form. `phase` and `line` go onto every node recorded while they stand.
+    """Appends nodes in SSA form. `phase`, `line` and `checkpoint` go onto every node recorded while they stand.
 
     metas: type of every value by name. symbolic: whether sizes may be symbolic.
     """
@@ -37,6 +37,7 @@ class Recorder:
         self.metas: dict[str, Meta] = {}
         self.phase: Phase = "forward"
         self.line: SourceLine | None = None
+        self.checkpoint: int | None = None
         self._count: dict[str, int] = {}
         self._names: dict[tuple[torch.dtype, torch.device], tuple[str, str]] = {}
 
@@ -70,6 +71,7 @@ class Recorder:
                 self.line,
                 self.phase,
                 effect_of(target),
+                self.checkpoint,
             )
         )
         return refs

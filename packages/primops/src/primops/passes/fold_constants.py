@@ -59,7 +59,7 @@ def _moved(node: Node, constants: dict[str, Number]) -> Node:
         return node
     constants[result.name] = value
     args: tuple[Arg, ...] = (List(type_.shape), _literal(value), DTypeArg(type_.dtype))
-    return Node("prims.full", args, {}, node.results, node.line, node.phase)
+    return Node("prims.full", args, {}, node.results, node.line, node.phase, None, node.checkpoint)
 
 
 def _with_literals(node: Node, constants: dict[str, Number]) -> Node:
@@ -70,7 +70,15 @@ def _with_literals(node: Node, constants: dict[str, Number]) -> Node:
     if not any(known) or not any(type(a) is Ref and not k for a, k in zip(operands, known, strict=True)):
         return node
     literals = [_literal(constants[a.name]) if k else a for a, k in zip(operands, known, strict=True)]  # type: ignore[union-attr]
-    return Node(node.target, (*node.args[:fixed], *literals), {}, node.results, node.line, node.phase)
+    return Node(
+        node.target,
+        (*node.args[:fixed], *literals),
+        {},
+        node.results,
+        node.line,
+        node.phase,
+        checkpoint=node.checkpoint,
+    )
 
 
 def _number(arg: Arg) -> Number:

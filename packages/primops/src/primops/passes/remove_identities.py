@@ -59,11 +59,13 @@ class _Walk:
         """`node` is `operand`: forgotten, or a clone of it where the graph gives it out."""
         result = node.results[0]
         if result.name in self.outputs:
-            return Node("prims.clone", (operand,), {}, node.results, node.line, node.phase)
+            return Node("prims.clone", (operand,), {}, node.results, node.line, node.phase, None, node.checkpoint)
         if result.name in self.read_by_extern:
             mine, theirs = result.type, self.types[operand.name]  # type: ignore[union-attr]
             if not same_layout(mine.shape, mine.stride, theirs.stride):  # type: ignore[union-attr]
-                return Node("prims.clone", (operand,), {}, node.results, node.line, node.phase)
+                return Node(
+                    "prims.clone", (operand,), {}, node.results, node.line, node.phase, checkpoint=node.checkpoint
+                )
             self.read_by_extern.add(operand.name)  # type: ignore[union-attr]
         self.names[result.name] = operand.name  # type: ignore[union-attr]
         return None
@@ -165,7 +167,7 @@ def _where(walk: _Walk, node: Node) -> Node | None:
 
 
 def _replaced(node: Node, args: tuple[Arg, ...]) -> Node:
-    return Node(node.target, args, {}, node.results, node.line, node.phase)
+    return Node(node.target, args, {}, node.results, node.line, node.phase, None, node.checkpoint)
 
 
 _REWRITES = {

@@ -13,7 +13,7 @@ import torch
 from primops.errors import InterpretFault
 from primops.interpret import interpret
 from primops.meanings import DTYPES
-from stagewire.grad import Binding, Grad, SavedInput
+from stagewire.grad import Grad
 from stagewire.graph import Graph
 from stagewire.prim import Prim
 from stagewire.types import TensorType
@@ -31,18 +31,14 @@ def check_lowering(stage: Lowering, grad: Grad, inputs: Sequence[torch.Tensor] |
     """Lower `grad`, verify the result and compare what both graphs mean; the inputs are random unless given."""
     prim = stage.run(grad)
     verify(prim)
+    assert prim.joint is not None, "the stage that cuts is another"
     assert prim.binding == grad.binding, "the binding is not the stage's to change"
-    inputs = random_inputs(grad.forward) if inputs is None else inputs
-    results = check_graphs(grad.forward, prim.forward, inputs)
-    assert (grad.backward is None) == (prim.backward is None), "one has a backward, the other has none"
-    if grad.backward is not None and prim.backward is not None:
-        tangents = random_inputs(grad.backward)[len(grad.binding.saved) :]
-        check_graphs(grad.backward, prim.backward, [*saved_values(grad.binding, inputs, results), *tangents])
+    check_graphs(grad.joint, prim.joint, random_inputs(grad.joint) if inputs is None else inputs)
     return prim
 
 
-def check_graphs(before: Graph, after: Graph, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-    """Compare two graphs on `inputs`: outputs and their strides, random stream. Returns the outputs of `before`."""
+def check_graphs(before: Graph, after: Graph, inputs: Sequence[torch.Tensor]) -> None:
+    """Compare two graphs on `inputs`: outputs and their strides, random stream."""
     (expected, stream), (made, other) = (_run(graph, inputs) for graph in (before, after))
     assert torch.equal(stream, other), "the random stream stands elsewhere"
     for number, (a, b) in enumerate(zip(made, expected, strict=True)):
@@ -54,7 +50,6 @@ def check_graphs(before: Graph, after: Graph, inputs: Sequence[torch.Tensor]) ->
             a, b, rtol=allowed, atol=allowed, equal_nan=True, msg=lambda text, number=number: f"output {number}: {text}"
         )
         assert a.stride() == b.stride() or b.numel() == 0, f"output {number}: strides {a.stride()}, not {b.stride()}"
-    return expected
 
 
 def _run(graph: Graph, inputs: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], torch.Tensor]:
@@ -78,8 +73,3 @@ def _random(type: Any, generator: torch.Generator) -> torch.Tensor:
     else:
         tensor = torch.randint(0, 2, type.shape, generator=generator).to(dtype)
     return torch.empty_strided(type.shape, type.stride, dtype=dtype).copy_(tensor)
-
-
-def saved_values(binding: Binding, inputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """What the binding saves for the backward, from the forward's arguments and results."""
-    return [inputs[s.input] if isinstance(s, SavedInput) else results[s.result] for s in binding.saved]

@@ -16,7 +16,7 @@ FROZEN_ROLES = frozenset(("parameter", "buffer"))
 def frozen_inputs(grad: Grad) -> dict[str, int]:
     """Names of the graph's inputs that are weights (parameters and buffers that the program does not write), and
     their places."""
-    names = [value.name for value in grad.forward.inputs]
+    names = [value.name for value in grad.joint.inputs]
     return {
         names[place]: place
         for place, given in enumerate(grad.binding.inputs)
@@ -28,10 +28,10 @@ def constant_nodes(grad: Grad) -> list[Node]:
     """The nodes that depend on weights (and on constants of the program) alone, in order."""
     weights = set(frozen_inputs(grad))
     first = len(grad.binding.inputs)
-    fixed = {value.name for value in grad.forward.inputs[first:]}
-    outputs = {name for arg in grad.forward.outputs for name in references(arg)}
+    fixed = {value.name for value in grad.joint.inputs[first:]}
+    outputs = {name for arg in grad.joint.outputs for name in references(arg)}
     found = []
-    for node in grad.forward.nodes:
+    for node in grad.joint.nodes:
         names = set(node_references(node))
         results = [value.name for value in node.results if value.name]
         is_fixed = names <= weights | fixed and is_pure(node) and _makes_tensors(node)

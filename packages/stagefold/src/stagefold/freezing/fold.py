@@ -33,7 +33,7 @@ def _packed_dtypes() -> tuple[str, ...]:
 def fold_normalisations(grad: Grad) -> Grad:
     """Batch norms with fixed statistics, behind convolutions that nothing else reads, as new weights."""
     state = _Rewrite(grad)
-    for node in grad.forward.nodes:
+    for node in grad.joint.nodes:
         if node.target in NORMALISATIONS:
             state.fold(node)
     return state.result()
@@ -42,7 +42,7 @@ def fold_normalisations(grad: Grad) -> Grad:
 def pack_convolutions(grad: Grad) -> Grad:
     """Convolutions with constant weights, with what may follow them."""
     state = _Rewrite(grad)
-    for node in grad.forward.nodes:
+    for node in grad.joint.nodes:
         if node.target == CONVOLUTION:
             state.pack(node)
     return state.result()
@@ -53,21 +53,19 @@ class _Rewrite:
 
     def __init__(self, grad: Grad) -> None:
         self.grad = grad
-        self.users = users(grad.forward.nodes)
-        self.outputs = {name for arg in grad.forward.outputs for name in references(arg)}
-        self.makers = {v.name: node for node in grad.forward.nodes for v in node.results if v.name}
+        self.users = users(grad.joint.nodes)
+        self.outputs = {name for arg in grad.joint.outputs for name in references(arg)}
+        self.makers = {v.name: node for node in grad.joint.nodes for v in node.results if v.name}
         self.constant = set(frozen_inputs(grad))
         self.constant.update(v.name for node in constant_nodes(grad) for v in node.results)
-        self.types = {name: value.type for name, value in definitions(grad.forward).items()}
+        self.types = {name: value.type for name, value in definitions(grad.joint).items()}
         self.instead: dict[int, list[Node]] = {}
 
     def result(self) -> Grad:
         if not self.instead:
             return self.grad
-        nodes = [one for node in self.grad.forward.nodes for one in self.instead.get(id(node), [node])]
-        return msgspec.structs.replace(
-            self.grad, forward=msgspec.structs.replace(self.grad.forward, nodes=tuple(nodes))
-        )
+        nodes = [one for node in self.grad.joint.nodes for one in self.instead.get(id(node), [node])]
+        return msgspec.structs.replace(self.grad, joint=msgspec.structs.replace(self.grad.joint, nodes=tuple(nodes)))
 
     # ---- batch norm
 

@@ -32,13 +32,13 @@ def freeze(grad: Grad) -> Frozen | None:
     Where that is faster, convolutions become calls with packed weights (`codegen.runtime.packed`), in channels-last
     layout.
     """
-    if grad.backward is not None or grad.binding.symbols:
+    if grad.binding.tangents or grad.binding.symbols:
         return None
     grad = fold_normalisations(grad)
-    if suits(grad.forward):
+    if suits(grad.joint):
         grad = pack_convolutions(grad)
         kinds = frozenset((PACKED, CONVOLUTION))
-        grad = msgspec.structs.replace(grad, forward=channels_last(grad.forward, kinds))
+        grad = msgspec.structs.replace(grad, joint=channels_last(grad.joint, kinds))
     nodes = constant_nodes(grad)
     frontier = _frontier(grad, nodes)
     if not frontier:
@@ -51,7 +51,7 @@ def _frontier(grad: Grad, nodes: list[Node]) -> list[Value]:
     weights = set(frozen_inputs(grad))
     made = {value.name: (node, value) for node in nodes for value in node.results if value.name}
     constant = {id(node) for node in nodes}
-    wanted = [n for node in grad.forward.nodes if id(node) not in constant for n in node_references(node)]
+    wanted = [n for node in grad.joint.nodes if id(node) not in constant for n in node_references(node)]
     found: set[str] = set()
     while wanted:
         name = wanted.pop()
@@ -86,32 +86,30 @@ def _origins(node: Node, made: dict[str, tuple[Node, Value]]) -> set[str]:
 
 
 def _cut(grad: Grad, nodes: list[Node], frontier: list[Value]) -> Frozen:
-    binding, forward = grad.binding, grad.forward
+    binding, joint = grad.binding, grad.joint
     names = {value.name for value in frontier}
     before = needed(nodes, names)
     read = {name for node in before for name in node_references(node)}
     inputs = tuple(
         msgspec.structs.replace(one, mutated=False, used=value.name in read)
-        for one, value in zip(binding.inputs, forward.inputs, strict=False)
+        for one, value in zip(binding.inputs, joint.inputs, strict=False)
     )
     prepare = Grad(
         binding=msgspec.structs.replace(
             binding, inputs=inputs, outputs=tuple(Fresh(n) for n in range(len(frontier))), mutations=()
         ),
-        forward=msgspec.structs.replace(
-            forward, nodes=tuple(before), outputs=tuple(Ref(value.name) for value in frontier)
-        ),
+        joint=msgspec.structs.replace(joint, nodes=tuple(before), outputs=tuple(Ref(value.name) for value in frontier)),
     )
-    kept = [node for node in forward.nodes if not names.intersection(value.name for value in node.results)]
+    kept = [node for node in joint.nodes if not names.intersection(value.name for value in node.results)]
     count = len(binding.inputs)
     added = tuple(BoundInput(value.name, value.type, "buffer") for value in frontier)
     main = msgspec.structs.replace(
         grad,
         binding=msgspec.structs.replace(binding, inputs=(*binding.inputs, *added)),
-        forward=msgspec.structs.replace(
-            forward,
-            inputs=(*forward.inputs[:count], *frontier, *forward.inputs[count:]),
-            nodes=live_nodes(Graph((), tuple(kept), forward.outputs)),
+        joint=msgspec.structs.replace(
+            joint,
+            inputs=(*joint.inputs[:count], *frontier, *joint.inputs[count:]),
+            nodes=live_nodes(Graph((), tuple(kept), joint.outputs)),
         ),
     )
     return Frozen(prepare, main)

@@ -82,7 +82,6 @@ def bindings(
     interface: Interface,
     results: Sequence[ValueType | None],
     trains: bool,
-    joint: bool = False,
     sizes: bool = False,
 ) -> Binding:
     """A binding over a forward that returns `results`; saved values (with `sizes`, ints too) and tangents only where
@@ -112,7 +111,6 @@ def bindings(
         facts=tuple(draw(st.lists(_facts(interface.names), max_size=1))) if interface.names else (),
         assumptions=tuple(draw(st.lists(_facts(interface.names), max_size=1))) if interface.names else (),
         constants=tuple(BoundConstant(supply.fresh(), constant) for constant in interface.constants),
-        joint_saved=_joint_saved(draw, tensors) if joint and tensors else (),
         gradient_inputs=tuple(range(len(inputs))) if trains else (),
         gradient_devices=("cpu",) if trains and draw(st.booleans()) else (),
     )
@@ -167,10 +165,6 @@ def _facts(names: Sequence[str]) -> st.SearchStrategy[Relation]:
 
 _COUNTS = st.integers(0, 3)
 _RARELY = st.sampled_from([False, False, False, True])
-
-
-def _joint_saved(draw: st.DrawFn, tensors: list[int]) -> tuple[int, ...]:
-    return tuple(draw(st.lists(st.sampled_from(tensors), min_size=1, max_size=2)))
 
 
 def _tangents(draw: st.DrawFn, results: Sequence[ValueType | None], tensors: list[int]) -> tuple[Tangent, ...]:

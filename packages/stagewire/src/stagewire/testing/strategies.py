@@ -16,14 +16,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from stagewire.codec import Document
 from stagewire.errors import UnknownVersion
-from stagewire.grad import Binding, Grad, PartitionReport, Rewrite
+from stagewire.grad import Binding, Grad, Rewrite
+from stagewire.graph import Graph
 from stagewire.loop import Loop
-from stagewire.prim import Prim
+from stagewire.prim import PartitionReport, Prim
 from stagewire.program import Program
 from stagewire.testing import graphs as graph_strategies
 from stagewire.testing import loops as loop_strategies
@@ -34,6 +35,7 @@ from stagewire.testing.graphs import ATEN, PRIMS, TORCH, Calls, graphs
 from stagewire.testing.loops import loop_graphs
 from stagewire.testing.programs import units
 from stagewire.types import ValueType
+from stagewire.upgrades import joined
 from stagewire.vocabulary import vocabulary
 
 __all__ = [
@@ -70,7 +72,6 @@ def _directions(
     draw: st.DrawFn,
     body: Callable[[Sequence[ValueType], Sequence[str], Any], st.SearchStrategy[Any]],
     results: Callable[[Any], tuple[ValueType | None, ...]],
-    joint: bool = False,
     sizes: bool = False,
 ) -> _Directions:
     """An interface, a forward, a binding, and (one time in two) a backward that fits it."""
@@ -78,7 +79,7 @@ def _directions(
     trains = draw(st.booleans())
     forward = draw(body(interface.types, interface.names, "forward"))
     found = results(forward)
-    binding = draw(bindings(interface, found, trains, joint, sizes))
+    binding = draw(bindings(interface, found, trains, sizes))
     backward = None
     if trains:
         backward = draw(body(backward_types(binding, interface, found), interface.names, "backward"))
@@ -90,34 +91,35 @@ def _graph_body(vocabulary: Calls) -> Callable[..., st.SearchStrategy[Any]]:
     return lambda inputs, symbols, phase: graphs(vocabulary, inputs, symbols, phase=phase)
 
 
+def _joint(draw: st.DrawFn, vocabulary: Calls) -> tuple[Binding, Graph]:
+    """A binding and a joint graph, whose forward calls may stand in checkpoints."""
+    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, sizes=True)
+    binding, joint = joined(found.binding, found.forward, found.backward)
+    places = st.sampled_from((None, None, 0, 1))
+    nodes = [replace(node, checkpoint=draw(places)) if node.phase == "forward" else node for node in joint.nodes]
+    return binding, replace(joint, nodes=tuple(nodes))
+
+
 @st.composite
 def grads(draw: st.DrawFn, vocabulary: Calls = ATEN) -> Grad:
-    """A `Grad`; with a joint graph in some of those that train."""
-    joint = draw(st.booleans())
-    found = _directions(draw, _graph_body(vocabulary), graph_strategies.result_types, joint, sizes=True)
-    graph = None
-    if joint and found.backward is not None:
-        saved = tuple(found.backward_results[number] for number in found.binding.joint_saved)
-        tangents = tuple(tangent.type for tangent in found.binding.tangents)
-        inputs = (*found.interface.types, *(kind for kind in saved if kind is not None), *tangents)
-        graph = draw(graphs(vocabulary, inputs, found.interface.names))
-    kept = found.binding.joint_saved if graph is not None else ()
-    binding = msgspec.structs.replace(found.binding, joint_saved=kept, joint=graph)
-    report = draw(st.builds(PartitionReport, st.integers(0, 99), st.integers(0, 99), st.just(("add_1",))))
+    """A `Grad`."""
+    binding, joint = _joint(draw, vocabulary)
     rewrites = draw(st.lists(st.builds(Rewrite, st.just("attention"), st.sampled_from(("", "why")), st.booleans())))
-    return Grad(
-        binding=binding, forward=found.forward, backward=found.backward, joint=graph, partition=report,
-        rewrites=tuple(rewrites),
-    )  # fmt: skip
+    return Grad(binding=binding, joint=joint, rewrites=tuple(rewrites))
 
 
 @st.composite
-def prims(draw: st.DrawFn, called: Calls = PRIMS) -> Prim:
-    """A `Prim`."""
-    found = _directions(draw, _graph_body(called), graph_strategies.result_types, sizes=True)
+def prims(draw: st.DrawFn, called: Calls = PRIMS, cut: bool | None = None) -> Prim:
+    """A `Prim`; `cut` in two, or not yet, or (by default) either."""
     known = vocabulary("prims")
     opset = draw(st.integers(1, 3)) if known is None else known.version
-    return Prim(binding=found.binding, forward=found.forward, backward=found.backward, opset=opset)
+    if not (draw(st.booleans()) if cut is None else cut):
+        binding, joint = _joint(draw, called)
+        return Prim(binding=binding, joint=joint, opset=opset)
+    found = _directions(draw, _graph_body(called), graph_strategies.result_types, sizes=True)
+    report = draw(st.builds(PartitionReport, st.integers(0, 99), st.integers(0, 99), st.just(("add_1",))))
+    directions = {"forward": found.forward, "backward": found.backward}
+    return Prim(binding=found.binding, **directions, partition=report, opset=opset)
 
 
 @st.composite

@@ -1,5 +1,4 @@
-"""B1 to B10: how a binding meets the two directions of Grad, Prim, Loop and Program; P1: the opset of a Prim
-exists, and is no newer than the installed prims.
+"""B1 to B12: how a binding meets a joint graph, or its two directions; P1, P2: the opset and the form of a Prim.
 
 B1 names of inputs and constants are unique
 B2 results and inputs that outputs, mutations, saved values and tangents name exist
@@ -7,10 +6,15 @@ B3 the forward takes the inputs, then the constants, in these dtypes and shapes
 B4 the backward takes the saved values, then the tangents
 B5 input_gradients is empty or has one entry an input; entries name results of the backward
 B6 an input is mutated at most once, and then marked so
-B7 a joint graph takes the inputs, the constants, joint_saved and the tangents
-B8 gradient_tangents is empty or has one entry a result of the backward; entries name tangents
+B7 a joint graph takes the inputs, the constants and the tangents; behind its results stands, where there are tangents,
+   for each input its gradient or None
+B8 gradient_tangents is empty or has one entry a gradient that there is; entries name tangents
 B9 saved sizes are declared symbols and stand behind all other saved values; the backward takes them as ints
 B10 closed_by is empty or has one entry a tangent; entries name tangents
+B11 nothing is saved of a joint graph, and its input_gradients are empty
+B12 results and forward calls of a joint graph use neither tangents nor what its backward computes
+P1 the opset is at least 1, and no newer than the installed prims
+P2 a Prim has a joint graph, or a forward and perhaps a backward
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from stagewire.grad import Binding, Grad, SameAsInput, SavedInput, SavedResult, SavedSize, ViewOf
-from stagewire.graph import Graph
+from stagewire.graph import Graph, node_references, references
 from stagewire.prim import Prim
 from stagewire.types import TensorType, ValueType
 from stagewire.verify.captures import check_symbols, declared_symbols
@@ -66,25 +70,24 @@ def symbols_of_binding(binding: Binding) -> Symbols:
 
 
 def check_grad(document: Grad) -> Faults:
-    yield from _check_graphs(document)
-    if document.joint is not None:
-        yield from check_qualified(document.joint, symbols_of_binding(document.binding), ("joint",))
-        yield from _check_joint(document.binding, document.joint, ("joint",))
+    yield from _check_joint(document.binding, document.joint)
 
 
 def check_prim(document: Prim) -> Faults:
-    yield from _check_graphs(document)
-    yield from check_views(document.forward, ("forward",))
-    if document.backward is not None:
-        yield from check_views(document.backward, ("backward",))
+    binding, joint, forward, backward = document.binding, document.joint, document.forward, document.backward
+    for field in ("joint", "forward", "backward"):
+        if (graph := getattr(document, field)) is not None:
+            yield from check_views(graph, (field,))
+    if joint is not None and forward is None and backward is None:
+        yield from _check_joint(binding, joint)
+    elif joint is not None or forward is None:
+        yield Fault("P2", "a prim has a joint graph, or a forward and perhaps a backward", ())
+    else:
+        yield from check_directions(binding, forward, backward, check_qualified, _direction)
     known = vocabulary("prims")
     if document.opset < 1 or (known is not None and document.opset > known.version):
         installed = "" if known is None else f" here: the installed prims are of version {known.version}"
         yield Fault("P1", f"there is no opset {document.opset}{installed}", ("opset",))
-
-
-def _check_graphs(document: Grad | Prim) -> Faults:
-    return check_directions(document.binding, document.forward, document.backward, check_qualified, _direction)
 
 
 def check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
@@ -94,6 +97,36 @@ def check_qualified(graph: Graph, symbols: Symbols, path: Path) -> Faults:
 
 def _direction(name: str, graph: Graph) -> Direction:
     return Direction(name, tuple(value.type for value in graph.inputs), len(graph.outputs))
+
+
+def _check_joint(binding: Binding, joint: Graph) -> Faults:
+    """B7, B8 and B10 to B12, and what holds of a forward alone."""
+    path: Path = ("binding",)
+    yield from check_qualified(joint, symbols_of_binding(binding), ("joint",))
+    results = len(joint.outputs) - (len(binding.inputs) if binding.tangents else 0)
+    yield from check_binding(binding, _direction("joint", joint)._replace(results=results), None)
+    if results < 0:
+        yield Fault("B7", f"the joint graph gives {len(joint.outputs)} values, fewer than inputs", ("joint", "outputs"))
+        return
+    yield from _check_gradient_tangents(binding, sum(arg is not None for arg in joint.outputs[results:]), path)
+    yield from _check_closed_by(binding, path)
+    for field in ("saved", "input_gradients"):
+        if getattr(binding, field):
+            yield Fault("B11", f"a joint graph, and {field} of its parts", (*path, field))
+    backward = {value.name for value in joint.inputs[len(binding.inputs) + len(binding.constants) :]}
+    for position, node in enumerate(joint.nodes):
+        if node.phase == "backward":
+            backward.update(value.name for value in node.results)
+        else:
+            yield from _apart(node_references(node), backward, ("joint", "nodes", position))
+    for arg in joint.outputs[:results]:
+        yield from _apart(references(arg), backward, ("joint", "outputs"))
+
+
+def _apart(names: tuple[str, ...], backward: set[str], path: Path) -> Faults:
+    for name in names:
+        if name in backward:
+            yield Fault("B12", f"the forward uses %{name}, which the backward has", path)
 
 
 def check_binding(binding: Binding, forward: Direction, backward: Direction | None) -> Faults:
@@ -113,9 +146,6 @@ def check_binding(binding: Binding, forward: Direction, backward: Direction | No
     yield from _check_forward(binding, forward)
     yield from _check_mutations(binding, path)
     yield from _check_backward(binding, backward, path)
-    if binding.joint is not None:
-        yield from check_qualified(binding.joint, symbols, (*path, "joint"))
-        yield from _check_joint(binding, binding.joint, (*path, "joint"))
 
 
 def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
@@ -150,8 +180,6 @@ def _check_numbers(binding: Binding, results: int, path: Path) -> Faults:
         yield from _in_range("result", tangent.result, results, (*path, "tangents", position))
     for position, number in enumerate(binding.gradient_inputs):
         yield from _in_range("input", number, inputs, (*path, "gradient_inputs", position))
-    for number in binding.joint_saved:
-        yield from _in_range("result", number, results, (*path, "joint_saved"))
 
 
 def _in_range(what: str, number: int, count: int, path: Path) -> Faults:
@@ -160,16 +188,20 @@ def _in_range(what: str, number: int, count: int, path: Path) -> Faults:
 
 
 def _check_forward(binding: Binding, forward: Direction) -> Faults:
-    expected = len(binding.inputs) + len(binding.constants)
+    """B3; B7 of a joint graph, which takes the tangents too."""
+    is_joint = forward.name == "joint"
+    expected = len(binding.inputs) + len(binding.constants) + (len(binding.tangents) if is_joint else 0)
     if len(forward.inputs) != expected:
-        message = f"the forward takes {len(forward.inputs)} values, the binding gives {expected}"
-        yield Fault("B3", message, (forward.name,))
+        message = f"the {forward.name} takes {len(forward.inputs)} values, the binding gives {expected}"
+        yield Fault("B7" if is_joint else "B3", message, (forward.name,))
     for position, (item, found) in enumerate(zip(binding.inputs, forward.inputs, strict=False)):
         kind = item.type
         if isinstance(found, TensorType) and (
             not isinstance(kind, TensorType) or (found.dtype, found.shape) != (kind.dtype, kind.shape)
         ):
-            yield Fault("B3", f"{item.name} is {item.type}, the forward takes {found}", ("binding", "inputs", position))
+            yield Fault(
+                "B3", f"{item.name} is {item.type}, the {forward.name} takes {found}", ("binding", "inputs", position)
+            )
 
 
 def _check_mutations(binding: Binding, path: Path) -> Faults:
@@ -222,7 +254,7 @@ def _check_gradient_tangents(binding: Binding, results: int, path: Path) -> Faul
     """B8."""
     where = (*path, "gradient_tangents")
     if binding.gradient_tangents and len(binding.gradient_tangents) != results:
-        yield Fault("B8", f"{len(binding.gradient_tangents)} entries for {results} results of the backward", where)
+        yield Fault("B8", f"{len(binding.gradient_tangents)} entries for {results} gradients", where)
     for number in sorted({number for entry in binding.gradient_tangents for number in entry}):
         if not 0 <= number < len(binding.tangents):
             yield Fault("B8", f"there is no tangent number {number} of {len(binding.tangents)}", where)
@@ -236,11 +268,3 @@ def _check_closed_by(binding: Binding, path: Path) -> Faults:
     for number in sorted({number for entry in binding.closed_by for number in entry}):
         if not 0 <= number < count:
             yield Fault("B10", f"there is no tangent number {number} of {count}", where)
-
-
-def _check_joint(binding: Binding, joint: Graph, path: Path) -> Faults:
-    parts = (binding.inputs, binding.constants, binding.joint_saved, binding.tangents)
-    expected = sum(len(part) for part in parts)
-    if len(joint.inputs) != expected:
-        message = f"the joint graph takes {len(joint.inputs)} values, the binding gives {expected}"
-        yield Fault("B7", message, path)
