@@ -67,7 +67,7 @@ def test_the_second_stage_cuts_a_prim_in_two(capture) -> None:
     document, folder = capture
     grad = AotGrad().run(document)
     save(Prim(binding=grad.binding, joint=grad.joint, opset=3), folder / "prim.json")
-    command = [sys.executable, "-m", "aotgrad.partition", str(folder / "prim.json"), "-o", str(folder / "cut.json")]
+    command = [sys.executable, "-m", "aotgrad", str(folder / "prim.json"), "-o", str(folder / "cut.json")]
     more = ["--partitioner", "save_everything"]
     assert subprocess.run([*command, *more], check=False, timeout=100).returncode == 0
     parts = cut(grad, PartitionStage.Options("save_everything"))

@@ -40,15 +40,15 @@ def guarded(command: Callable[[], int]) -> int:
 
 def carry(
     path: str | Path,
-    kind: str,
+    kind: str | None,
     run: Callable[[Any], Made],
     *,
     output: str | Path | None = None,
     show: bool | None = None,
 ) -> Made:
-    """Read the document of this kind from a file, verify it, run a stage on it, write what comes out and return it.
+    """Read a document from a file, verify it, run a stage on it, write what comes out and return it.
 
-    It is printed with `show`, which by default holds when there is no `output`.
+    kind: of what is read; None for any. It is printed with `show`, which by default holds when there is no `output`.
     """
     made = run(read_verified(path, kind))
     if output is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stagewire.graph import ORDERED, Arg, Graph, List, Node, Ref, Tuple, map_arg, node_references, references
 
-__all__ = ["live_nodes", "merge_equal", "operands", "output_names", "rename", "rename_node", "with_nodes"]
+__all__ = ["live_nodes", "merge_equal", "operands", "output_names", "recalled", "rename", "rename_node", "with_nodes"]
 
 _ATOMS = frozenset((type(None), bool, int, float, str))
 
@@ -50,6 +50,11 @@ def rename_node(node: Node, names: Mapping[str, str]) -> Node:
     args = tuple([rename(arg, names) for arg in node.args])
     kwargs = {key: rename(arg, names) for key, arg in node.kwargs.items()} if node.kwargs else node.kwargs
     return Node(node.target, args, kwargs, node.results, node.line, node.phase, node.effect, node.checkpoint)
+
+
+def recalled(node: Node, target: str, args: tuple[Arg, ...]) -> Node:
+    """`node` as a call of another op, by position, which does nothing but compute."""
+    return Node(target, args, {}, node.results, node.line, node.phase, None, node.checkpoint)
 
 
 def with_nodes(graph: Graph, nodes: Sequence[Node], names: Mapping[str, str] | None = None) -> Graph:

@@ -10,7 +10,7 @@ from primops.prims import OPS
 from primops.prims.layouts import FLOATS, INTEGERS
 from stagewire.expr import Expr
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref
-from stagewire.graph_passes import with_nodes
+from stagewire.graph_passes import recalled, with_nodes
 from stagewire.types import TensorType
 
 Number = bool | int | float
@@ -59,7 +59,7 @@ def _moved(node: Node, constants: dict[str, Number]) -> Node:
         return node
     constants[result.name] = value
     args: tuple[Arg, ...] = (List(type_.shape), _literal(value), DTypeArg(type_.dtype))
-    return Node("prims.full", args, {}, node.results, node.line, node.phase, None, node.checkpoint)
+    return recalled(node, "prims.full", args)
 
 
 def _with_literals(node: Node, constants: dict[str, Number]) -> Node:
@@ -70,15 +70,7 @@ def _with_literals(node: Node, constants: dict[str, Number]) -> Node:
     if not any(known) or not any(type(a) is Ref and not k for a, k in zip(operands, known, strict=True)):
         return node
     literals = [_literal(constants[a.name]) if k else a for a, k in zip(operands, known, strict=True)]  # type: ignore[union-attr]
-    return Node(
-        node.target,
-        (*node.args[:fixed], *literals),
-        {},
-        node.results,
-        node.line,
-        node.phase,
-        checkpoint=node.checkpoint,
-    )
+    return recalled(node, node.target, (*node.args[:fixed], *literals))
 
 
 def _number(arg: Arg) -> Number:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from primops.effects import keeps_layout
 from primops.prims.layouts import FLOATS, HALVES, same_layout
 from stagewire.graph import Arg, Graph, List, Node, Ref, node_references
-from stagewire.graph_passes import output_names, rename_node, with_nodes
+from stagewire.graph_passes import output_names, recalled, rename_node, with_nodes
 from stagewire.types import TensorType
 
 _NEUTRAL = {"prims.mul": 1, "prims.div": 1, "prims.sub": 0, "prims.add": None}
@@ -59,13 +59,11 @@ class _Walk:
         """`node` is `operand`: forgotten, or a clone of it where the graph gives it out."""
         result = node.results[0]
         if result.name in self.outputs:
-            return Node("prims.clone", (operand,), {}, node.results, node.line, node.phase, None, node.checkpoint)
+            return recalled(node, "prims.clone", (operand,))
         if result.name in self.read_by_extern:
             mine, theirs = result.type, self.types[operand.name]  # type: ignore[union-attr]
             if not same_layout(mine.shape, mine.stride, theirs.stride):  # type: ignore[union-attr]
-                return Node(
-                    "prims.clone", (operand,), {}, node.results, node.line, node.phase, checkpoint=node.checkpoint
-                )
+                return recalled(node, "prims.clone", (operand,))
             self.read_by_extern.add(operand.name)  # type: ignore[union-attr]
         self.names[result.name] = operand.name  # type: ignore[union-attr]
         return None
@@ -93,7 +91,7 @@ def _clone(walk: _Walk, node: Node) -> Node | None:
 def _reshape(walk: _Walk, node: Node) -> Node | None:
     before = walk.maker(node.args[0], "prims.reshape")
     if before is not None:
-        node = _replaced(node, (before.args[0], node.args[1]))
+        node = recalled(node, node.target, (before.args[0], node.args[1]))
     same = walk.type_of(node.args[0]).shape == node.results[0].type.shape  # type: ignore[union-attr]
     return walk.dropped(node, node.args[0]) if same else node
 
@@ -102,7 +100,7 @@ def _permute(walk: _Walk, node: Node) -> Node | None:
     before = walk.maker(node.args[0], "prims.permute")
     if before is not None:
         inner, outer = before.args[1].items, node.args[1].items  # type: ignore[union-attr]
-        node = _replaced(node, (before.args[0], List(tuple([inner[d] for d in outer]))))
+        node = recalled(node, node.target, (before.args[0], List(tuple([inner[d] for d in outer]))))
     order = node.args[1].items  # type: ignore[union-attr]
     return walk.dropped(node, node.args[0]) if order == tuple(range(len(order))) else node
 
@@ -111,7 +109,7 @@ def _broadcast(walk: _Walk, node: Node) -> Node | None:
     before = walk.maker(node.args[0], "prims.broadcast_in_dim")
     if before is not None:
         inner, outer = before.args[2].items, node.args[2].items  # type: ignore[union-attr]
-        node = _replaced(node, (before.args[0], node.args[1], List(tuple([outer[d] for d in inner]))))
+        node = recalled(node, node.target, (before.args[0], node.args[1], List(tuple([outer[d] for d in inner]))))
     same = walk.type_of(node.args[0]).shape == node.results[0].type.shape  # type: ignore[union-attr]
     return walk.dropped(node, node.args[0]) if same else node
 
@@ -133,7 +131,7 @@ def _convert(walk: _Walk, node: Node) -> Node | None:
     if source == dtype and (source, middle) in _EXACT:
         return walk.dropped(node, before.args[0])
     if (source, middle) in _EXACT and dtype in FLOATS:
-        return _replaced(node, (before.args[0], node.args[1]))
+        return recalled(node, node.target, (before.args[0], node.args[1]))
     return node
 
 
@@ -164,10 +162,6 @@ def _neutral(walk: _Walk, node: Node) -> Node | None:
 def _where(walk: _Walk, node: Node) -> Node | None:
     same = type(node.args[1]) is Ref and node.args[1] == node.args[2]
     return walk.dropped(node, node.args[1]) if same else node
-
-
-def _replaced(node: Node, args: tuple[Arg, ...]) -> Node:
-    return Node(node.target, args, {}, node.results, node.line, node.phase, None, node.checkpoint)
 
 
 _REWRITES = {
