@@ -76,14 +76,14 @@ def reads_of(item: Item) -> list[str]:
     """Names of the buffers that an item reads, with repetitions."""
     if isinstance(item, Extern):
         return [name for arg in (*item.args, *item.kwargs.values()) for name in references(arg)]
-    return [one.buffer for section in item.sections for one in section.statements if one.__class__ is Load]
+    return [one.buffer for one in statements_of(item) if one.__class__ is Load]
 
 
 def writes_of(item: Item) -> list[str]:
     """Names of the buffers that an item writes, with repetitions."""
     if isinstance(item, Extern):
         return [name for name in item.results if name]
-    return [one.buffer for section in item.sections for one in section.statements if one.__class__ is Store]
+    return [one.buffer for one in statements_of(item) if one.__class__ is Store]
 
 
 def read_elsewhere(schedule: Schedule) -> frozenset[str]:

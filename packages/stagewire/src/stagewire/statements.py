@@ -180,7 +180,9 @@ def makers(statements: Sequence[Statement], values: Iterable[str]) -> list[State
     return found[::-1]
 
 
-def live(statements: Sequence[Statement], is_needed: Callable[[Statement], bool], used: set[str]) -> list[Statement]:
+def live_statements(
+    statements: Sequence[Statement], is_needed: Callable[[Statement], bool], used: set[str]
+) -> list[Statement]:
     """The statements that are needed, or define what is in `used`, which grows by what all of these use."""
     found: list[Statement] = []
     for statement in reversed(statements):

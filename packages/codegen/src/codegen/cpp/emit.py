@@ -15,6 +15,7 @@ from codegen.errors import UnsupportedKernel
 from codegen.memory import memory_roots
 from stagewire.loop import Kernel, LoopGraph, Scan
 from stagewire.program import KernelInfo, Launch
+from stagewire.statements import statements_of
 from stagewire.types import TensorType
 
 
@@ -46,7 +47,7 @@ def emit_unit(
 
 
 def _refuse_scans(kernel: Kernel) -> None:
-    for statement in (s for section in kernel.sections for s in section.statements):
+    for statement in statements_of(kernel):
         if isinstance(statement, Scan):
             raise UnsupportedKernel(f"C++ kernels have no form of the scan %{statement.result} in {kernel.name}")
 

@@ -22,6 +22,7 @@ from codegen.cpp.simplify import simplify_axes
 from codegen.errors import MalformedLoop
 from codegen.memory import accesses, allocated
 from stagewire.loop import Buffer, Kernel, LoopGraph
+from stagewire.statements import statements_of
 
 LARGEST = 64
 """Times the threshold: what a kernel works at most for the start of a region to matter."""
@@ -89,7 +90,7 @@ class _Group:
         self.read |= read
         self.written |= written
         self.made |= set(stored)
-        self.reports |= not updates and any(may_report(s) for section in kernel.sections for s in section.statements)
+        self.reports |= not updates and any(may_report(s) for s in statements_of(kernel))
         self.work += work if isinstance(work, int) else 0
         return True
 

@@ -33,7 +33,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import live, map_indices
+from stagewire.statements import live_statements, map_indices
 
 MOST_PIECES = 4
 SHORTEST = 16
@@ -276,4 +276,4 @@ def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
 
 def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     """Without values that nothing reads; what may report an error stays."""
-    return live(statements, lambda one: may_report(one) or isinstance(one, Store), set())
+    return live_statements(statements, lambda one: may_report(one) or isinstance(one, Store), set())

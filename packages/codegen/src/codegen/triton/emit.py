@@ -30,7 +30,7 @@ from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import affine
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
-from stagewire.statements import select
+from stagewire.statements import select, statements_of
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
 LARGEST_32 = 2**31 - 1 - 2**16
@@ -112,7 +112,7 @@ class _KernelEmitter(ReductionEmitter):
         if any(section.axes for section in self.kernel.sections):
             statements = [s for section in self.kernel.sections if not section.axes for s in section.statements]
             self.shared_places = [s.index for s in statements if isinstance(s, Load)]
-        statements = tuple(s for section in self.kernel.sections for s in section.statements)
+        statements = tuple(statements_of(self.kernel))
         self.dtypes, self.compared, self.cheaper = dtypes_of(statements), compared_of(statements), Cheaper(statements)
         self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
         self.widened_later = widened_of(statements)

@@ -30,7 +30,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
-from stagewire.statements import indices, map_indices
+from stagewire.statements import indices, map_indices, statements_of
 from stagewire.types import TensorType
 
 
@@ -56,7 +56,7 @@ def epilogue_of(product: Product, kernel: Kernel, types: Types, bases: Mapping[s
     """
     if any(section.axes for section in kernel.sections):
         return None
-    statements = tuple(statement for section in kernel.sections for statement in section.statements)
+    statements = tuple(statements_of(kernel))
     products = frozenset(
         s.buffer for s in statements if isinstance(s, Load) and product.result in (s.buffer, bases.get(s.buffer))
     )

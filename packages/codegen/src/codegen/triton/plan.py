@@ -51,7 +51,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.sizes import NO_HINTS, Hints, divides, rough
-from stagewire.statements import indices, map_indices, select
+from stagewire.statements import indices, map_indices, select, statements_of
 from stagewire.types import ITEM_SIZE
 
 PERSISTENT_LIMIT = 4096
@@ -382,7 +382,7 @@ def _in_parts(kernel: Kernel, row: int, crosses: bool) -> Plan:
         outer *= 2
     loads = [s.index for s in select(kernel.sections, Load)]
     shared = any(index.terms and not varies(index, kernel.axes[-1]) for index in loads)
-    sums = sum(isinstance(s, Store) and s.mode == "sum" for section in kernel.sections for s in section.statements)
+    sums = sum(isinstance(s, Store) and s.mode == "sum" for s in statements_of(kernel))
     narrow = 4 * row * (sums + len(held_items(kernel)) + shared) > SUMMED
     return Plan(kernel, "row", outer, row, part=part, narrow=narrow)
 
@@ -535,7 +535,7 @@ def _contiguous_last(kernel: Kernel) -> Kernel:
 
 def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
     """A pointwise kernel with its fastest axis as an inner one, if some access runs along another axis."""
-    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
+    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for s in statements_of(kernel)):
         return None
     *others, fast = kernel.axes
     turned = [
@@ -560,7 +560,7 @@ def _tiled(kernel: Kernel, hints: Hints) -> Plan | None:
 
 def _rows(kernel: Kernel, hints: Hints) -> Plan | None:
     """A pointwise kernel with long rows as inner loops, if something is read that is the same for a whole row."""
-    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for section in kernel.sections for s in section.statements):
+    if len(kernel.axes) < 2 or any(isinstance(s, Reduce) for s in statements_of(kernel)):
         return None
     *others, fast = kernel.axes
     loads = [s.index for s in select(kernel.sections, Load)]

@@ -20,7 +20,7 @@ from codegen.triton.products import Product, Types
 from stagewire.graph import Ref
 from stagewire.index import has_values, is_static
 from stagewire.loop import Compute, IndexValue, Kernel, Load, Operand, Statement, Store
-from stagewire.statements import indices, map_operands, select
+from stagewire.statements import indices, map_operands, select, statements_of
 
 Side = Literal["left", "right"]
 SIDES: tuple[Side, Side] = ("left", "right")
@@ -49,7 +49,7 @@ class Prologue:
 
 def prologue_of(product: Product, side: Side, kernel: Kernel, types: Types) -> Prologue | None:
     """The kernel by elements of the operand on one side; None where it does more than to write each, at one point."""
-    statements = tuple(statement for section in kernel.sections for statement in section.statements)
+    statements = tuple(statements_of(kernel))
     stores = select(kernel.sections, Store)
     if product.window is not None or len(stores) != 1 or any(section.axes for section in kernel.sections):
         return None

@@ -23,7 +23,7 @@ from stagewire.loop import (
     ScanKind,
     Statement,
 )
-from stagewire.statements import used_values
+from stagewire.statements import makers, used_values
 from stagewire.types import DType
 
 COMBINE: dict[ScanKind, str] = {
@@ -143,15 +143,11 @@ class ScanEmitter(StatementEmitter):
 def parted(statements: tuple[Statement, ...]) -> list[tuple[Statement, ...]] | None:
     """The statements in parts to be written one after the other: those that loads need, these included; then the rest,
     each scan being a part of its own. None where a load needs what a scan gives."""
-    needed = {id(s) for s in statements if isinstance(s, Load)}
-    used = {name for s in statements if isinstance(s, Load) for name in used_values(s)}
-    for statement in reversed(statements):
-        result = getattr(statement, "result", None)
-        if result in used and id(statement) not in needed:
-            if isinstance(statement, Scan):
-                return None
-            needed.add(id(statement))
-            used.update(used_values(statement))
+    loads = [s for s in statements if isinstance(s, Load)]
+    chain = makers(statements, {name for load in loads for name in used_values(load)})
+    if any(isinstance(s, Scan) for s in chain):
+        return None
+    needed = {id(s) for s in (*loads, *chain)}
     rest = groupby((s for s in statements if id(s) not in needed), lambda s: id(s) if isinstance(s, Scan) else 0)
     return [tuple(s for s in statements if id(s) in needed), *(tuple(part) for _, part in rest)]
 

@@ -36,7 +36,7 @@ from stagewire.loop import (
     Term,
 )
 from stagewire.program import KernelInfo
-from stagewire.statements import select
+from stagewire.statements import select, statements_of
 from stagewire.types import TensorType
 
 MOST_POINTS = 1 << 20
@@ -170,7 +170,7 @@ def groups_of(
 
 def _touched(kernel: Kernel, roots: Mapping[str, str]) -> Touched:
     found = Touched()
-    for statement in (one for section in kernel.sections for one in section.statements):
+    for statement in statements_of(kernel):
         match statement:
             case Load(buffer=name):
                 found.read.add(roots[name])

@@ -13,7 +13,7 @@ from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere,
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.graph import Ref
-from stagewire.loop import AxisAtom, Buffer, Decision, Extern, Index, Kernel, Load, Store
+from stagewire.loop import Buffer, Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, TensorType, numel
 
@@ -144,9 +144,4 @@ def window_of(nest: Kernel, buffers: dict[str, Buffer]) -> Buffer | None:
 
 def strides_on(coordinates: Sequence[Index], type: TensorType) -> dict[str, Dim] | None:
     """How far each axis goes in memory, or None where the element at these coordinates is more than a sum of axes."""
-    strides: dict[str, Dim] = {}
-    for term in ix.linear(coordinates, type.stride).terms:
-        if not isinstance(term.atom, AxisAtom):
-            return None
-        strides[term.atom.name] = term.coefficient
-    return strides
+    return ix.affine(ix.linear(coordinates, type.stride))

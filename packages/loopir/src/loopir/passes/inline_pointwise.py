@@ -13,8 +13,8 @@ from loopir.passes.expand import Expander
 from loopir.passes.tables import places_of, points_of, tables
 from loopir.passes.unread_checks import UnreadChecks
 from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, reads_of, writes_of
-from stagewire.index import axes_of
-from stagewire.loop import AxisAtom, Decision, Extern, Index, Kernel, Load, Store
+from stagewire.index import axes_of, steps
+from stagewire.loop import Decision, Extern, Index, Kernel, Load, Store
 from stagewire.sizes import estimate
 from stagewire.types import ITEM_SIZE, numel
 
@@ -257,7 +257,4 @@ def _read_apart(nest: Kernel) -> set[str]:
 
 
 def _steps(index: Index, axes: set[str]) -> bool:
-    return any(
-        isinstance(term.atom, AxisAtom) and term.atom.name in axes and term.coefficient not in (1, -1)
-        for term in index.terms
-    )
+    return any(name in axes and step not in (1, -1) for name, step in steps(index).items())

@@ -9,7 +9,7 @@ import msgspec
 from stagewire.graph import Ref
 from stagewire.index import axes_of
 from stagewire.loop import Compute, Kernel, Load, LoopGraph, Section, Statement
-from stagewire.statements import live, replace_values, results
+from stagewire.statements import live_statements, replace_values, results, statements_of
 
 HALVES = ("bfloat16", "float16")
 
@@ -62,7 +62,7 @@ def _scaled_and_added(kernel: Kernel) -> set[str]:
     axes: dict[str, frozenset[str]] = {}  # of what is loaded, or computed of it
     scaled: dict[str, bool] = {}  # a loaded element, with sums and products: whether there was a product
     found: set[str] = set()
-    for statement in (statement for section in kernel.sections for statement in section.statements):
+    for statement in statements_of(kernel):
         if isinstance(statement, Load):
             axes[statement.result] = frozenset(axes_of(statement.index))
             scaled[statement.result] = False
@@ -86,6 +86,6 @@ def _alive(sections: list[Section]) -> tuple[Section, ...]:
     used: set[str] = set()
     kept = []
     for section in reversed(sections):
-        statements = live(section.statements, lambda one: not isinstance(one, Compute), used)
+        statements = live_statements(section.statements, lambda one: not isinstance(one, Compute), used)
         kept.append(msgspec.structs.replace(section, statements=tuple(statements)))
     return tuple(reversed(kept))

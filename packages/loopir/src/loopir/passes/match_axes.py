@@ -144,22 +144,20 @@ class Correspondence:
 
 def _digits(index: Index, sizes: dict[str, Dim]) -> tuple[Dim, list[Digit]] | None:
     """(unit, digits slowest first) of an index that counts in mixed radix: unit*(... + size2*(axis1) + axis2)."""
-    if not all(isinstance(term.atom, AxisAtom) for term in index.terms):
+    steps = ix.affine(index)
+    if steps is None:
         return None
-    if len(index.terms) == 1:
-        atom = index.terms[0].atom
-        assert isinstance(atom, AxisAtom)
-        return index.terms[0].coefficient, [(atom.name, sizes[atom.name])]
-    if not all(estimate(term.coefficient) > 0 for term in index.terms):
+    if len(steps) == 1:
+        ((name, unit),) = steps.items()
+        return unit, [(name, sizes[name])]
+    if not all(estimate(step) > 0 for step in steps.values()):
         return None
-    terms = sorted(index.terms, key=lambda term: estimate(term.coefficient))
-    unit = step = terms[0].coefficient
+    ways = sorted(steps.items(), key=lambda way: estimate(way[1]))
+    unit = step = ways[0][1]
     digits: list[Digit] = []
-    for term in terms:
-        assert isinstance(term.atom, AxisAtom)
-        size = sizes[term.atom.name]
-        if term.coefficient != step:
+    for name, moved in ways:
+        if moved != step:
             return None
-        digits.append((term.atom.name, size))
-        step = step * size
+        digits.append((name, sizes[name]))
+        step = step * sizes[name]
     return unit, digits[::-1]

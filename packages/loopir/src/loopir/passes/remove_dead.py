@@ -10,7 +10,7 @@ from loopir.passes.check_first import may_raise
 from loopir.schedule import Item, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store
-from stagewire.statements import add_used_values
+from stagewire.statements import live_statements, statements_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,12 @@ def trim(nest: Kernel, live: set[str], schedule: Schedule) -> Kernel | None:
     """The nest without writes to dead buffers; None if nothing is left. What may raise stays beside writes that do."""
     if any(axis.size == 0 for axis in nest.axes):
         return None
-    if not any(_is_live_write(s, live, schedule) for section in nest.sections for s in section.statements):
+    if not any(_is_live_write(s, live, schedule) for s in statements_of(nest)):
         return None
+
+    def is_needed(statement: Statement) -> bool:
+        return _is_live_write(statement, live, schedule) or may_raise(statement)
+
     needed: set[str] = set()
     sections: list[Section] = []
     changed = False
@@ -66,11 +70,7 @@ def trim(nest: Kernel, live: set[str], schedule: Schedule) -> Kernel | None:
         if any(axis.size == 0 for axis in section.axes) and not any(isinstance(s, Reduce) for s in section.statements):
             changed = True
             continue
-        kept: list[Statement] = []
-        for statement in reversed(section.statements):
-            if _is_needed(statement, needed, live, schedule):
-                add_used_values(statement, needed)
-                kept.append(statement)
+        kept = live_statements(section.statements, is_needed, needed)
         # a section that reads what the nest wrote into a buffer keeps that write alive
         for statement in kept:
             if statement.__class__ is Load:
@@ -80,7 +80,7 @@ def trim(nest: Kernel, live: set[str], schedule: Schedule) -> Kernel | None:
         else:
             changed = True
             if kept:
-                sections.append(Section(section.axes, tuple(kept[::-1])))
+                sections.append(Section(section.axes, tuple(kept)))
     if not sections:
         return None
     return Kernel(nest.name, nest.axes, tuple(sections[::-1]), nest.origins, nest.line) if changed else nest
@@ -91,12 +91,3 @@ def _is_live_write(statement: Statement, live: set[str], schedule: Schedule) -> 
         return False
     buffer = statement.buffer  # type: ignore[union-attr]
     return buffer in live and 0 not in schedule.buffers[buffer].type.shape
-
-
-def _is_needed(statement: Statement, needed: set[str], live: set[str], schedule: Schedule) -> bool:
-    kind = statement.__class__
-    if kind is Store:
-        return _is_live_write(statement, live, schedule)
-    if kind is Reduce:
-        return not needed.isdisjoint(statement.results)  # type: ignore[union-attr]
-    return statement.result in needed or may_raise(statement)  # type: ignore[union-attr]

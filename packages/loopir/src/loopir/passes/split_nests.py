@@ -74,7 +74,7 @@ def ways_of(nest: Kernel, section: Section, buffers: Mapping[str, Buffer]) -> Wa
     for statement in section.statements:
         if isinstance(statement, Load):
             offset = ix.linear(statement.index, buffers[statement.buffer].type.stride)
-            steps = {getattr(term.atom, "name", None): term.coefficient for term in offset.terms}
+            steps = ix.steps(offset)
             is_shared = outer and not outer & set(steps)  # by all outer points
             if not is_shared:
                 rows |= {name for name in inner if steps.get(name) == 1}

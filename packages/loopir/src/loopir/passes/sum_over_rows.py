@@ -19,7 +19,6 @@ from stagewire.expr import Dim, greatest
 from stagewire.graph import Ref
 from stagewire.loop import (
     Axis,
-    AxisAtom,
     Buffer,
     Decision,
     Index,
@@ -369,13 +368,9 @@ def _corresponding(
 
 
 def _steps(index: Index) -> dict[str, int] | None:
-    """By axis, how far an index goes with it; None where it is not made of axes alone."""
-    found: dict[str, int] = {}
-    for term in index.terms:
-        if not isinstance(term.atom, AxisAtom) or not isinstance(term.coefficient, int):
-            return None
-        found[term.atom.name] = term.coefficient
-    return found
+    """By axis, how far an index goes with it; None where it is not made of axes alone, or symbols take part."""
+    found = ix.affine(index)
+    return found if found is not None and ix.is_static(Index(0, index.terms)) else None  # type: ignore[return-value]
 
 
 def _counts(steps: Mapping[str, int], axes: Sequence[Axis], unit: int) -> bool:
