@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import typing
-from collections import Counter
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 
-from stagewire.capture import Guard, InputRole
+from stagewire.capture import Capture, Guard, InputRole
 from stagewire.codec import KINDS, Document, decode, encode
 from stagewire.digest import digest
 from stagewire.errors import StageError, UnknownVersion
 from stagewire.grad import Binding, Grad
 from stagewire.graph import Arg, Graph, Node
-from stagewire.loop import Kernel, Reduce
+from stagewire.loop import Compute, Extern, Free, IndexValue, Kernel, Load, LoopGraph, Reduce, Scan, Store
 from stagewire.notation import fields_of
 from stagewire.parser import parse_document, parse_graph
 from stagewire.prim import Prim
 from stagewire.printer import print_document, print_graph
-from stagewire.program import Allocate, Instruction
+from stagewire.program import Allocate, Instruction, Unit
 from stagewire.testing.basics import args
 from stagewire.testing.captures import guards
 from stagewire.testing.graphs import ATEN_OPS, graphs
@@ -134,60 +135,89 @@ def test_meaningful_refuses_what_has_no_graph() -> None:
 T = TypeVar("T")
 
 
-def collected(strategy: st.SearchStrategy[T], examples: int = 60) -> list[T]:
-    """What the strategy draws in one run without a memory of earlier runs."""
-    found: list[T] = []
+def missing(
+    strategy: st.SearchStrategy[T],
+    features: Callable[[T], Iterable[object]],
+    wanted: set[Any],
+) -> set[Any]:
+    """What no draw has of `wanted`: drawing goes on until all of it was seen.
 
-    @settings(
-        max_examples=examples, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    What a number of draws reaches depends on the modules that are loaded, of which Hypothesis takes constants.
+    """
+    left = set(wanted)
+
+    def last(value: T) -> bool:
+        left.difference_update(features(value))
+        return not left
+
+    patient = settings(
+        max_examples=5000,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
     )
-    @given(strategy)
-    def collect(document: T) -> None:
-        found.append(document)
+    try:
+        find(strategy, last, settings=patient)
+    except NoSuchExample:
+        return left
+    return set()
 
-    collect()
-    return found
+
+def fields_set(value: object) -> list[object]:
+    """The fields of a struct that hold something else than their default."""
+    kind = type(value)
+    return [
+        (kind, field.name)
+        for field in fields_of(kind)
+        if getattr(value, field.name) not in (() if field.required else field.default, ())
+    ]
 
 
 def test_grads_and_prims_reach_every_part_of_the_binding() -> None:
     """Both directions, joint graphs, symbols, mutations, views: every field is set somewhere."""
-    cut = collected(prims(), 500)
-    for kind, values in ((Grad, collected(grads(), 100)), (Prim, cut), (Binding, [one.binding for one in cut])):
-        for field in fields_of(kind):
-            default = () if field.required else field.default
-            assert any(getattr(value, field.name) not in (default, ()) for value in values), field.name
+    wanted: dict[type, set[object]] = {
+        kind: {(kind, field.name) for field in fields_of(kind)} for kind in (Grad, Prim, Binding)
+    }
+    assert not missing(grads(), fields_set, wanted[Grad])
+    both = wanted[Prim] | wanted[Binding]
+    assert not missing(prims(), lambda document: fields_set(document) + fields_set(document.binding), both)
 
 
 def test_captures_reach_every_guard_and_role() -> None:
-    assert {type(guard) for guard in collected(guards(("s0",)), 300)} == set(typing.get_args(Guard))
-    found = collected(captures(), 200)
-    assert any(document.guards for document in found)
-    assert {item.role for document in found for item in document.inputs} == set(typing.get_args(InputRole))
-    assert {document.portable for document in found} == {True, False}
+    assert not missing(guards(("s0",)), lambda guard: [type(guard)], set(typing.get_args(Guard)))
+
+    def features(document: Capture) -> list[object]:
+        return ["guards"] * bool(document.guards) + [item.role for item in document.inputs] + [document.portable]
+
+    assert not missing(captures(), features, {"guards", *typing.get_args(InputRole), True, False})
 
 
 def test_programs_reach_every_instruction() -> None:
-    found = collected(units([contiguous("float32", (2, 3))], least_steps=4), 400)
-    instructions = [item for unit in found for item in unit.instructions]
-    assert {type(item) for item in instructions} == set(typing.get_args(Instruction))
-    assert any(isinstance(item, Allocate) and item.reuse is not None for item in instructions)
+    def features(unit: Unit) -> list[object]:
+        reuse = any(isinstance(item, Allocate) and item.reuse is not None for item in unit.instructions)
+        return [type(item) for item in unit.instructions] + ["reuse"] * reuse
+
+    units_of_four = units([contiguous("float32", (2, 3))], least_steps=4)
+    assert not missing(units_of_four, features, {"reuse", *typing.get_args(Instruction)})
 
 
 def test_loops_reach_every_statement() -> None:
     """Kernels of every form are drawn, not only empty graphs."""
-    seen: Counter[str] = Counter()
 
-    for graph in collected(loop_graphs([contiguous("float32", (2, 3))], least_steps=3, most_steps=6), 150):
+    def features(graph: LoopGraph) -> Iterator[object]:
         for buffer in graph.buffers:
-            seen[buffer.role] += 1
-            seen["reuse"] += buffer.reuse is not None
+            yield buffer.role
+            yield "reuse" if buffer.reuse is not None else None
         for step in graph.steps:
-            seen[type(step).__name__] += 1
+            yield type(step)
             for section in step.sections if isinstance(step, Kernel) else ():
                 for statement in section.statements:
-                    seen[type(statement).__name__] += 1
-                    seen["mask"] += getattr(statement, "mask", None) is not None
-                    seen["welford"] += isinstance(statement, Reduce) and statement.reduction == "welford"
-    wanted = {"input", "kernel", "extern", "view", "reuse", "Kernel", "Extern", "Free", "mask", "welford"}
-    wanted |= {"Load", "Store", "Compute", "IndexValue", "Reduce", "Scan"}
-    assert wanted <= {name for name, count in seen.items() if count}
+                    yield type(statement)
+                    yield "mask" if getattr(statement, "mask", None) is not None else None
+                    yield statement.reduction if isinstance(statement, Reduce) else None
+
+    wanted = {"input", "kernel", "extern", "view", "reuse", "mask", "welford"}
+    steps = {Kernel, Extern, Free, Load, Store, Compute, IndexValue, Reduce, Scan}
+    drawn = loop_graphs([contiguous("float32", (2, 3))], least_steps=3, most_steps=6)
+    assert not missing(drawn, features, wanted | steps)
