@@ -56,7 +56,7 @@ def _op(name: str) -> Op:
         constraints=(),
         example="",
         results=tuple(returned.name or f"out{number}" for number, returned in enumerate(schema.returns)),
-        effect=record.effect or ("aliases" if record.is_view else None),
+        effect=record.effect,
         is_view=record.is_view,
         keeps_layout=True,
         python_call=True,

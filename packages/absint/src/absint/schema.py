@@ -102,6 +102,7 @@ def record_of(func: OpOverload) -> OpRecord:
     aliases = tuple(-1 if s is None else position[s] for s in sources)
     written = {name for _, name in writes}
     functional = functional_of(func) if writes else None
+    is_view = any(s is not None and s not in written for s in sources)
     rule = RULES.get(name)
     tags = func.tags
     return OpRecord(
@@ -112,7 +113,7 @@ def record_of(func: OpOverload) -> OpRecord:
         hidden_writes=HIDDEN_WRITES.get(name, ()),
         aliases=aliases,
         alias_names=tuple(sources),
-        is_view=any(s is not None and s not in written for s in sources),
+        is_view=is_view,
         functional=functional,
         functional_rule=None if functional is None else RULES.get(str(functional)),
         is_composite=_is_composite(func),
@@ -120,26 +121,28 @@ def record_of(func: OpOverload) -> OpRecord:
         changes_type=torch.Tag.inplace_view in tags,
         out_names=tuple(a.name for a in arguments if a.is_out),
         answers=_answers(func, writes, sources),
-        effect=_effect(func, writes),
+        effect=_effect(func, writes, is_view),
     )
 
 
-def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...]) -> Effect | None:
+def _effect(func: OpOverload, writes: tuple[tuple[int, str], ...], is_view: bool) -> Effect | None:
     """ATen says by a tag which ops draw random numbers; an op that can be given a generator is one of them."""
     if func.namespace not in ("aten", "prims"):
         return "acts"
     generators = any("Generator" in str(argument.type) for argument in func._schema.arguments)
     if (generators or torch.Tag.nondeterministic_seeded in func.tags) and str(func) not in DRAWS_NOTHING:
         return "draws"
-    return "acts" if writes or not func._schema.returns else None  # what returns nothing raises on purpose
+    if writes or not func._schema.returns:  # what returns nothing raises on purpose
+        return "acts"
+    return "aliases" if is_view else None
 
 
 @cache
 def effect_of(target: str) -> Effect | None:
     """The effect of an overload by its name in documents.
 
-    >>> effect_of("aten.bernoulli.p"), effect_of("aten.normal_functional.default"), effect_of("aten.mm.default")
-    ('draws', 'draws', None)
+    >>> effect_of("aten.bernoulli.p"), effect_of("aten.view.default"), effect_of("aten.mm.default")
+    ('draws', 'aliases', None)
     """
     return record_of(resolve(target)).effect  # type: ignore[arg-type]
 

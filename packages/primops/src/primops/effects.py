@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from absint.schema import record_of
-from absint.targets import resolve
+from absint import schema
 from primops.prims import OPS
 from stagewire.graph import Effect
 
@@ -22,7 +19,6 @@ def keeps_layout(target: str) -> bool:
     return op is not None and op.keeps_layout
 
 
-@cache
 def effect_of(target: str) -> Effect | None:
     """What nodes that call `target` state as their effect: its record says so of a prim, ATen's schema of others.
 
@@ -32,5 +28,4 @@ def effect_of(target: str) -> Effect | None:
     if target.startswith("prims."):
         op = OPS.get(target.removeprefix("prims."))
         return None if op is None else op.effect
-    record = record_of(resolve(target))
-    return record.effect or ("aliases" if record.is_view else None)
+    return schema.effect_of(target)

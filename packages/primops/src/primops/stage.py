@@ -13,7 +13,6 @@ from primops.builder import GraphBuilder, Value, decode_argument
 from primops.channels_last import channels_last, suits
 from primops.decompose import decompose_call
 from primops.decompositions import TABLE, Function
-from primops.effects import effect_of
 from primops.errors import Decline, DecompositionFault
 from primops.exactness import is_deterministic, is_exact, reads_mode
 from primops.passes import DEFAULT_PASSES, Pass
@@ -198,8 +197,7 @@ class _Lowering:
         args = tuple([rename(arg, self.renamed) for arg in node.args])
         kwargs = {key: rename(arg, self.renamed) for key, arg in node.kwargs.items()}
         target = _PHYSICAL.get(node.target, node.target)
-        effect = node.effect or (effect_of(target) if target.startswith("aten.") else None)
-        self.builder.nodes.append(Node(target, args, kwargs, results, node.line, node.phase, effect, node.checkpoint))
+        self.builder.nodes.append(replace(node, target=target, args=args, kwargs=kwargs, results=results))
         for value in node.results:
             self.values[value.name] = Value(value.type, value.name)  # type: ignore[arg-type]
 

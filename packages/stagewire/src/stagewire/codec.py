@@ -21,7 +21,7 @@ from stagewire.grad import Grad
 from stagewire.loop import Loop
 from stagewire.prim import Prim
 from stagewire.program import Program
-from stagewire.upgrades import join_directions, state_effects
+from stagewire.upgrades import join_directions, state_effects, state_views
 
 Document = Capture | Grad | Prim | Loop | Program
 Format = Literal["json", "msgpack"]
@@ -39,7 +39,7 @@ Upgrade = Callable[[Any], Any]
 UPGRADES: dict[str, dict[int, Upgrade]] = {
     "capture": {},
     "grad": {1: state_effects, 2: join_directions},
-    "prim": {1: state_effects, 2: lambda body: body},  # each was cut
+    "prim": {1: state_effects, 2: state_views},  # each was cut
     "loop": {1: state_effects},
     "program": {},
 }

@@ -143,7 +143,7 @@ Phase = Literal["forward", "backward"]
 Effect = Literal["draws", "acts", "aliases"]
 """What a call does besides computing. "draws": it takes numbers from a random stream. "acts": it may raise on purpose,
 writes into an operand, is an operator of the program's own, of which nothing else is known, or is made for the error
-that its data may be alone. "aliases": its results may lie in the memory of its operands (stated in Prim and Loop)."""
+that its data may be alone. "aliases": its results may lie in the memory of its operands."""
 
 ORDERED: frozenset[Effect | None] = frozenset(("draws", "acts"))
 """Effects of calls that run in program order, each as often as it stands there, whether their results are used or not.

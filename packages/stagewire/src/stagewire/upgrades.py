@@ -41,6 +41,15 @@ def state_effects(body: Any) -> Any:
     return body
 
 
+def state_views(body: Any) -> Any:
+    """Version 3 of grad and prim: calls of views state that their results alias."""
+    for call in _calls(body):
+        match call:
+            case {"target": str(target)} if call.get("effect") is None and _effect(target) == "aliases":
+                call["effect"] = "aliases"
+    return body
+
+
 def _calls(body: Any) -> Iterator[Any]:
     for direction in ("forward", "backward"):
         graph = body.get(direction) if isinstance(body, dict) else None
@@ -72,7 +81,7 @@ class _CutGrad(msgspec.Struct, frozen=True):
 
 def join_directions(body: Any) -> Any:
     """Version 3 of grad: one joint graph. What version 2 computes again in its backward, that of version 3 does too."""
-    old = msgspec.convert(body, _CutGrad)
+    old = msgspec.convert(state_views(body), _CutGrad)
     try:
         binding, joint = joined(old.binding, old.forward, old.backward)
     except (IndexError, AttributeError, ValueError) as error:

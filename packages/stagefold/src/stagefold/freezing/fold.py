@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from absint.cpu_kernels import onednn_computes
+from absint.schema import effect_of
 from primops.channels_last import CONVOLUTION
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
 from stagewire.grad import Grad
@@ -189,5 +190,6 @@ class _Emit:
 
     def __call__(self, target: str, type: TensorType, *args: Arg) -> Ref:
         name = f"{self.prefix}_{len(self.nodes)}"
-        self.nodes.append(Node(target, args, {}, (Value(name, type),), self.like.line, phase=self.like.phase))
+        results, line, phase = (Value(name, type),), self.like.line, self.like.phase
+        self.nodes.append(Node(target, args, {}, results, line, phase, effect_of(target)))
         return Ref(name)

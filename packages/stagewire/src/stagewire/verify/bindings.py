@@ -30,7 +30,7 @@ from stagewire.types import TensorType, ValueType
 from stagewire.verify.captures import check_symbols, declared_symbols
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.graphs import check_graph
-from stagewire.verify.ops import check_ops, check_views
+from stagewire.verify.ops import check_ops
 from stagewire.verify.types import Symbols, check_arg, check_type
 from stagewire.vocabulary import vocabulary
 
@@ -75,9 +75,6 @@ def check_grad(document: Grad) -> Faults:
 
 def check_prim(document: Prim) -> Faults:
     binding, joint, forward, backward = document.binding, document.joint, document.forward, document.backward
-    for field in ("joint", "forward", "backward"):
-        if (graph := getattr(document, field)) is not None:
-            yield from check_views(graph, (field,))
     if joint is not None and forward is None and backward is None:
         yield from _check_joint(binding, joint)
     elif joint is not None or forward is None:

@@ -4,7 +4,7 @@ V1 the vocabulary has the op
 V2 a call has the arguments that the op takes, by position alone if it is no `python_call`
 V3 each argument is of its kind
 V4 the results are as many as the rule gives, of its dtypes and shapes
-V5 a call states the op's effect
+V5 a call states the effect of its op
 
 Constraints are reported under the namespace and their label: `prims.E1`.
 """
@@ -35,23 +35,12 @@ def check_ops(graph: Graph, path: Path) -> Faults:
         types.update((value.name, value.type) for value in node.results)
 
 
-def check_views(graph: Graph, path: Path) -> Faults:
-    """V5 in Prim, where calls of views state that they alias, too."""
-    for position, node in enumerate(graph.nodes):
-        try:
-            op = find(node.target)
-        except UnknownOp:
-            continue
-        if node.effect is None and op is not None and op.effect is not None:
-            yield Fault("V5", f"{node.target} states no effect, the op's is {op.effect}", (*path, "nodes", position))
-
-
 def _check_call(op: Op, node: Node, types: dict[str, ValueType], where: Path) -> Faults:
     bound = op.bind(node)
     if isinstance(bound, str):
         yield Fault("V2", f"{node.target} with {bound}", where)
         return
-    if node.effect not in (op.effect, "acts") and op.effect != "aliases":
+    if node.effect not in (op.effect, "acts"):
         yield Fault("V5", f"{node.target} states the effect {node.effect}, the op's is {op.effect}", where)
     try:
         arguments = [(parameter, arg, seen(arg, types)) for parameter, arg in bound]
