@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,18 @@ assert not bad, bad[:5]
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_umbrella_uses_public_names() -> None:
+    packages = private_names.Packages(ROOT / "packages")
+    leaks = lambda text: [name for _, name in packages.leaks(ast.parse(text))]  # noqa: E731
+    assert leaks("from aotgrad.tracer.mode import TraceMode\nimport codegen.cpp.plan") == [
+        "aotgrad.tracer.mode.TraceMode",
+        "codegen.cpp.plan",
+    ]
+    assert leaks("from aotgrad import tracer, Partition") == ["aotgrad.tracer"]
+    assert leaks("from stagewire.graph import Node\nimport torch.nn\nfrom stagefold.parts.cut import cut") == []
+
+
+def test_public_names_have_docstrings() -> None:
+    assert private_names.Packages(ROOT / "packages").undocumented() == []

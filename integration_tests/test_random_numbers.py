@@ -121,7 +121,7 @@ def dropout_on_a_gpu() -> Capture:
 def test_masks_by_formula_are_drawn_or_computed_again(budget: float) -> None:
     """The document for a GPU, run on the CPU: its numbers are those that a GPU of 512 threads would draw."""
     options = Options(verify=True, stage=(("partition", (("memory_budget", budget),)),))
-    prim = Pipeline.build(options).with_options("primops", random_threads=512).run(dropout_on_a_gpu(), until="cut")
+    prim = Pipeline.build(options).with_facts(random_threads=512).run(dropout_on_a_gpu(), until="cut")
     again = {node.target for node in prim.backward.nodes}
     assert ("prims.philox_uniform" in again) == (budget == 0.0)
     assert "prims.philox_state" not in again
@@ -142,7 +142,7 @@ def test_masks_by_formula_are_drawn_or_computed_again(budget: float) -> None:
 def test_they_are_left_to_eager_while_a_cuda_graph_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     capture = dropout_on_a_gpu()
     options = Options(cache_dir=tmp_path)
-    prim = Pipeline.build(options).with_options("primops", random_threads=512).run(capture, until="cut")
+    prim = Pipeline.build(options).with_facts(random_threads=512).run(capture, until="cut")
     program = Pipeline.build(options).run(parse_document(print_document(prim).replace("cuda:0", "cpu")))
     call = StagefoldBackend(options).load(program, capture)
     x = torch.randn(SHAPE, requires_grad=True)
@@ -159,10 +159,10 @@ def test_they_are_left_to_eager_while_a_cuda_graph_is_recorded(monkeypatch: pyte
 
 def test_what_is_known_of_a_gpu_is_part_of_the_key() -> None:
     pipeline = Pipeline.build(Options())
-    assert pipeline.with_options("primops", random_threads=0) == pipeline
+    assert pipeline.with_facts(random_threads=0) == pipeline
     assert (
-        pipeline.with_options("primops", random_threads=512).describe()
-        != pipeline.with_options("primops", random_threads=1024).describe()
+        pipeline.with_facts(random_threads=512).describe()
+        != pipeline.with_facts(random_threads=1024).describe()
         != pipeline.describe()
     )
 

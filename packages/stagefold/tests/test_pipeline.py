@@ -90,9 +90,9 @@ def test_a_document_of_the_right_kind_at_the_wrong_place_is_refused() -> None:
 
 def test_options_of_a_stage_change_where_it_has_them() -> None:
     pipeline = Pipeline.build(Options())
-    changed = pipeline.with_options("primops", random_threads=512, nowhere=3)
+    changed = pipeline.with_facts(random_threads=512, nowhere=3)
     assert changed.stages[1][2].random_threads == 512
-    assert pipeline.with_options("primops", random_threads=0) == pipeline
+    assert pipeline.with_facts(random_threads=0) == pipeline
     timed = Pipeline.build(parse_options("max-autotune-no-cudagraphs", None)).stages[-1][2]
     assert timed.autotune == "time"
     kept = Pipeline.build(parse_options(None, {"autotune": True, "codegen.autotune": "off"})).stages[-1][2]

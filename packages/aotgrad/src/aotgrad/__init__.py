@@ -6,9 +6,12 @@ from aotgrad.bind import bind
 from aotgrad.executor import executor
 from aotgrad.interpret import bind_capture, bind_interpreted, interpret, run_plain
 from aotgrad.joint import Joint
+from aotgrad.partial import is_linear, partial_backward
 from aotgrad.partition import PARTITIONERS, MinCut, Partition, Partitioner, save_everything, split
+from aotgrad.partition.needs import needs_of
 from aotgrad.partition.stage import PartitionStage, cut
 from aotgrad.stage import AotGrad, Options
+from aotgrad.tracer.custom_writers import is_twin
 
 __all__ = [
     "PARTITIONERS",
@@ -25,6 +28,10 @@ __all__ = [
     "cut",
     "executor",
     "interpret",
+    "is_linear",
+    "is_twin",
+    "needs_of",
+    "partial_backward",
     "run_plain",
     "save_everything",
     "split",

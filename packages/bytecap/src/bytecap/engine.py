@@ -59,6 +59,7 @@ from stagewire.collector import resting_collector
 from stagewire.errors import StageError
 
 Backend = Callable[[Capture, tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
+"""(capture, example inputs) to the callable on tensors that runs in its place."""
 _log = logging.getLogger("bytecap")
 
 

@@ -58,5 +58,6 @@ class LimitReached:
 
 
 Event = Captured | Broke | Refused | LimitReached
+"""What observers of a compilation are told."""
 
 __all__ = ["Broke", "CaptureWarning", "Captured", "Event", "LimitReached", "Refused"]

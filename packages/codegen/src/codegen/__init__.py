@@ -1,9 +1,19 @@
 """Code from loop kernels: `Codegen` turns `Loop` into `Program` (torch-free), `load` turns a `Unit` into a callable."""
 
-from codegen.load import load as load
-from codegen.load import prepare as prepare
-from codegen.load import random_threads as random_threads
-from codegen.load import why_not_recorded as why_not_recorded
-from codegen.replay import Replay as Replay
-from codegen.stage import Codegen as Codegen
-from codegen.stage import Options as Options
+from codegen.cpp.compiler import find_compiler
+from codegen.cpp.target import host_isa
+from codegen.load import load, prepare, random_threads, why_not_recorded
+from codegen.replay import Replay
+from codegen.stage import Codegen, Options
+
+__all__ = [
+    "Codegen",
+    "Options",
+    "Replay",
+    "find_compiler",
+    "host_isa",
+    "load",
+    "prepare",
+    "random_threads",
+    "why_not_recorded",
+]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SIZES = 32
-"""For how many sets of sizes a unit with symbolic sizes keeps recordings, unless told otherwise."""
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -22,4 +19,4 @@ class Replay:
     in_place: frozenset[int] = frozenset()
     handed: frozenset[int] = frozenset()
     alone: frozenset[int] = frozenset()
-    sizes: int = SIZES
+    sizes: int = 32

@@ -4,5 +4,9 @@
 prims into nests; `passes` and `pipeline` fuse and schedule; `interpret` is the meaning, in numpy.
 """
 
-from loopir.stage import LoopIR as LoopIR
-from loopir.stage import Options as Options
+from loopir.stage import LoopIR, Options
+
+__all__ = [
+    "LoopIR",
+    "Options",
+]

@@ -20,11 +20,9 @@ import torch
 from msgspec.structs import replace
 
 import stagewire
-from aotgrad import bind, run_plain
+from aotgrad import bind, is_linear, is_twin, partial_backward, run_plain
 from aotgrad.errors import BackwardFailed
-from aotgrad.partial import is_linear, partial_backward
-from aotgrad.tracer.custom_writers import NAMESPACE
-from bytecap.undo import Changes, undone
+from bytecap import Changes, undone
 from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
@@ -250,10 +248,10 @@ class StagefoldBackend:
         chosen = self.options.for_stage("primops")
         pipeline = self.pipeline
         if capture.state.deterministic and "deterministic" not in chosen:
-            pipeline = pipeline.with_options("primops", deterministic=True)
+            pipeline = pipeline.with_facts(deterministic=True)
         if self.options.cuda_graphs or "random_threads" in chosen or not _draws_on_gpu(capture):
             return pipeline
-        return pipeline.with_options("primops", random_threads=random_threads(self._cache.code_directory()))
+        return pipeline.with_facts(random_threads=random_threads(self._cache.code_directory()))
 
     def _programs(
         self, capture: Capture, observe: Callable[[Event], None], *, traced: bool
@@ -448,7 +446,7 @@ def _calls_twins(program: Program) -> bool:
     """Whether it calls operators that tracing has registered, which another process does not have."""
     units = (program.forward, program.backward)
     steps = (step for unit in units if unit is not None for step in unit.instructions)
-    return any(isinstance(step, CallExtern) and step.target.startswith(f"{NAMESPACE}.") for step in steps)
+    return any(isinstance(step, CallExtern) and is_twin(step.target) for step in steps)
 
 
 def _saver(root: Path | None, capture: Capture) -> Callable[[Document], None]:

@@ -84,7 +84,7 @@ def _owner_of_codegen() -> Finding:
 
 
 def _compiler() -> Finding:
-    from codegen.cpp.compiler import find_compiler
+    from codegen import find_compiler
 
     try:
         return Finding("C++ compiler", True, str(find_compiler()))
@@ -93,7 +93,7 @@ def _compiler() -> Finding:
 
 
 def _instruction_set() -> Finding:
-    from codegen.cpp.target import host_isa
+    from codegen import host_isa
 
     try:
         return Finding("instruction set", True, host_isa())

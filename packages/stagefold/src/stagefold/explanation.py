@@ -8,7 +8,6 @@ from typing import Any
 
 import bytecap
 from bytecap.errors import NoTensorWork
-from bytecap.guards import print_guard
 from stagefold.backend import StagefoldBackend
 from stagefold.compiled_module import CompiledModule
 from stagewire.capture import Capture, GlobalState
@@ -137,7 +136,7 @@ def _graph_lines(number: int, graph: Capture) -> Iterator[str]:
     yield f"  holds while ({len(graph.guards)}):"
     for guard in graph.guards:
         if not isinstance(guard, GlobalState):
-            yield f"    {print_guard(guard)}"
+            yield f"    {bytecap.print_guard(guard)}"
 
 
 def _counted(items: tuple[Any, ...], what: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import platformdirs
 
-from codegen.replay import SIZES
+from codegen import Replay
 from stagefold.errors import BadOption
 from stagefold.eviction import Limits
 from stagewire.private_files import CacheWarning, temporary_directory
@@ -94,7 +94,7 @@ class Options:
     rng: str = "default"
     numerics: str = "default"
     cuda_graphs: bool = False
-    recorded_sizes: int = SIZES
+    recorded_sizes: int = Replay.sizes
     autotune: bool = False
     freeze: bool = False
     stage: tuple[tuple[str, tuple[tuple[str, Any], ...]], ...] = ()

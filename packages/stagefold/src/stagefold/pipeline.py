@@ -24,11 +24,11 @@ from stagewire.stage import Stage, discover
 from stagewire.verify import verify
 
 DEFAULT_STAGES: dict[str, str] = {
-    "aotgrad": "aotgrad.stage:AotGrad",
-    "primops": "primops.stage:Primops",
-    "partition": "aotgrad.partition.stage:PartitionStage",
-    "loopir": "loopir.stage:LoopIR",
-    "codegen": "codegen.stage:Codegen",
+    "aotgrad": "aotgrad:AotGrad",
+    "primops": "primops:Primops",
+    "partition": "aotgrad:PartitionStage",
+    "loopir": "loopir:LoopIR",
+    "codegen": "codegen:Codegen",
 }
 
 BOUNDARIES: dict[str, tuple[str, str]] = {
@@ -71,13 +71,13 @@ class Event:
     document: stagewire.Document
 
 
-def _load(path: str) -> Any:
+def _class(path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)()
+    return getattr(importlib.import_module(module), name)
 
 
 def _default_stage(slot: str) -> Stage:
-    return _load(DEFAULT_STAGES[slot])
+    return _class(DEFAULT_STAGES[slot])()
 
 
 def resolve_stage(slot: str, stage: StageLike) -> Stage:
@@ -126,26 +126,30 @@ class Pipeline:
             rows.append((slot, stage, _stage_options(slot, stage, options)))
         pipeline = Pipeline(tuple(rows), options.verify)
         times = options.autotune and "autotune" not in options.for_stage("codegen")
-        return pipeline.with_options("codegen", autotune="time") if times else pipeline
+        return pipeline.with_facts(autotune="time") if times else pipeline
 
     def of_next_gradient(self) -> Pipeline:
         """The pipeline to the program of the gradient of what this one makes."""
         slot, stage, options = self.stages[0]
-        if not hasattr(options, "gradient_order"):
+        if "gradient_order" not in _fields(options):
             raise BadStage(
                 f"the stage {stage.name!r} in slot {slot!r} makes no gradients of gradients",
                 fix="Give its Options a gradient_order, as aotgrad.Options has, or avoid create_graph=True.",
             )
-        return self.with_options(slot, gradient_order=options.gradient_order + 1)
+        return self.with_facts(gradient_order=options.gradient_order + 1)
 
-    def with_options(self, slot: str, **changes: Any) -> Pipeline:
-        """The pipeline with other options of the stage in `slot`, those of them that it has."""
+    def with_facts(self, **facts: Any) -> Pipeline:
+        """The pipeline whose stages are told facts of a program: each those that are fields of its Options.
 
-        def changed(options: Any) -> Any:
-            known = {name: value for name, value in changes.items() if getattr(options, name, value) != value}
+        gradient_order: the program is the gradient of so many others (0: of none). deterministic: sums are in order.
+        random_threads: as in `codegen.random_threads`. autotune: "time" where products are to be timed.
+        """
+
+        def told(options: Any) -> Any:
+            known = {name: facts[name] for name in _fields(options) if name in facts}
             return dataclasses.replace(options, **known) if known else options
 
-        stages = [(at, stage, changed(options) if at == slot else options) for at, stage, options in self.stages]
+        stages = [(slot, stage, told(options)) for slot, stage, options in self.stages]
         return dataclasses.replace(self, stages=tuple(stages))
 
     def describe(self) -> str:
@@ -208,9 +212,13 @@ class Pipeline:
         return produced
 
 
+def _fields(options: Any) -> tuple[str, ...]:
+    """Names of the fields of a stage's options."""
+    return tuple(field.name for field in dataclasses.fields(options)) if dataclasses.is_dataclass(options) else ()
+
+
 def _takes_symbols(slot: str, stage: Stage) -> bool:
-    own = f"{type(stage).__module__}:{type(stage).__name__}" == DEFAULT_STAGES[slot]
-    return getattr(stage, "takes_symbols", own)
+    return getattr(stage, "takes_symbols", type(stage) is _class(DEFAULT_STAGES[slot]))
 
 
 def _describe(slot: str, stage: Stage, options: Any) -> str:

@@ -5,22 +5,36 @@ Modules: `types`, `expr`, `graph` (shared vocabulary); `capture`, `grad`, `prim`
 `capabilities` (names that a library may lack), `errors`, `testing`.
 """
 
-from stagewire.capture import Capture as Capture
-from stagewire.codec import Document as Document
-from stagewire.codec import decode as decode
-from stagewire.codec import encode as encode
-from stagewire.codec import load as load
-from stagewire.codec import save as save
-from stagewire.errors import StageError as StageError
-from stagewire.expr import Dim as Dim
-from stagewire.expr import Expr as Expr
-from stagewire.grad import Grad as Grad
-from stagewire.graph import Graph as Graph
-from stagewire.graph import Node as Node
-from stagewire.graph import Ref as Ref
-from stagewire.graph import Value as Value
-from stagewire.loop import Loop as Loop
-from stagewire.prim import Prim as Prim
-from stagewire.program import Program as Program
-from stagewire.stage import Stage as Stage
-from stagewire.types import TensorType as TensorType
+from stagewire.capture import Capture
+from stagewire.codec import Document, decode, encode, load, save
+from stagewire.errors import StageError
+from stagewire.expr import Dim, Expr
+from stagewire.grad import Grad
+from stagewire.graph import Graph, Node, Ref, Value
+from stagewire.loop import Loop
+from stagewire.prim import Prim
+from stagewire.program import Program
+from stagewire.stage import Stage
+from stagewire.types import TensorType
+
+__all__ = [
+    "Capture",
+    "Dim",
+    "Document",
+    "Expr",
+    "Grad",
+    "Graph",
+    "Loop",
+    "Node",
+    "Prim",
+    "Program",
+    "Ref",
+    "Stage",
+    "StageError",
+    "TensorType",
+    "Value",
+    "decode",
+    "encode",
+    "load",
+    "save",
+]

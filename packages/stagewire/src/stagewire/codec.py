@@ -24,6 +24,7 @@ from stagewire.program import Program
 from stagewire.upgrades import join_directions, state_effects, state_views
 
 Document = Capture | Grad | Prim | Loop | Program
+"""Any of the five kinds of document."""
 Format = Literal["json", "msgpack"]
 
 KINDS: dict[str, type[Document]] = {

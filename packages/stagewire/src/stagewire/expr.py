@@ -76,6 +76,7 @@ class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
 
 
 Dim = int | Expr
+"""A size: a number, or an expression over size symbols."""
 
 
 def symbol(name: str) -> Expr:

@@ -19,6 +19,7 @@ from aotgrad.partition.split import Partition, Partitioner, split
 __all__ = ["PARTITIONERS", "MinCut", "Partition", "Partitioner", "partitioner_of", "save_everything", "split"]
 
 PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType({"min_cut": MinCut(), "save_everything": save_everything})
+"""The partitioners that options may name."""
 
 
 def partitioner_of(choice: str | Partitioner, memory_budget: float = 1.0) -> Partitioner:

@@ -31,6 +31,7 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 Partitioner = Callable[[Joint], Partition]
+"""What a joint graph's forward saves for its backward."""
 
 
 def split(joint: Joint, partition: Partition) -> Prim:

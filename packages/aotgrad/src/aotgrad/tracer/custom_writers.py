@@ -25,9 +25,18 @@ if TYPE_CHECKING:
 
     from aotgrad.tracer.mode import TraceMode
 
-__all__ = ["NAMESPACE", "has_twin", "run_twin"]
+__all__ = ["has_twin", "is_twin", "run_twin"]
 
 NAMESPACE = "aotgrad_functional"
+
+
+def is_twin(target: str) -> bool:
+    """Whether a call is of an operator that tracing has registered, which another process does not have.
+
+    >>> is_twin("aotgrad_functional.mylib_fill.default"), is_twin("aten.add.Tensor")
+    (True, False)
+    """
+    return target.startswith(f"{NAMESPACE}.")
 
 
 def has_twin(record: OpRecord) -> bool:

@@ -14,5 +14,8 @@ VOCABULARY = register(
         families={family.OPS[0].family: family.__doc__ or "" for family in FAMILIES},
     )
 )
+"""The prims as data: one `stagewire.vocabulary.Op` each."""
+
 OPS = VOCABULARY.ops
 OPSET = VOCABULARY.version
+"""The version of the vocabulary, which every `Prim` names."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from bytecap.environment import set_torch_modes, torch_modes
+from bytecap import set_torch_modes, torch_modes
 from stagefold.torch_capabilities import foreign
 from stagewire.graph import Value
 from stagewire.types import TensorType
