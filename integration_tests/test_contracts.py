@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import forbidden_imports  # noqa: E402
+import one_op  # noqa: E402
 import private_names  # noqa: E402
 
 
@@ -95,3 +96,7 @@ def test_the_umbrella_uses_public_names() -> None:
 
 def test_public_names_have_docstrings() -> None:
     assert private_names.Packages(ROOT / "packages").undocumented() == []
+
+
+def test_the_page_of_one_op_is_what_the_stages_make() -> None:
+    assert one_op.main(["--check"]) == 0, "python tools/one_op.py writes it"
