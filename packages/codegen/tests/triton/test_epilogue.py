@@ -9,7 +9,8 @@ from codegen.testing.product_texts import SHORT, batched_scale, convolution_relu
 from codegen.triton.epilogue import substitute
 from codegen.triton.products import Product
 from codegen.triton.sites import find_sites
-from codegen.triton.tiles import MOST, SHARED, tiles_for
+from codegen.triton.tiles import tiles_for
+from codegen.triton.tuning import SM_90
 from stagewire.loop import AxisAtom, FloorDivAtom, Index, ModAtom, Term
 from stagewire.parser import parse_document
 from stagewire.program import Allocate, CallExtern, Launch, Release
@@ -154,9 +155,9 @@ def test_nothing_is_chosen_unless_asked_for():
 def test_some_tiles_suit_each_product(sizes, dtype):
     rows, columns, depth = sizes
     tiles = tiles_for(Product("a", "b", "c", 1, rows, columns, depth, (0, columns, 1)), dtype)
-    assert 1 <= len(tiles) <= MOST
+    assert 1 <= len(tiles) <= SM_90.timed_tiles
     assert len(set(tiles)) == len(tiles)
     for tile in tiles:
-        assert tile.shared(4 if dtype == "float32" else 2) <= SHARED
+        assert tile.shared(4 if dtype == "float32" else 2) <= SM_90.shared_memory
         assert tile.rows <= max(16, 2 * rows)
         assert tile.columns <= max(16, 2 * columns)

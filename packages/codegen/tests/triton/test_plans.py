@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
-from codegen.triton.plan import ACCESSES, PERSISTENT_LIMIT, plan
+from codegen.testing.interpreter import retuned
+from codegen.triton.plan import plan
+from codegen.triton.tuning import SM_90
 from stagewire.expr import Dim, evaluate, symbol
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -161,7 +163,7 @@ def test_sums_over_the_rows_of_a_part(rows, part, size, dtype, directory, device
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_rows_beside_many_sums_stay_as_narrow_as_they_are(dtype, directory, device, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.SUMMED", 0)
+    retuned(monkeypatch, summed_bytes=0)
     graph = summed(70, 24, 300, dtype)
     assert ("again(" in kernel_text(graph)) == (dtype != "float32")
     check_sums(graph, 70, 24, 300, dtype, directory, device)
@@ -196,18 +198,18 @@ def test_short_and_odd_rows_are_flattened(size):
 
 
 def test_rows_of_a_narrow_dtype_have_fewer_warps():
-    assert plan(moments(8, 4096, "bfloat16").steps[0]).warps == 8
-    assert plan(moments(8, 4096, "float32").steps[0]).warps == 16
+    assert plan(moments(8, 4096, "bfloat16").steps[0]).num_warps == 8
+    assert plan(moments(8, 4096, "float32").steps[0]).num_warps == 16
 
 
 def test_kernels_of_many_accesses_have_fewer_elements_a_thread():
     def warps(operands: int, size: int) -> int:
         reads = tuple(Load(f"x{n}", f"x{n}", at(("i", 1)), "float32") for n in range(operands))
         store = Store("y", at(("i", 1)), Ref("x0"))
-        return plan(Kernel("k", (Axis("i", size),), (Section((), (*reads, store)),))).warps
+        return plan(Kernel("k", (Axis("i", size),), (Section((), (*reads, store)),))).num_warps
 
-    assert (warps(ACCESSES - 1, 1 << 20), warps(ACCESSES, 1 << 20)) == (4, 8)
-    assert warps(ACCESSES, 32) == 1
+    assert (warps(SM_90.many_accesses - 1, 1 << 20), warps(SM_90.many_accesses, 1 << 20)) == (4, 8)
+    assert warps(SM_90.many_accesses, 32) == 1
 
 
 def normalised(rows: int, size: int, operands: int = 1, dtype: str = "float32", exponential: bool = False) -> LoopGraph:
@@ -242,8 +244,8 @@ def normalised(rows: int, size: int, operands: int = 1, dtype: str = "float32", 
 )  # fmt: skip
 def test_long_rows_that_are_read_again_stay_in_registers(size, operands, dtype, tile, warps):
     tiles = plan(normalised(8, size, operands, dtype).steps[0])
-    assert (tiles.kind, tiles.outer, tiles.inner, tiles.warps) == ("row", 1, tile, warps)
-    assert not tiles.reads_again
+    assert (tiles.kind, tiles.outer, tiles.inner, tiles.num_warps) == ("row", 1, tile, warps)
+    assert not tiles.rereads
 
 
 def check_normalised(
@@ -265,7 +267,7 @@ def test_longer_rows_are_written_out(size, operands, dtype, tile, tiles, kept, d
     """What is kept is loaded once; the rest is to stay in the cache, for which results leave room."""
     graph = normalised(2, size, operands, dtype, exponential=True)
     chosen = plan(graph.steps[0])
-    assert (chosen.inner, chosen.kept, chosen.warps) == (tile, kept, tile // 256)
+    assert (chosen.inner, chosen.cached, chosen.num_warps) == (tile, kept, tile // 256)
     text = kernel_text(graph)
     stored = tiles if kept < tiles else 0
     assert text.count("evict_last") == text.count("evict_first") - stored == operands * (tiles - kept)
@@ -281,7 +283,7 @@ def test_longer_rows_are_written_out(size, operands, dtype, tile, tiles, kept, d
 def test_longer_rows_stay_in_the_cache(size, operands, dtype, tile, warps):
     graph = normalised(8, size, operands, dtype)
     tiles = plan(graph.steps[0])
-    assert (tiles.kept, tiles.inner, tiles.warps, tiles.stages(graph.steps[0].sections[0])) == (None, tile, warps, 1)
+    assert (tiles.cached, tiles.inner, tiles.num_warps, tiles.num_stages[0]) == (None, tile, warps, 1)
     text = kernel_text(graph)
     assert text.count("evict_last") == text.count("evict_first") - 1 == operands
 
@@ -289,7 +291,7 @@ def test_longer_rows_stay_in_the_cache(size, operands, dtype, tile, warps):
 @pytest.mark.parametrize(("size", "dtype", "exponential"), [(40000, "float32", False), (132000, "bfloat16", True)])
 def test_rows_in_the_cache_are_what_they_are(size, dtype, exponential, directory, device):
     graph = normalised(2, size, 1, dtype, exponential)
-    assert plan(graph.steps[0]).kept is None
+    assert plan(graph.steps[0]).cached is None
     check_normalised(graph, size, 1, dtype, directory, device, exponential)
 
 
@@ -306,7 +308,7 @@ def test_how_many_tiles_are_ahead_is_a_matter_of_what_is_done():
     """Means and deviations of narrow elements have one more on its way."""
     graphs = ((moments(8, 16384, "bfloat16"), 4), (moments(8, 16384), 3))
     for kernel, stages in ((graph.steps[0], stages) for graph, stages in graphs):
-        assert plan(kernel).stages(kernel.sections[0]) == stages
+        assert plan(kernel).num_stages[0] == stages
 
 
 @pytest.mark.parametrize(("scaled", "stages"), [(False, 3), (True, 1)])
@@ -319,7 +321,7 @@ def test_factors_of_parts_of_a_row_are_not_loaded_ahead(scaled, stages):
     )
     section = Section((Axis("c", 4), Axis("j", 5000)), (*loads, *total))
     kernel = Kernel("k", (Axis("i", 8),), (section, Section((), (Store("y", at(("i", 1)), Ref("t")),))))
-    assert plan(kernel).stages(section) == stages
+    assert plan(kernel).num_stages[0] == stages
 
 
 def test_what_is_read_once_is_a_loop():
@@ -328,7 +330,7 @@ def test_what_is_read_once_is_a_loop():
     assert plan(moments(8, 50176).steps[0]).inner == 1024  # which it consists of: without masks
 
 
-SIZES = [1, 2, 3, 500, 1024, PERSISTENT_LIMIT + 77]
+SIZES = [1, 2, 3, 500, 1024, SM_90.persistent_row + 77]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -356,14 +358,14 @@ def test_a_constant_row_has_no_variance(size, directory, device):
     assert (squares >= 0).all()
 
 
-@pytest.mark.parametrize("size", [3, 1024, PERSISTENT_LIMIT + 77])
+@pytest.mark.parametrize("size", [3, 1024, SM_90.persistent_row + 77])
 def test_moments_of_what_is_not_finite(size, directory, device):
     x = torch.randn(3, size)
     x[0, -1], x[1, 0], x[2, 1] = torch.inf, torch.nan, -torch.inf
     mean, squares, _ = run(moments(3, size), directory, device, x)
     assert not mean.isfinite().any()
     assert squares.isnan().all()
-    if size <= PERSISTENT_LIMIT:
+    if size <= SM_90.persistent_row:
         assert mean[0] == torch.inf
         assert mean[2] == -torch.inf
 
@@ -392,7 +394,7 @@ def test_tiles_of_a_loop_are_on_their_way_while_one_is_computed(rows, inputs, dt
     graph = column_sums(rows, 40, inputs, dtype)
     (kernel,) = graph.steps
     tiles = plan(kernel)
-    assert (tiles.kind, tiles.stages(kernel.sections[0])) == ("column", stages)
+    assert (tiles.kind, tiles.num_stages[0]) == ("column", stages)
     assert ("num_stages=3" in emit(graph, Options(target="triton")).source) == (stages == 3)
     xs = [torch.randint(-3, 4, (rows, 40)).to(getattr(torch, dtype)) for _ in range(inputs)]
     (found,) = run(graph, directory, device, *xs)
@@ -435,7 +437,7 @@ def crossing(rows: int, size: int, before: tuple[Axis, ...] = (), loops: int = 1
     [(50, 40, 1, "row"), (50, 40, 2, "row"), (37, 4100, 1, "column"), (20, 4100, 2, "column"), (50, 3, 1, "row")],
 )
 def test_accesses_along_rows_and_across_them(rows, size, loops, kind, directory, device, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    retuned(monkeypatch, programs=1)
     graph = crossing(rows, size, loops=loops)
     assert plan(graph.steps[0]).kind == kind
     x, y = torch.randint(-3, 4, (rows, size)).float(), torch.randint(-3, 4, (size, rows)).float()
@@ -495,7 +497,7 @@ def scanned(rows: int, columns: int, dtype: str, kinds: tuple[str, ...] = ("sum"
 def test_columns_in_steps(rows, columns, dtype, kinds, tile, warps):
     (kernel,) = scanned(rows, columns, dtype, kinds).steps
     tiles = plan(kernel)
-    assert ((tiles.outer, tiles.inner), tiles.warps) == (tile, warps)
+    assert ((tiles.outer, tiles.inner), tiles.num_warps) == (tile, warps)
     assert tiles.steps == (16 if kinds == ("logaddexp",) else 8)
 
 
@@ -507,7 +509,7 @@ def test_few_columns_are_tiles():
 @pytest.mark.parametrize("columns", [40, 64])
 def test_steps_beyond_the_end(columns, device, directory, monkeypatch):
     """Columns and rows of which the last tiles hang over; infinities and nan stay in what comes behind them."""
-    monkeypatch.setattr("codegen.triton.plan.COLUMNS", 1)
+    retuned(monkeypatch, busy_columns=1)
     x = torch.randn(37, columns)
     x[5, 1], x[30, 2], x[0, 3], x[9:20, 4] = torch.inf, -torch.inf, torch.nan, -torch.inf
     x[7, 4] = torch.inf
@@ -524,7 +526,7 @@ def test_positions_along_columns(dtype, tile, stages):
     (kernel,) = scanned(16384, 32768, dtype).steps
     section = replace(kernel.sections[0], statements=(kernel.sections[0].statements[0], POSITION))
     tiles = plan(replace(kernel, sections=(section,)))
-    assert ((tiles.outer, tiles.inner), tiles.stages(section)) == (tile, stages)
+    assert ((tiles.outer, tiles.inner), tiles.num_stages[0]) == (tile, stages)
 
 
 POSITION = Reduce(("p",), "argmax", Ref("x"), "int64")
@@ -534,7 +536,7 @@ def test_two_tiles_have_none_ahead():
     for rows, stages in ((64, 1), (96, 3)):
         (kernel,) = scanned(rows, 32768, "float32").steps
         section = replace(kernel.sections[0], statements=(kernel.sections[0].statements[0], POSITION))
-        assert plan(replace(kernel, sections=(section,))).stages(section) == stages
+        assert plan(replace(kernel, sections=(section,))).num_stages[0] == stages
 
 
 def grouped(rows: Dim, channels: int, size: int, dtype: str = "float32") -> LoopGraph:
@@ -588,18 +590,17 @@ def grouped(rows: Dim, channels: int, size: int, dtype: str = "float32") -> Loop
 
 @pytest.mark.parametrize(
     ("channels", "size", "kept", "limits"),
-    [(4, 200, 4, {}), (4, 256, 4, {}), (3, 512, 3, {}), (3, 320, 15, {"RUN_TILES": (64,), "LEAST_RUN": 64}),
-     (4, 200, 2, {"KEPT_BY_A_THREAD": 8}), (4, 200, None, {"WRITTEN_TILES": 2}),
-     (3, 320, None, {"WRITTEN_TILES": 2, "RUN_TILES": (64,), "LEAST_RUN": 64})],
+    [(4, 200, 4, {}), (4, 256, 4, {}), (3, 512, 3, {}), (3, 320, 15, {"run_tiles": (64,), "least_run": 64}),
+     (4, 200, 2, {"cached_run": 8}), (4, 200, None, {"most_unrolled": 2}),
+     (3, 320, None, {"most_unrolled": 2, "run_tiles": (64,), "least_run": 64})],
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_tiles_within_channels(channels, size, kept, limits, dtype, directory, device, monkeypatch):
     """A factor of a channel is one number in a tile; what is kept of a row is loaded once."""
-    for name, value in limits.items():
-        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    retuned(monkeypatch, **limits)
     graph = grouped(3, channels, size, dtype)
     tiles = plan(graph.steps[0])
-    assert (tiles.run, tiles.kept) == (size, kept)
+    assert (tiles.run, tiles.cached) == (size, kept)
     x, w = torch.randn(3, channels, size).to(getattr(torch, dtype)), torch.randn(channels)
     mean, squares, count, total, least, y = run(graph, directory, device, x, w)
     wide, scaled = x.float().flatten(1), x.float() * w[:, None]
@@ -613,18 +614,17 @@ def test_tiles_within_channels(channels, size, kept, limits, dtype, directory, d
 
 @pytest.mark.usefixtures("counting_interpreter")
 def test_channels_of_any_number_of_rows(directory, device, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.WRITTEN_TILES", 2)
+    retuned(monkeypatch, most_unrolled=2)
     x, w = torch.randn(5, 3, 200), torch.randn(3)
     mean, *_, y = run(grouped(symbol("n"), 3, 200), directory, device, x, w)
     torch.testing.assert_close(mean, x.flatten(1).mean(1))
     torch.testing.assert_close(y, (x - x.mean((1, 2), keepdim=True)) * w[:, None])
 
 
-@pytest.mark.parametrize("limits", [{}, {"WRITTEN_TILES": 2}])
+@pytest.mark.parametrize("limits", [{}, {"most_unrolled": 2}])
 def test_channels_of_what_is_not_finite(limits, directory, device, monkeypatch):
     """What lies behind the end of a channel is in none of the sums, whatever is computed there."""
-    for name, value in limits.items():
-        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    retuned(monkeypatch, **limits)
     w = torch.tensor([1.0, float("inf"), 2.0])
     *_, total, least, _ = run(grouped(2, 3, 200), directory, device, torch.ones(2, 3, 200), w)
     assert total.tolist() == [float("inf")] * 2
@@ -632,11 +632,10 @@ def test_channels_of_what_is_not_finite(limits, directory, device, monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [3, 600])
-@pytest.mark.parametrize("limits", [{}, {"WRITTEN_TILES": 2}])
+@pytest.mark.parametrize("limits", [{}, {"most_unrolled": 2}])
 def test_channels_behind_a_loop_over_parts(parts, limits, directory, device, monkeypatch):
     """y = x * w + total: only what is made of channels has its tiles within these."""
-    for name, value in limits.items():
-        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    retuned(monkeypatch, **limits)
     rows, channels, size, dtype = 3, 4, 200, "float32"
     whole = at(("i", channels * size), ("c", size), ("k", 1))
     folds = (Load("t", "t", at(("i", parts), ("p", 1)), dtype), Reduce(("total",), "sum", Ref("t"), dtype))
@@ -727,7 +726,7 @@ def normed(axes: dict[str, int], fixed: str, dtype: str = "float32", reads: int 
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_points_with_much_in_common_are_beside_each_other(axes, fixed, sides, dtype, directory, device, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    retuned(monkeypatch, programs=1)
     graph = normed(axes, fixed, dtype)
     made = plan(graph.steps[0])
     (axis, size), side = sides
@@ -751,12 +750,12 @@ def test_points_with_much_in_common_are_beside_each_other(axes, fixed, sides, dt
     ids=["little in common", "an odd size", "few points"],
 )
 def test_other_points_are_flat(axes, reads, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    retuned(monkeypatch, programs=1)
     assert plan(normed(axes, "j", reads=reads).steps[0]).kind == "row"
 
 
 def test_points_that_load_much_of_their_own_are_flat(monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.MANY", 1)
+    retuned(monkeypatch, programs=1)
     (kernel,) = normed({"i": 64, "j": 96}, "j").steps
     assert plan(kernel).kind == "shared"
     (section,) = kernel.sections

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
+from codegen.testing.interpreter import retuned
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
 from stagewire.types import contiguous
@@ -51,8 +52,7 @@ def same(row: list[float], value: float) -> list[bool]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int32", "uint8"])
 @pytest.mark.parametrize(("size", "tile"), [(16, 4), (17, 4), (7, 8), (64, 64), (64, 16), (100, 16)])
 def test_the_first_of_the_best(size, tile, dtype, kind, directory, device, monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1 if size > tile else 4096)
-    monkeypatch.setattr("codegen.triton.plan.LOOP_TILE", tile)
+    retuned(monkeypatch, persistent_row=1 if size > tile else 4096, loop_tile=tile)
     graph = positions(8, size, dtype, kind)
     buffers = tuple(replace(b, type=replace(b.type, device=device)) for b in graph.buffers)
     unit = emit(replace(graph, buffers=buffers), Options(target="triton"))

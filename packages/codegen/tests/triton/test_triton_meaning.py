@@ -13,6 +13,7 @@ from codegen import Options, load
 from codegen.errors import UnsupportedKernel
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
+from codegen.testing.interpreter import retuned
 from codegen.testing.reference import run_graph, span
 from codegen.testing.strategies import (
     indirect_graphs,
@@ -115,11 +116,7 @@ def test_scans(directory, device, graph, seed):
 def test_scans_from_tile_to_tile(directory, device, graph, seed):
     """With tiles of four points, so that most loops are of several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
-        patch.setattr("codegen.triton.plan.LOOP_TILE", 4)
-        patch.setattr("codegen.triton.plan.SCAN_TILE", 4)
-        patch.setattr("codegen.triton.plan.SQUARE", 4)
-        patch.setattr("codegen.triton.plan.COLUMN_TILE", 16)
+        retuned(patch, persistent_row=1, loop_tile=4, scan_tile=4, square=4, column_tile=16)
         patch.setattr("codegen.triton.plan.WARP", 4)
         check_drawn(graph, seed, directory, device)
 
@@ -129,10 +126,9 @@ def test_scans_from_tile_to_tile(directory, device, graph, seed):
 def test_scans_of_columns_in_steps(directory, device, graph, seed, steps, tile):
     """A few points of each column together by one lane or several, however few columns there are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("codegen.triton.plan.STEPS", steps)
+        retuned(patch, steps=steps)
         patch.setattr("codegen.triton.plan.WARP", 2)
-        patch.setattr("codegen.triton.plan.STEP_TILE", tile)
-        patch.setattr("codegen.triton.plan.COLUMNS", 1)
+        retuned(patch, step_bytes=tile, busy_columns=1)
         check_drawn(graph, seed, directory, device)
 
 

@@ -2,11 +2,120 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cached_property
+
 from stagewire import index as ix
 from stagewire.expr import Dim
 from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, ModAtom, Reduce, Scan, Section, Store, Term
+from stagewire.sizes import NO_HINTS, Hints, rough
 from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, numel
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """A kernel, and what its schedule depends on; sizes are rough, by the hints for symbols."""
+
+    kernel: Kernel
+    hints: Hints = field(default_factory=lambda: NO_HINTS)
+
+    @cached_property
+    def outer(self) -> int:
+        """Points of the outer axes."""
+        return rough(points(self.kernel.axes), self.hints)
+
+    @cached_property
+    def inner(self) -> int:
+        """Points of the longest inner loop."""
+        return max((rough(points(loop.axes), self.hints) for loop in self.loops), default=0)
+
+    @cached_property
+    def loops(self) -> list[Section]:
+        """The sections with inner axes."""
+        return [section for section in self.kernel.sections if section.axes]
+
+    @cached_property
+    def is_pointwise(self) -> bool:
+        return not self.loops and not select(self.kernel.sections, Reduce)
+
+    @cached_property
+    def lengths(self) -> list[Dim]:
+        """Points of each inner loop."""
+        return [points(loop.axes) for loop in self.loops]
+
+    @cached_property
+    def longest(self) -> int:
+        """The greatest of the lengths that are known."""
+        return max((count for count in self.lengths if isinstance(count, int)), default=0)
+
+    @cached_property
+    def directions(self) -> tuple[int, int]:
+        """How many accesses of the inner loops are contiguous along these, and how many along the outer loop."""
+        if not self.kernel.axes:
+            return 1, 0
+        fast, rows, columns = self.kernel.axes[-1], 0, 0
+        for section in self.loops:
+            for index in indices_of(section):
+                rows += runs_along(index, section.axes[-1]) and varies(index, fast)
+                columns += runs_along(index, fast) and varies(index, section.axes[-1])
+        return rows, columns
+
+    @cached_property
+    def count(self) -> int:
+        """How many accesses there are."""
+        return sum(len(indices_of(section)) for section in self.kernel.sections)
+
+    @cached_property
+    def scans(self) -> frozenset[str]:
+        """The kinds of scans."""
+        return frozenset(one.scan for one in select(self.kernel.sections, Scan))
+
+    @cached_property
+    def reductions(self) -> frozenset[str]:
+        """The kinds of reductions."""
+        return frozenset(one.reduction for one in select(self.kernel.sections, Reduce))
+
+    @property
+    def has_moments(self) -> bool:
+        return "welford" in self.reductions
+
+    @property
+    def has_positions(self) -> bool:
+        return not self.reductions.isdisjoint(("argmax", "argmin"))
+
+    @cached_property
+    def has_exponentials(self) -> bool:
+        return any(one.op == "exp" for one in select(self.kernel.sections, Compute))
+
+    @cached_property
+    def sums(self) -> list[Store]:
+        """The stores of sums over outer points."""
+        return [store for store in select(self.kernel.sections, Store) if store.mode == "sum"]
+
+    @cached_property
+    def narrowest(self) -> int:
+        """The least bytes of an element that an inner loop reads."""
+        return min((ITEM_SIZE[load.dtype] for load in select(self.loops, Load)), default=4)
+
+    @cached_property
+    def reread(self) -> tuple[int, ...]:
+        """The bytes of each element that more than one loop reads at each point of a row; none of loops that scan."""
+        if self.scans:
+            return ()
+        readers: dict[str, list[int]] = {}
+        for section in self.loops:
+            for buffer, size in self.of_points(section, section.axes[-1:]).items():
+                readers.setdefault(buffer, []).append(size)
+        return tuple(sizes[-1] for sizes in readers.values() if len(sizes) > 1)
+
+    def of_points(self, section: Section, inner: tuple[Axis, ...]) -> dict[str, int]:
+        """Bytes of an element of what a section reads that varies along some of its `inner` axes and an outer one."""
+        return {
+            s.buffer: ITEM_SIZE[s.dtype]
+            for s in select((section,), Load)
+            if all(any(varies(s.index, axis) for axis in way) for way in (inner, self.kernel.axes))
+        }
 
 
 def points(axes: tuple[Axis, ...]) -> Dim:
@@ -38,79 +147,3 @@ def runs_along(index: Index, axis: Axis) -> bool:
         == Index(0, (Term(1, AxisAtom(axis.name)),))
         for term in index.terms
     )
-
-
-def directions(kernel: Kernel) -> tuple[int, int]:
-    """How many accesses of the inner loops are contiguous along these, and how many along the outer loop."""
-    if not kernel.axes:
-        return 1, 0
-    fast, rows, columns = kernel.axes[-1], 0, 0
-    for section in kernel.sections:
-        for index in indices_of(section) if section.axes else ():
-            rows += runs_along(index, section.axes[-1]) and varies(index, fast)
-            columns += runs_along(index, fast) and varies(index, section.axes[-1])
-    return rows, columns
-
-
-def is_of_runs(index: Index, section: Section) -> bool:
-    """Whether an index is another for each run along the fastest axis of a section, and the same in all of it."""
-    *slow, fast = section.axes
-    return any(varies(index, axis) for axis in slow) and not varies(index, fast)
-
-
-def has_fixed_length(section: Section) -> bool:
-    """Whether a loop is as long for all sizes of the program."""
-    return isinstance(points(section.axes), int)
-
-
-def narrowest_item(kernel: Kernel) -> int:
-    """The least bytes of an element that an inner loop reads."""
-    loops = [section for section in kernel.sections if section.axes]
-    return min((ITEM_SIZE[load.dtype] for load in select(loops, Load)), default=4)
-
-
-def held_items(kernel: Kernel) -> tuple[int, ...]:
-    """The bytes of each element of its own that more than one loop reads at each point of a row; none where a loop goes
-    on from tile to tile."""
-    if kinds_of_scans(kernel):
-        return ()
-    readers: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for section in kernel.sections:
-        reads = select((section,), Load)
-        inner, outer = section.axes[-1:], kernel.axes
-        varying = {s.buffer: s for s in reads if all(any(varies(s.index, a) for a in way) for way in (inner, outer))}
-        for buffer, load in varying.items():
-            readers[buffer] = readers.get(buffer, 0) + 1
-            sizes[buffer] = ITEM_SIZE[load.dtype]
-    return tuple(sizes[buffer] for buffer, count in readers.items() if count > 1)
-
-
-def kinds_of_scans(kernel: Kernel) -> set[str]:
-    """The kinds of the scans of a kernel."""
-    return {scan.scan for scan in select(kernel.sections, Scan)}
-
-
-def scans_long(kernel: Kernel) -> bool:
-    """Whether a kernel scans elements of 64 bits."""
-    return any(ITEM_SIZE[scan.dtype] == 8 for scan in select(kernel.sections, Scan))
-
-
-def summed(kernel: Kernel) -> bool:
-    """Whether a kernel stores sums over outer points."""
-    return any(store.mode == "sum" for store in select(kernel.sections, Store))
-
-
-def has_moments(kernel: Kernel) -> bool:
-    """Whether a kernel computes means and deviations."""
-    return any(one.reduction == "welford" for one in select(kernel.sections, Reduce))
-
-
-def finds_positions(kernel: Kernel) -> bool:
-    """Whether a kernel finds the place of a greatest or least value."""
-    return any(one.reduction in ("argmax", "argmin") for one in select(kernel.sections, Reduce))
-
-
-def has_exponentials(kernel: Kernel) -> bool:
-    """Whether a kernel computes exponentials."""
-    return any(one.op == "exp" for one in select(kernel.sections, Compute))

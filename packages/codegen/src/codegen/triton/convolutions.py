@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from codegen.triton import tuning
 from stagewire.graph import Arg, List, Ref, Tuple
 from stagewire.loop import Extern
 from stagewire.types import TensorType
 
 NAMES = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
-
-LEAST_CHANNELS = 16
-"""Of an image: with fewer, most of each product would be of nothing. float32 has flags of its own for convolutions."""
 
 Pair = tuple[int, int]
 
@@ -70,8 +68,8 @@ def window_of(call: Extern, image: TensorType, weight: TensorType, made: TensorT
     packed = (channels * height * width, 1, channels * width, channels)
     if any(size > 1 and have != want for size, have, want in zip(made.shape, made.stride, packed, strict=True)):
         return None  # channels are not fastest, or there are gaps
-    if made.dtype == "float32" or image.shape[1] < LEAST_CHANNELS:  # type: ignore[operator]
-        return None
+    if made.dtype == "float32" or image.shape[1] < tuning.SM_90.least_channels:  # type: ignore[operator]
+        return None  # float32 has flags of its own for convolutions; of few channels, most of a product is of nothing
     return Window(
         image.shape[2:], made.shape[2:], weight.shape[2:], stride, padding, dilation, image.stride, weight.stride
     )  # type: ignore[arg-type]

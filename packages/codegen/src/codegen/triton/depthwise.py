@@ -26,9 +26,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from codegen.triton import tuning
 from codegen.triton.convolutions import NAMES, Pair, pair
 from codegen.triton.emit import LARGEST_32
-from codegen.triton.plan import WARP, power_of_two
+from codegen.triton.plan import power_of_two
 from codegen.triton.products import DTYPES, MOST_BATCHES, Types
 from codegen.triton.stencils import (
     CONSTANTS,
@@ -40,6 +41,7 @@ from codegen.triton.stencils import (
     emit_weight,
     window_side,
 )
+from codegen.triton.tuning import WARP
 from stagewire.expr import Dim, Expr
 from stagewire.graph import List, Ref
 from stagewire.loop import Extern
@@ -49,40 +51,6 @@ from stagewire.types import TensorType, contiguous, extent, numel
 
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
 PARAMETERS = {FORWARD: NAMES, BACKWARD: ("grad", "input", "weight", "bias_sizes", *NAMES[3:], "output_mask")}
-
-MOST_TAPS = 49
-"""Larger windows stay with ATen: what a lane computes is written out."""
-
-MOST_PRODUCTS = 200
-"""Of a lane: machine code is as long, and takes long to make."""
-
-MOST_ROWS = 8
-"""Of a lane's block."""
-
-IN_A_ROW = 14
-"""Lanes along rows of planes whose windows cover some: neighbours had better be of one image."""
-
-LONG = 64
-"""From so many columns on, lanes that make two of them are still many beside each other."""
-
-MULTIPROCESSORS, WARPS, SUMMING_WARPS = 132, 32, 48
-"""Warps of a multiprocessor that are not too many: programs of more warps have several tiles each."""
-
-MOST_TILES = 4
-"""Of a program that does not sum over them: as many use the weight that it loads."""
-
-MOST_PARTS, MOST_SUMS = 1024, 1 << 20
-"""Of a weight; and sums in all parts of it."""
-
-TOTAL_TILE, TOTAL_ROWS, TOTAL_PARTS = 2048, 64, 256
-"""Elements of a tile that adds up parts; of how many sums and of how many parts at most."""
-
-SMALL, LARGE = 9, 25
-"""Elements of windows: where channels are fastest, cuDNN sums weights of more than the first as fast, and makes results
-of more than the second as fast..."""
-
-FEW_WINDOWS, FEW_SUMMED = 10000, 2000
-"""...where all images have no more places than this; and it sums others as fast where they have fewer than that."""
 
 LAST_DTYPES = frozenset(("float16", "bfloat16"))
 """Those in which it was measured where channels are fastest."""
@@ -123,7 +91,7 @@ def depthwise_of(call: Extern, types: Types) -> Depthwise | None:
     if types[image].stride[1] == 1 and types[image].dtype not in LAST_DTYPES:
         return None
     moves = [pair(given[name]) for name in ("stride", "padding", "dilation")]
-    if numel(taps[2:]) > MOST_TAPS or None in moves:  # type: ignore[operator]
+    if numel(taps[2:]) > tuning.SM_90.most_taps or None in moves:  # type: ignore[operator]
         return None
     if len(shape) == 3:  # images of one row
         moves = [(one, move[1]) for one, move in zip((1, 0, 1), moves, strict=True)]  # type: ignore[index]
@@ -180,13 +148,13 @@ class _Writer:
 
     def makes_well(self, result: str) -> bool:
         """Whether the result is better made here."""
-        taps, places = self.sizes(result)
-        return self.types[result].stride[1] != 1 or taps <= LARGE or places > FEW_WINDOWS
+        t, (taps, places) = tuning.SM_90, self.sizes(result)
+        return self.types[result].stride[1] != 1 or taps <= t.large_window or places > t.few_windows
 
     def sums_well(self) -> bool:
         """Whether the gradient of the weight is better summed here."""
-        taps, places = self.sizes(self.call.grad)
-        return self.types[self.call.grad].stride[1] != 1 or (taps <= SMALL and places > FEW_SUMMED)
+        t, (taps, places) = tuning.SM_90, self.sizes(self.call.grad)
+        return self.types[self.call.grad].stride[1] != 1 or (taps <= t.small_window and places > t.few_summed_windows)
 
     def sizes(self, points: str) -> Pair:
         """Elements of a window, and places in all images."""
@@ -225,8 +193,8 @@ class _Writer:
         ]
         if parts == 1:
             return summed
-        name, wide = f"{self.name}_total", min(TOTAL_PARTS, power_of_two(rough(parts, self.hints)))
-        each = max(1, min(TOTAL_ROWS, TOTAL_TILE // wide))
+        name, wide = f"{self.name}_total", min(tuning.SM_90.total_parts, power_of_two(rough(parts, self.hints)))
+        each = max(1, min(tuning.SM_90.total_rows, tuning.SM_90.total_tile // wide))
         tile = _Tile(each, wide, 4, 1, (-(-count // each),))
         buffers = {made: type_, result: self.types[result]}
         total = self.launch(name, emit_total(name, stencil, parts), tile, buffers, parts)
@@ -275,13 +243,14 @@ def _with_rows(type_: TensorType) -> TensorType:
 def _block(points: TensorType, taps: Pair, step: Pair, is_sum: bool) -> Pair:
     """Rows and columns of a lane's block. step: what each is a multiple of. is_sum: over the points, for each tap."""
     rows, columns, count = points.shape[2], points.shape[3], taps[0] * taps[1]
+    t = tuning.SM_90
     assert isinstance(rows, int)
     assert isinstance(columns, int)
     is_last = points.stride[1] == 1
-    has_pairs = count <= SMALL and columns % 2 == 0 and (is_last or is_sum or columns > LONG)
+    has_pairs = count <= t.small_window and columns % 2 == 0 and (is_last or is_sum or columns > t.pair_columns)
     along = step[1] if step[1] > 1 else 1 + has_pairs
-    most = MOST_ROWS if is_last or step[0] == 1 else rows // IN_A_ROW
-    products = MOST_PRODUCTS * step[0] * step[1] // (count * along)
+    most = t.most_block_rows if is_last or step[0] == 1 else rows // t.lanes_in_a_row
+    products = t.most_products * step[0] * step[1] // (count * along)
     return _made(rows, taps[0], step[0], min(most, products)), along
 
 
@@ -294,20 +263,26 @@ def _made(length: int, taps: int, unit: int, most: int) -> int:
 
 def _tile(stencil: Stencil, hints: Hints) -> _Tile:
     """One that makes an image."""
-    lanes, channels, warps = _sizes(stencil, 4)
+    t, (lanes, channels, warps) = tuning.SM_90, _sizes(stencil, 4)
     across, programs = -(-stencil.channels // channels), -(-rough(stencil.lanes, hints) // lanes)
-    tiles = max(1, min(MOST_TILES, programs * across * warps // (MULTIPROCESSORS * WARPS)))
+    tiles = max(
+        1,
+        min(
+            t.most_image_tiles,
+            programs * across * warps // (t.multiprocessors * t.resident_warps),
+        ),
+    )
     return _Tile(lanes, channels, warps, tiles, (_parts(stencil.lanes, lanes * tiles), across))
 
 
 def _summing_tile(stencil: Stencil, hints: Hints) -> _Tile:
     """One that sums over its tiles. Sums of several warps have to be added up: it has one, unless channels are few."""
-    lanes, channels, warps = _sizes(stencil, 1)
-    if -(-stencil.channels // channels) * MOST_PARTS < MULTIPROCESSORS * SUMMING_WARPS:
+    t, (lanes, channels, warps) = tuning.SM_90, _sizes(stencil, 1)
+    if -(-stencil.channels // channels) * t.most_weight_parts < t.multiprocessors * t.summing_warps:
         lanes, channels, warps = _sizes(stencil, 4)
     across, programs = -(-stencil.channels // channels), -(-rough(stencil.lanes, hints) // lanes)
-    most = min(MOST_PARTS, MOST_SUMS // stencil.count)
-    parts = max(1, min(most, programs, MULTIPROCESSORS * SUMMING_WARPS // (across * warps)))
+    most = min(t.most_weight_parts, t.most_weight_sums // stencil.count)
+    parts = max(1, min(most, programs, t.multiprocessors * t.summing_warps // (across * warps)))
     tiles = -(-programs // parts)
     return _Tile(lanes, channels, warps, tiles, (_parts(stencil.lanes, lanes * tiles), across))
 

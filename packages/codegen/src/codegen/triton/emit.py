@@ -16,20 +16,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codegen.errors import UnsupportedKernel
-from codegen.triton.accesses import points, summed
-from codegen.triton.chains import Chain, memory_of
-from codegen.triton.cheaper import Cheaper
+from codegen.triton.accesses import points
 from codegen.triton.expressions import TYPES
-from codegen.triton.online import Terms, maximum_for, paired_sections, sum_of
-from codegen.triton.plan import LOADED, WARP, Plan
+from codegen.triton.lookback_scan import Chain, memory_of
+from codegen.triton.online_softmax import ValueNumbers
+from codegen.triton.plan import Plan
 from codegen.triton.reductions import XR, ReductionEmitter, X
 from codegen.triton.scans import parted
 from codegen.triton.statements import compared_of, dtypes_of, widened_of
+from codegen.triton.strength_reduction import Cheaper
+from codegen.triton.tuning import VECTOR_BYTES, WARP
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import affine
-from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Statement, Store
+from stagewire.loop import Axis, AxisAtom, Compute, Index, Kernel, Load, Reduce, Scan, Section, Store
 from stagewire.statements import select, statements_of
 from stagewire.types import ITEM_SIZE, TensorType, extent
 
@@ -82,20 +82,18 @@ class _KernelEmitter(ReductionEmitter):
     """tiles: the axes that run along "x" and "r" where statements are being written, and the tile's first point.
 
     shared_places: where, in a kernel of tiles, sections without inner axes load from.
-    pairs: sections of a sum that an earlier one makes beside its maximum, which is `paired`: see `online.py`.
     sums: the stores of sums over outer points, with the axes of their sections; what each tile adds to is t0, t1...
     is_whole: whether a tile is as long as the loops of symbolic length.
     held: values that were loaded, and are kept for later loops: by their place, and by place and section. stored: the
     buffers that the kernel stores to. widened_later: values that are only used in float32. number: of the section that
     is being written; terms: what its values are, by numbers of `known`.
-    moved, totals: of a softmax, what exponentials are taken of, and their sums; inverses: names of 1 / sum.
+    inverses: names of 1 / sum of exponentials.
     """
 
     kernel: Kernel
     plan: Plan
     tiles: dict[str, tuple[tuple[Axis, ...], str]] = field(default_factory=dict)
     shared_places: list[Index] = field(default_factory=list)
-    pairs: dict[int, int] = field(default_factory=dict)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
     is_whole: bool = False
     held: dict[object, str] = field(default_factory=dict)
@@ -103,9 +101,7 @@ class _KernelEmitter(ReductionEmitter):
     widened_later: frozenset[str] = frozenset()
     number: int = -1
     known: dict[object, int] = field(default_factory=dict)
-    terms: Terms = field(init=False)
-    moved: set[str] = field(default_factory=set)
-    totals: set[str] = field(default_factory=set)
+    terms: ValueNumbers = field(init=False)
     inverses: dict[str, str] = field(default_factory=dict)
 
     def emit(self) -> None:
@@ -116,25 +112,24 @@ class _KernelEmitter(ReductionEmitter):
         self.dtypes, self.compared, self.cheaper = dtypes_of(statements), compared_of(statements), Cheaper(statements)
         self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
         self.widened_later = widened_of(statements)
-        self.find_softmax(statements)
         self.wide = self.needs_64_bits()
         start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
         if self.plan.chained:
             start = self.begin_part()
-        if summed(self.kernel):
+        if self.plan.part != 0:
             start = self.begin_turns()
         self.tiles["x"] = self.kernel.axes, start
         self.put(f"x = {start} + tl.arange(0, XBLOCK)[:, None]")
         self.fit("x", self.kernel.axes, self.plan.part or self.plan.outer)
         self.split("x", self.kernel.axes)
         stored: set[str] = set()
-        self.pair()
+        paired = self.pair()
         for number, section in enumerate(self.kernel.sections):
-            if number in self.pairs:
+            if number in paired:
                 continue
             if any(isinstance(s, Load) and s.buffer in stored for s in section.statements):
                 self.put("tl.debug_barrier()")
-            self.number, self.terms = number, Terms(section, self.known)
+            self.number, self.terms = number, ValueNumbers(section, self.known)
             if self.plan.narrow:
                 self.put(f"nothing = tl.program_id(2) {self.unknown()}")
             self.section(number, section)
@@ -168,8 +163,6 @@ class _KernelEmitter(ReductionEmitter):
             for store in select((section,), Store)
             if store.mode == "sum"
         ]
-        if not all(axes for _, axes in self.sums):
-            raise UnsupportedKernel(f"sums over the outer points of {self.kernel.name} of one value each")
         part = self.plan.part
         if self.has_whole_rows:
             for number, (store, _) in enumerate(self.sums):
@@ -186,7 +179,7 @@ class _KernelEmitter(ReductionEmitter):
     def load_shared(self) -> None:
         """Load what all rows share, once."""
         for section in (section for section in self.kernel.sections if section.axes):
-            inside, self.terms = {AxisAtom(axis.name) for axis in section.axes}, Terms(section, self.known)
+            inside, self.terms = {AxisAtom(axis.name) for axis in section.axes}, ValueNumbers(section, self.known)
             loads = [s for s in section.statements if isinstance(s, Load) and s.mask is None]
             self.inner("", section.axes)
             for load in (s for s in loads if s.buffer not in self.stored):
@@ -224,17 +217,18 @@ class _KernelEmitter(ReductionEmitter):
         """Whether what is loaded is kept in registers for later loops over the row."""
         if statement.mask is not None or statement.buffer in self.stored or self.index_spread(statement.index) != XR:
             return False
-        return self.plan.narrow if self.plan.kept is None else (self.tile or 0) < self.plan.kept
+        return self.plan.narrow if self.plan.cached is None else (self.tile or 0) < self.plan.cached
 
     def cache_hint(self, statement: Load) -> str:
         """What a later loop reads again is to stay; what the last one reads is not."""
         if (
-            (self.tile or 0) < (self.plan.kept or 0)
-            or not self.plan.reads_again
+            (self.tile or 0) < (self.plan.cached or 0)
+            or not self.plan.rereads
             or self.index_spread(statement.index) != XR
         ):
             return ""
-        loops = [section for n, section in enumerate(self.kernel.sections) if section.axes and n not in self.pairs]
+        totals = {p.total for p in self.plan.softmax.online}
+        loops = [section for n, section in enumerate(self.kernel.sections) if section.axes and n not in totals]
         readers = [any(isinstance(s, Load) and s.buffer == statement.buffer for s in one.statements) for one in loops]
         here = next(n for n, section in enumerate(loops) if statement in section.statements)
         if any(readers[here + 1 :]):
@@ -248,16 +242,16 @@ class _KernelEmitter(ReductionEmitter):
         here = [way for way in along if lengths[way] > 1]
         if statement.mask is not None or len(here) != 1 or "r" not in self.tiles or min(lengths.values()) == 1:
             return along
-        if self.plan.kind == "column" or (summed(self.kernel) and self.plan.is_crossed):
+        if self.plan.kind == "column" or (self.plan.part != 0 and self.plan.is_crossed):
             return (
                 along  # what is across in tiles of a loop goes through shared memory, and is read from there one by one
             )
-        threads, most = WARP * self.plan.warps, LOADED // ITEM_SIZE[statement.dtype]
+        threads, most = WARP * self.plan.num_warps, VECTOR_BYTES // ITEM_SIZE[statement.dtype]
         return XR if threads <= lengths[here[0]] < threads * most else along
 
     def store_hint(self, scope: frozenset[str]) -> str:
         """What is stored leaves room for what is read again."""
-        return ", eviction_policy='evict_first'" if self.plan.reads_again and scope == XR else ""
+        return ", eviction_policy='evict_first'" if self.plan.rereads and scope == XR else ""
 
     def end_turns(self) -> None:
         """Store the sums behind the loop."""
@@ -280,7 +274,7 @@ class _KernelEmitter(ReductionEmitter):
         """Exponentials of what is at most 0 need no look at its range. Nor does their sum, of which one is 1: its
         inverse does for all."""
         match statement:
-            case Compute(_, "exp", (Ref(name),), "float32") if name in self.moved:
+            case Compute(_, "exp", (Ref(name),), "float32") if name in self.plan.softmax.differences:
                 return f"exponential({operands[0]})"
             case Compute(_, "div", (_, Ref(name)), "float32") if name in self.inverses:
                 return f"({operands[0]} * {self.inverses[name]})"
@@ -288,30 +282,16 @@ class _KernelEmitter(ReductionEmitter):
 
     def fold(self, reduction: Reduce, values: tuple[str, ...]) -> None:
         super().fold(reduction, values)
-        for total in self.totals & self.names.keys() - self.inverses.keys():
+        for total in self.plan.softmax.divisors & self.names.keys() - self.inverses.keys():
             self.inverses[total] = f"i{self.made}"
             self.put(f"i{self.made} = 1.0 / {self.names[total]}")
 
-    def find_softmax(self, statements: tuple[Statement, ...]) -> None:
-        """Find exponentials of what the greatest value of a row was taken from, and sums of all of them."""
-        tops = {s.results[0] for s in statements if isinstance(s, Reduce) and s.reduction == "max"}
-        for one in (s for s in statements if isinstance(s, Compute) and len(s.operands) == 2):
-            if isinstance(one.operands[1], Ref) and (one.op, one.operands[1].name in tops) == ("sub", True):
-                self.moved.add(one.result)
-        divisors = {s.operands[1] for s in statements if isinstance(s, Compute) and s.op == "div"}
-        sums = [sum_of(self.kernel.sections[later]) for later in paired_sections(self.kernel)]
-        self.totals = {s.results[0] for s in sums if s.dtype == "float32" and Ref(s.results[0]) in divisors}
-
-    def pair(self) -> None:
-        """Find the sums that need no loop of their own; in rows that are at hand as a whole none does."""
+    def pair(self) -> set[int]:
+        """The sections of sums that need no loop of their own; in rows that are at hand as a whole none does."""
         sections = self.kernel.sections
-        if self.plan.kind == "tiled":
-            return
-        for later, before in paired_sections(self.kernel).items():
-            if not self.fits_tile(points(sections[before].axes)) and not self.plan.keeps_rows:
-                self.pairs[later] = before
-                top = maximum_for(sections[before], sections[later])
-                self.paired[top.results[0]] = sum_of(sections[later])
+        online = [p for p in self.plan.softmax.online if not self.fits_tile(points(sections[p.maximum].axes))]
+        self.paired = {p.greatest.results[0]: p.sum for p in online}
+        return {p.total for p in online}
 
     @property
     def has_whole_rows(self) -> bool:
@@ -346,7 +326,7 @@ class _KernelEmitter(ReductionEmitter):
             self.statements(section.statements, XR)
             return
         reductions = self.apart([s for s in section.statements if isinstance(s, Reduce)])
-        self.group = self.plan.neighbours(section)
+        self.group = self.plan.vectors[number]
         if self.fits_tile(count):
             self.inner("", section.axes)
             self.statements(section.statements, XR)
@@ -358,17 +338,15 @@ class _KernelEmitter(ReductionEmitter):
             return
         if len(section.axes) > 1 and section.axes[-1].size == self.plan.run:
             self.run = self.plan.run
-        if self.plan.kept is not None:
+        if self.plan.cached is not None:
             self.tiles_one_by_one(section, count, reductions)
             return
         self.begin_scans(section.statements)
         if self.plan.steps > 1:
-            self.steps(section, count)
+            self.steps(number, section, count)
             return
         accumulators = {id(s): self.accumulator(number, i, s) for i, s in enumerate(reductions)}
-        # what a softmax does to a row takes longer from shared memory than from registers
-        is_paired = any(r.results[0] in self.paired for r in reductions)
-        stages = 1 if is_paired and self.plan.kind == "row" else self.plan.stages(section)
+        stages = self.plan.num_stages[number]
         end = self.dim(count) if not self.run else f"{self.dim(self.tiles_of(count))} * RBLOCK"
         steps = f"tl.range(0, {end}, RBLOCK, num_stages={stages})"
         self.put(f"for base in {steps if stages > 1 else f'range(0, {end}, RBLOCK)'}:")
@@ -389,7 +367,7 @@ class _KernelEmitter(ReductionEmitter):
         """A loop over tiles that is written out, so that the compiler loads as early as it has registers for."""
         assert isinstance(count, int), "loops of symbolic length are in no plan that writes them out"
         tiles = self.tiles_of(count)
-        kept = [s for s in reductions if s.reduction == "welford" and self.run and self.plan.kept == tiles]
+        kept = [s for s in reductions if s.reduction == "welford" and self.run and self.plan.cached == tiles]
         values: dict[int, list[str]] = {id(s): [] for s in kept}
         loops = [s for s in reductions if id(s) not in values]
         accumulators = {id(s): self.accumulator(self.number, i, s) for i, s in enumerate(loops)}
@@ -449,11 +427,11 @@ class _KernelEmitter(ReductionEmitter):
             self.inner(f"{number} % {each} * RBLOCK" if each > 1 else "", (fast,), full)
         self.split("run", tuple(slow), frozenset())
 
-    def steps(self, section: Section, count: Dim) -> None:
+    def steps(self, number: int, section: Section, count: Dim) -> None:
         """A loop over tiles in which each lane has some points that follow each other."""
         parts, steps = parted(section.statements), self.plan.steps
         assert parts is not None, "a load that depends on a scan is in no plan of steps"
-        loop = f"tl.range(0, {self.dim(count)}, RBLOCK * {steps}, num_stages={self.plan.stages(section)})"
+        loop = f"tl.range(0, {self.dim(count)}, RBLOCK * {steps}, num_stages={self.plan.num_stages[number]})"
         self.put(f"for base in {loop}:")
         self.indent = "        "
         self.put(f"first = base + {self.lanes}")

@@ -3,7 +3,7 @@
 sum prod max min any all xor_sum   the value
 argmax argmin                      the value, its position
 welford                            mean, squared deviations, count
-max with a paired sum              the value, the sum of exp(x - value): see `online.py`
+max with a paired sum              the value, the sum of exp(x - value): see `online_softmax.py`
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ FOLD: dict[ScanKind, str] = {
 
 
 class Chain(Protocol):
-    """How programs go on from each other: see `chains.py`."""
+    """How programs go on from each other: see `lookback_scan.py`."""
 
     def publish(self, scan: Scan, values: list[str], flag: int) -> Iterator[str]: ...
 

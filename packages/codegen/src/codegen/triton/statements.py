@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from codegen.errors import UnsupportedKernel
-from codegen.triton.cheaper import Cheaper
 from codegen.triton.expressions import LOW_PRECISION, TYPES, expression, literal
+from codegen.triton.strength_reduction import Cheaper
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
 from stagewire.index import is_plain, steps

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.triton import tuning
 from codegen.triton.plan import power_of_two
 from codegen.triton.products import Product
 from stagewire.types import ITEM_SIZE
-
-MOST = 8
-"""Tiles that are timed for one product."""
-
-PROCESSORS = 132
-"""Multiprocessors of an H200: what is estimated is good there, and right anywhere."""
-
-LEAST = 16
-"""Rows and columns of the smallest tile: that of the instructions for products."""
-
-SHARED = 227 * 1024
-"""Bytes of shared memory that one program may take there."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +32,9 @@ class Tile:
         steps = product.taps * -(-product.depth // product.taps // self.depth) * self.depth
         moved = (self.rows + self.columns) * steps
         computed = self.rows * self.columns * steps / 64
-        return max(count / PROCESSORS, 1.0, round(count / PROCESSORS + 0.49) * 0.85) * (moved + computed)
+        return max(
+            count / tuning.SM_90.multiprocessors, 1.0, round(count / tuning.SM_90.multiprocessors + 0.49) * 0.85
+        ) * (moved + computed)
 
 
 HALF = (
@@ -70,8 +61,8 @@ def tiles_for(product: Product, dtype: str) -> tuple[Tile, ...]:
     fitting = [
         tile
         for tile in table
-        if tile.rows <= max(LEAST, power_of_two(product.rows))
-        and tile.columns <= max(LEAST, power_of_two(product.columns))
-        and tile.shared(ITEM_SIZE[dtype]) <= SHARED
+        if tile.rows <= max(tuning.SM_90.least_product_side, power_of_two(product.rows))
+        and tile.columns <= max(tuning.SM_90.least_product_side, power_of_two(product.columns))
+        and tile.shared(ITEM_SIZE[dtype]) <= tuning.SM_90.shared_memory
     ]
-    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[:MOST])
+    return tuple(sorted(fitting, key=lambda tile: tile.cost(product))[: tuning.SM_90.timed_tiles])

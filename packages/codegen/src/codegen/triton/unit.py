@@ -11,23 +11,21 @@ from codegen.choices import Templates, chosen
 from codegen.cpp.emit import emit_unit
 from codegen.errors import UnsupportedKernel
 from codegen.memory import buffers_of, taken_by_value
-from codegen.triton.chains import memory_of, with_chains
+from codegen.triton import tuning
 from codegen.triton.depthwise import depthwise_of, stand_in
 from codegen.triton.emit import emit_kernel
+from codegen.triton.horizontal_fusion import Group, emit_group, groups_of
+from codegen.triton.lookback_scan import memory_of, with_lookback
 from codegen.triton.plan import Plan, plan
 from codegen.triton.prelude import PRELUDE
 from codegen.triton.sites import Site, find_sites
 from codegen.triton.template import HELPERS, emit_template, parameters_of, template_info
 from codegen.triton.tiles import Tile, tiles_for
-from codegen.triton.together import Group, emit_group, groups_of
 from codegen.wrapper import input_types, write_wrapper, written_inputs
 from stagewire.loop import Extern, Kernel, LoopGraph
 from stagewire.program import Instruction, KernelInfo, Launch, Unit
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
-
-PROLOGUES = 4
-"""Tiles with which a template is timed that computes an operand too, beside those that read it."""
 
 
 def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) -> Unit:
@@ -36,7 +34,7 @@ def emit_triton_unit(graph: LoopGraph, options: Any, hints: Hints = NO_HINTS) ->
 
     Kernels on memory of the CPU, in a program for a CUDA device, are written in C++.
     """
-    graph = with_chains(graph, hints)
+    graph = with_lookback(graph, hints)
     types = {buffer.name: buffer.type for buffer in graph.buffers}
     graph, sites = find_sites(graph, types) if options.autotune != "off" else (graph, {})
     made = _Functions()
@@ -108,7 +106,10 @@ class _Functions:
         plain = self.tiled(name, dataclasses.replace(site, prologue=None), tiles, types)
         made, prologued = None, ()
         if site.prologue is not None:
-            made, prologued = site.prologue.buffer, self.tiled(f"{name}_whole", site, tiles[:PROLOGUES], types)
+            made, prologued = (
+                site.prologue.buffer,
+                self.tiled(f"{name}_whole", site, tiles[: tuning.SM_90.timed_prologues], types),
+            )
         result, has_kernel = site.product.result, site.kernel is not None
         return Templates(plain, result, site.kept, has_kernel, site.lent, site.fresh, made, prologued)
 
@@ -154,7 +155,7 @@ class _Functions:
 def kernel_info(tiles: Plan, parameters: tuple[str, ...], is_symbolic: bool = False) -> KernelInfo:
     """Grid, block sizes and warps of a kernel."""
     blocks = (*((("WIDE", 0),) if is_symbolic else ()), ("XBLOCK", tiles.outer), ("RBLOCK", tiles.inner))
-    warps, registers = tiles.warps, tiles.registers
+    warps, registers = tiles.num_warps, tiles.registers
     return KernelInfo(
         tiles.kernel.name, parameters, grid=tiles.grid, constants=blocks, num_warps=warps, registers=registers
     )

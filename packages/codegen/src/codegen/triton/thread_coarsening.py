@@ -1,4 +1,4 @@
-"""Points of an axis beside each other in one program, where much of what is computed is the same for all of them.
+"""Thread coarsening: a thread computes some points of an axis, where much of that is the same for all of them.
 
 for i in 4096, j in 64 {                 for i in 1024, j in 64 {
   y[i, j] = x[i, j] * f(w[j])     =>       for k in 4 { y[i + 1024*k, j] = x[i + 1024*k, j] * f(w[j]) }
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from codegen.triton import tuning
 from codegen.triton.accesses import fixed_step, varies
 from stagewire.loop import (
     Axis,
@@ -25,26 +26,23 @@ from stagewire.loop import (
 )
 from stagewire.statements import indices, map_indices, results, used_values
 
-SIDES, LEAST_SHARED, MOST_OWN = (4, 2), 8, 3
-"""Points of an axis that are computed beside each other, how many loads and operations they have in common at least,
-and how many loads each has of its own at most: registers hold all of these."""
 
-
-def beside(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
+def coarsened(kernel: Kernel, most: int) -> tuple[Kernel, int] | None:
     """A pointwise kernel with so many points of an axis, `most` or fewer, as an inner loop; None where they have little
     in common. It pays for what channels are scaled by and moved, and for angles of positions."""
     if len(kernel.axes) < 2 or len(kernel.sections) != 1:
         return None
-    (section,) = kernel.sections
+    t, (section,) = tuning.SM_90, kernel.sections
     if any(isinstance(s, Reduce | Scan) or (isinstance(s, Store) and s.mode != "set") for s in section.statements):
         return None
     found = [
         (_in_common(section, axis), axis, axis.size // side, side)
         for axis in kernel.axes[:-1]
-        if isinstance(axis.size, int) and (side := next((n for n in SIDES if n <= most and axis.size % n == 0), 0))
+        if isinstance(axis.size, int)
+        and (side := next((n for n in t.coarsening if n <= most and axis.size % n == 0), 0))
     ]
     count, axis, size, side = max(found, key=lambda one: one[0], default=(0, kernel.axes[0], 0, 0))
-    if count < LEAST_SHARED:
+    if count < t.least_shared:
         return None
     axes = tuple(replace(one, size=size) if one == axis else one for one in kernel.axes)
     inner = Axis(f"{axis.name}_beside", side)
@@ -66,7 +64,7 @@ def _in_common(section: Section, axis: Axis) -> int:
             return 0
         else:
             count += isinstance(statement, Load | Compute)
-    return count if own <= MOST_OWN else 0
+    return count if own <= tuning.SM_90.most_own_loads else 0
 
 
 def _varies_with(statement: Statement, axis: Axis, changing: set[str]) -> bool:

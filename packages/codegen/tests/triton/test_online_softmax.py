@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
-from codegen.triton.online import paired_sections
+from codegen.testing.interpreter import retuned
+from codegen.triton.online_softmax import pairs_of
 from codegen.triton.plan import plan
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -73,13 +74,13 @@ def softmax(dtype: str = "float32", factor: float = 0.5, keeps_top: bool = False
     )
 
 
+def pairs(kernel: Kernel) -> dict[int, int]:
+    return {one.total: one.maximum for one in pairs_of(kernel)}
+
+
 @pytest.fixture
 def short_tiles(monkeypatch):
-    monkeypatch.setattr("codegen.triton.plan.PERSISTENT_LIMIT", 1)
-    monkeypatch.setattr("codegen.triton.plan.WHOLE_LIMIT", 1)
-    monkeypatch.setattr("codegen.triton.plan.LOOP_TILE", 8)
-    monkeypatch.setattr("codegen.triton.plan.AGAIN_TILES", (8,))
-    monkeypatch.setattr("codegen.triton.plan.WRITTEN_TILES", 0)
+    retuned(monkeypatch, persistent_row=1, register_row=1, loop_tile=8, reread_tiles=(8,), most_unrolled=0)
 
 
 def run(graph: LoopGraph, directory, device: str, x: torch.Tensor) -> list[torch.Tensor]:
@@ -118,11 +119,10 @@ def test_the_numbers_of_softmax(dtype, keeps_top, directory, device, short_tiles
 @pytest.mark.parametrize("keeps_top", [False, True])
 def test_tiles_that_are_written_out(kept, pairs, keeps_top, directory, device, short_tiles, monkeypatch):
     """Rows of three tiles: exponentials of what is kept need no pairs."""
-    limits = {"WRITTEN_TILES": 4, "WRITTEN_TILE": 8, "KEPT_WIDE": 96 if kept == 3 else 0, "KEPT_PART": 32 * kept}
-    for name, value in limits.items():
-        monkeypatch.setattr(f"codegen.triton.plan.{name}", value)
+    limits = {"most_unrolled": 4, "unrolled_tile": 8, "cached_row": 96 if kept == 3 else 0, "cached_part": 32 * kept}
+    retuned(monkeypatch, **limits)
     graph = softmax(keeps_top=keeps_top)
-    assert plan(graph.steps[0]).kept == kept
+    assert plan(graph.steps[0]).cached == kept
     text = emit(graph, Options(target="triton")).source
     assert text.count("level = ") == pairs
     assert text.count("tl.load(p0") == (3 if kept == 3 else 3 + 3 - kept)
@@ -140,8 +140,8 @@ def test_rows_in_one_tile_need_no_pairs():
 def test_other_values_are_sums_of_their_own(directory, device, short_tiles):
     """The sum is of exp(1.25 x - max(1.5 x))."""
     graph = softmax(factor=0.25)
-    assert paired_sections(softmax().steps[0]) == {1: 0}
-    assert paired_sections(graph.steps[0]) == {}
+    assert pairs(softmax().steps[0]) == {1: 0}
+    assert pairs(graph.steps[0]) == {}
     x = torch.randn(ROWS, SIZE)
     (found,) = run(graph, directory, device, x)
     top = (1.5 * x).amax(1, keepdim=True)
@@ -154,6 +154,6 @@ def test_what_is_stored_between_is_read_again():
     kernel = softmax(keeps_top=True).steps[0]
     first, middle, second, last = kernel.sections
     changed = Section((), (Store("x", ROW, Ref("top")),))
-    assert paired_sections(kernel) == {2: 0}
-    assert paired_sections(replace(kernel, sections=(first, changed, second, last))) == {}
-    assert paired_sections(replace(kernel, sections=(first, middle, last, second))) == {}
+    assert pairs(kernel) == {2: 0}
+    assert pairs(replace(kernel, sections=(first, changed, second, last))) == {}
+    assert pairs(replace(kernel, sections=(first, middle, last, second))) == {}

@@ -1,4 +1,4 @@
-"""Softmax in one loop less: the greatest value of a row and the sum of exp(value - greatest), found at once.
+"""Online softmax: the greatest value of a row and the sum of exp(value - greatest), found in one loop.
 
 Where two loops over the same values make a maximum m and then a sum of exp(value - m), one loop can keep both: whatever
 exceeds the maximum so far scales the sum (Milakov, Gimelshein 2018). Each lane of a tile does so for itself.
@@ -7,7 +7,10 @@ exceeds the maximum so far scales the sum (Milakov, Gimelshein 2018). Each lane 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from codegen.triton.accesses import points
 from stagewire.graph import Ref
 from stagewire.loop import (
     AxisAtom,
@@ -31,39 +34,69 @@ from stagewire.statements import select
 WIDE = ("float32", "float64")
 
 
-def paired_sections(kernel: Kernel) -> dict[int, int]:
-    """By the number of a section that makes a sum of exp(value - m), that of the earlier one that makes m."""
-    found: dict[int, int] = {}
+class Pair(NamedTuple):
+    """maximum, total: the numbers of the sections that make them; and the reductions that do."""
+
+    maximum: int
+    total: int
+    greatest: Reduce
+    sum: Reduce
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """What a schedule knows of exponentials in a kernel.
+
+    online: the sums that the loop of the maximum makes
+    differences: values less a maximum, whose exponentials need no look at their range
+    divisors: sums of exponentials that are divided by; one of the summands is 1, so that the inverse does for all
+    """
+
+    online: tuple[Pair, ...]
+    differences: frozenset[str]
+    divisors: frozenset[str]
+
+
+def softmax_of(kernel: Kernel, tile: int | None) -> Softmax:
+    """tile: elements of a row that are at hand together, in one loop of which no sum is online; None: all of them."""
+    pairs = pairs_of(kernel)
+    computed: list[Compute] = select(kernel.sections, Compute)
+    tops = {Ref(s.results[0]) for s in select(kernel.sections, Reduce) if s.reduction == "max"}
+    divisors = {s.operands[1] for s in computed if s.op == "div"}
+    lengths = [points(section.axes) for section in kernel.sections]
+    return Softmax(
+        tuple(p for p in pairs if tile is not None and not _is_at_most(lengths[p.maximum], tile)),
+        frozenset(s.result for s in computed if s.op == "sub" and s.operands[1] in tops),
+        frozenset(p.sum.results[0] for p in pairs if p.sum.dtype == "float32" and Ref(p.sum.results[0]) in divisors),
+    )
+
+
+def _is_at_most(count: object, tile: int) -> bool:
+    return isinstance(count, int) and count <= tile
+
+
+def pairs_of(kernel: Kernel) -> list[Pair]:
+    """The sums of exp(value - m) with the earlier maxima m of the same values."""
+    found: list[Pair] = []
     for number, section in enumerate(kernel.sections):
         moved = _moved_exponential(section)
         if moved is None:
             continue
-        value, top = moved
+        value, top, total = moved
         for before in range(number - 1, -1, -1):
             between = kernel.sections[before + 1 : number]
             if any(one.axes for one in between):
                 break
-            if before not in found.values() and _makes(kernel.sections[before], top, section, value):
+            greatest = _maximum(kernel.sections[before], top, section, value)
+            if greatest is not None and all(before != one.maximum for one in found):
                 if not _stored((kernel.sections[before], *between)) & _loaded(section):
-                    found[number] = before
+                    found.append(Pair(before, number, greatest, total))
                 break
     return found
 
 
-def sum_of(section: Section) -> Reduce:
-    """The only sum of a section that is paired."""
-    return next(s for s in section.statements if isinstance(s, Reduce))
-
-
-def maximum_for(section: Section, exponentials: Section) -> Reduce:
-    """The maximum in a section that is paired with one of exponentials."""
-    moved = _moved_exponential(exponentials)
-    assert moved is not None
-    return next(s for s in section.statements if isinstance(s, Reduce) and s.results == (moved[1],))
-
-
-def _moved_exponential(section: Section) -> tuple[Operand, str] | None:
-    """(value, m) where the section does nothing but a sum of exp(value - m), m being made elsewhere."""
+def _moved_exponential(section: Section) -> tuple[Operand, str, Reduce] | None:
+    """(value, m, sum) where the section does nothing but a sum of exp(value - m), m being made elsewhere."""
     ends = [s for s in section.statements if isinstance(s, Reduce | Store | Scan)]
     if not section.axes or len(ends) != 1 or not isinstance(ends[0], Reduce) or ends[0].reduction != "sum":
         return None
@@ -73,19 +106,21 @@ def _moved_exponential(section: Section) -> tuple[Operand, str] | None:
     if moved is None or moved.dtype not in WIDE or ends[0].dtype != moved.dtype:
         return None
     value, top = moved.operands
-    return (value, top.name) if isinstance(top, Ref) and top.name not in made else None
+    return (value, top.name, ends[0]) if isinstance(top, Ref) and top.name not in made else None
 
 
-def _makes(section: Section, top: str, later: Section, value: Operand) -> bool:
-    """Whether a section makes `top` as the maximum of what is `value` in a later one."""
+def _maximum(section: Section, top: str, later: Section, value: Operand) -> Reduce | None:
+    """The reduction of a section that makes `top` as the maximum of what is `value` in a later one."""
     if [axis.size for axis in section.axes] != [axis.size for axis in later.axes]:
-        return False
+        return None
     for statement in section.statements:
         if isinstance(statement, Reduce) and statement.results == (top,) and statement.reduction == "max":
             known: dict[object, int] = {}
-            here, there = Terms(section, known), Terms(later, known)
-            return statement.dtype in WIDE and here.of(statement.operand) == there.of(value)
-    return False
+            here, there = ValueNumbers(section, known), ValueNumbers(later, known)
+            if statement.dtype in WIDE and here.of(statement.operand) == there.of(value):
+                return statement
+            return None
+    return None
 
 
 def _made(section: Section) -> dict[str, Statement]:
@@ -105,8 +140,8 @@ def _loaded(section: Section) -> set[str]:
     return {s.buffer for s in section.statements if isinstance(s, Load)}
 
 
-class Terms:
-    """The values of a section as numbers of terms, which do not depend on how they and its axes are called.
+class ValueNumbers:
+    """Value numbering: what sections compute alike has the same number, whatever values and axes are called.
 
     known: the numbers of the terms met so far, in whatever sections.
     """

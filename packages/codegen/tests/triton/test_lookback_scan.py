@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
-from codegen.triton.chains import with_chains
+from codegen.testing.interpreter import retuned
+from codegen.triton.lookback_scan import with_lookback
 from codegen.triton.plan import plan
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Free, Index, Kernel, Load, LoopGraph, Scan, Section, Store, Term
@@ -19,8 +20,7 @@ from stagewire.types import contiguous
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch):
     """Parts of eight elements, of rows of two parts or more."""
-    monkeypatch.setattr("codegen.triton.plan.CHAINED_ROW", 9)
-    monkeypatch.setattr("codegen.triton.plan.CHAIN_TILE", 8)
+    retuned(monkeypatch, chained_row=9, chain_tile=8)
 
 
 def scanned(rows: int, size: int, dtype: str, kinds: tuple[str, ...]) -> LoopGraph:
@@ -78,7 +78,7 @@ def test_what_is_not_finite_stays_in_what_comes_behind(place, value, device, dir
 
 
 def test_memory_is_cleared_before_each_launch_and_freed_behind():
-    graph = with_chains(scanned(3, 64, "float64", ("sum", "max")))
+    graph = with_lookback(scanned(3, 64, "float64", ("sum", "max")))
     assert [type(step) for step in graph.steps] == [Kernel, Kernel, Free]
     clear, kernel, free = graph.steps
     (memory,) = [buffer for buffer in graph.buffers if buffer.name == free.buffer]

@@ -1,4 +1,4 @@
-"""Scans of few long rows: a program for each part of a row, which goes on from what the parts before come to.
+"""Decoupled look-back scans of few long rows: a program scans a part of a row, from what the parts before come to.
 
 A program takes the number of its part from a counter: in whatever order programs start, those of all parts before are
 at work, and wait for none behind. It publishes what its part alone comes to, then looks back: over parts that have
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from codegen.triton import tuning
 from codegen.triton.accesses import points
 from codegen.triton.expressions import TYPES
 from codegen.triton.plan import plan
@@ -26,16 +27,13 @@ from stagewire.sizes import NO_HINTS, Hints
 from stagewire.statements import select
 from stagewire.types import ITEM_SIZE, contiguous
 
-WINDOW = 32
-"""Parts that are looked at together: by one warp."""
-
 
 def memory_of(kernel: Kernel) -> str:
     """The name of the buffer in which the programs of a kernel publish."""
     return f"{kernel.name}_published"
 
 
-def with_chains(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
+def with_lookback(graph: LoopGraph, hints: Hints = NO_HINTS) -> LoopGraph:
     """The graph with the memory of its chained kernels, and with what clears it."""
     devices = {buffer.name: buffer.type.device for buffer in graph.buffers}
     steps: list[Step] = []
@@ -77,7 +75,8 @@ class Chain:
 
     def look_back(self, scan: Scan, names: list[str]) -> Iterator[str]:
         """Give `names` what all parts before come to."""
-        dtype, lanes, words = TYPES[working(scan)], f"tl.arange(0, {WINDOW})", _words(scan)
+        window = tuning.SM_90.look_back
+        dtype, lanes, words = TYPES[working(scan)], f"tl.arange(0, {window})", _words(scan)
         for name, start in zip(names, neutral(scan), strict=True):
             yield f"{name} = tl.full([], {start}, {dtype})"
         yield "back = part - 1"
@@ -85,20 +84,20 @@ class Chain:
         yield f"    at = back - {lanes}"
         for n in range(words):
             place = self._place(scan, n, "tl.maximum(at, 0)")
-            yield f"    w{n} = tl.atomic_add({place}, tl.zeros([{WINDOW}], tl.int64), at >= 0, sem='relaxed')"
+            yield f"    w{n} = tl.atomic_add({place}, tl.zeros([{window}], tl.int64), at >= 0, sem='relaxed')"
             yield f"    is{n} = tl.where(at >= 0, (w{n} >> 32).to(tl.int32), 2)"
         alike = [f"    is0 = tl.where(is0 == is{n}, is0, 0)" for n in range(1, words)]
         yield from alike
         yield "    if tl.min(is0, 0) > 0:"
-        yield f"        nearest = tl.min(tl.where(is0 == 2, {lanes}, {WINDOW}), 0)"
+        yield f"        nearest = tl.min(tl.where(is0 == 2, {lanes}, {window}), 0)"
         yield f"        wanted = (at >= 0) & ({lanes} <= nearest)"
         found = [f"u{n}" for n in range(len(names))]
         for name, value, start in zip(found, _whole(scan), neutral(scan), strict=True):
-            yield f"        {name} = tl.where(wanted, {value}, tl.full([{WINDOW}], {start}, {dtype}))"
+            yield f"        {name} = tl.where(wanted, {value}, tl.full([{window}], {start}, {dtype}))"
         together = found[0] if len(found) == 1 else f"({', '.join(found)})"
         yield f"        {', '.join(found)} = tl.reduce({together}, 0, {FOLD[scan.scan]})"
         yield f"        {', '.join(names)} = {COMBINE[scan.scan].format(*names, *found)}"
-        yield f"        back = tl.where(nearest == {WINDOW}, back - {WINDOW}, -1)"
+        yield f"        back = tl.where(nearest == {window}, back - {window}, -1)"
 
     def _place(self, scan: Scan, number: int, part: str) -> str:
         """Where a word of a part's is."""

@@ -1,4 +1,4 @@
-"""Small kernels that need nothing of each other, in one launch: an optimizer's step, norms of gradients, `_foreach_*`.
+"""Horizontal fusion: small independent kernels in one launch (an optimizer's step, norms of gradients, `_foreach_*`).
 
     for i in 36864 { y0[i] = f(x0[i]) }          blocks 0..35: f of x0, y0 and 36864
     for i in 64 { y1[i] = f(x1[i]) }       =>    block 36:     f of x1, y1 and 64        a launch
@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
+from codegen.triton import tuning
 from codegen.triton.emit import emit_kernel
-from codegen.triton.plan import POINTWISE_TILE, Plan
+from codegen.triton.plan import Tiles, scheduled
 from stagewire.expr import Expr, symbol
 from stagewire.loop import (
     AxisAtom,
@@ -39,27 +40,8 @@ from stagewire.program import KernelInfo
 from stagewire.statements import select, statements_of
 from stagewire.types import TensorType
 
-MOST_POINTS = 1 << 20
-"""Of a kernel that gains by it: a larger one takes longer than its launch."""
-
-MOST_BUFFERS = 240
-"""That one launch takes."""
-
-MOST_BYTES = 4 << 20
-"""What kernels of a launch but the first may allocate: it is there earlier than it would be otherwise."""
-
-TOGETHER = 8
-"""Elements that are loaded at once: whether all numbers of points are multiples of it is part of what is alike."""
-
-
 POINTS, ROWS, PLACE = symbol("points"), symbol("rows"), symbol("place")
 """What is left open of a kernel: its fastest axis, the one of rows, and where it stores what it reduces all to."""
-
-REDUCED_TILE = 2048
-"""Elements of a row that a program reduces at a time."""
-
-MOST_SHORT_ROWS = 32
-"""Of a kernel that reduces rows which leave most of such a tile empty."""
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 
@@ -68,7 +50,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 class Form:
     """What kernels that are alike have in common: the text of a function `each`, the sizes that it takes, the dtypes of
     its buffers, which of them it takes by value, how it is tiled, and whether the numbers of points are multiples of
-    `TOGETHER`."""
+    `fused_vector`."""
 
     text: str
     sizes: tuple[Expr, ...]
@@ -129,7 +111,9 @@ class Group:
         return frozenset(n for n, names in enumerate(zip(*self.buffers, strict=True)) if len(set(names)) == 1)
 
     def has_room(self, count: int, size: int) -> bool:
-        return (len(self.kernels) + 1) * count <= MOST_BUFFERS and self.bytes + size <= MOST_BYTES
+        return (
+            len(self.kernels) + 1
+        ) * count <= tuning.SM_90.fused_buffers and self.bytes + size <= tuning.SM_90.fused_bytes
 
 
 def groups_of(
@@ -151,7 +135,7 @@ def groups_of(
         if alike is not None:
             form, sizes = alike
             made = [allocated(declared[name]) for name in stored]
-            size = sum(bytes_ if isinstance(bytes_, int) else MOST_BYTES + 1 for bytes_ in made)
+            size = sum(bytes_ if isinstance(bytes_, int) else tuning.SM_90.fused_bytes + 1 for bytes_ in made)
             group = current.get(form)
             if group is None or not touched.is_free_of(group.touched) or not group.has_room(len(names), size):
                 group = current[form] = Group(number, form)
@@ -185,19 +169,20 @@ def _alike(
     kernel: Kernel, names: tuple[str, ...], types: dict[str, TensorType], device: str
 ) -> tuple[Form, dict[Expr, int]] | None:
     """What a kernel has in common with those that are alike, and what is left open; None where it runs alone."""
-    sizes = _sizes(kernel)
+    t, sizes = tuning.SM_90, _sizes(kernel)
     opened = sizes and _opened(kernel, sizes[POINTS])
     if not sizes or not opened:
         return None
     by_value = taken_by_value(kernel, types)
     if any(types[name].device != device and name not in by_value for name in names):
         return None
-    tiles = Plan(opened, "row", *((1, REDUCED_TILE) if len(opened.sections) > 1 else (POINTWISE_TILE, 1)))
+    outer, inner = (1, t.fused_row_tile) if len(opened.sections) > 1 else (t.pointwise_tile, 1)
+    tiles = scheduled(Tiles(kernel=opened, outer=outer, inner=inner))
     text, taken = emit_kernel(tiles, names, types, by_value)
     dtypes = tuple(types[name].dtype for name in names)
     values = tuple(n for n, name in enumerate(names) if name in by_value)
-    tile = tiles.outer, tiles.inner, tiles.warps
-    return Form(text, taken, dtypes, values, tile, sizes[POINTS] % TOGETHER == 0), sizes
+    tile = tiles.outer, tiles.inner, tiles.num_warps
+    return Form(text, taken, dtypes, values, tile, sizes[POINTS] % t.fused_vector == 0), sizes
 
 
 def _place(kernel: Kernel) -> int | None:
@@ -218,9 +203,9 @@ def _sizes(kernel: Kernel) -> dict[Expr, int] | None:
             rows = outer[0] if outer else 1  # type: ignore[assignment]
         case _:
             return None
-    if not isinstance(points, int) or not isinstance(rows, int) or not 0 < points * rows <= MOST_POINTS:
+    if not isinstance(points, int) or not isinstance(rows, int) or not 0 < points * rows <= tuning.SM_90.fused_points:
         return None
-    if rows > MOST_SHORT_ROWS and points < REDUCED_TILE // 2:
+    if rows > tuning.SM_90.fused_short_rows and points < tuning.SM_90.fused_row_tile // 2:
         return None
     place = 0 if kernel.axes else _place(kernel)
     return None if place is None else {POINTS: points, ROWS: rows, PLACE: place}
@@ -275,7 +260,7 @@ def emit_group(group: Group) -> tuple[str, KernelInfo]:
     """The text of the function that a group is launched as, and what is launched."""
     form, name, shared = group.form, group.kernels[0].name, sorted(group.shared)
     outer, inner, warps = form.tile
-    unit = TOGETHER if form.in_vectors else 1
+    unit = tuning.SM_90.fused_vector if form.in_vectors else 1
     own = [n for n in range(len(group.buffers[0])) if n not in shared]
     lines = ["block = tl.program_id(0)"]
     lines += [f"q{n} = p{place}" for place, n in enumerate(shared)]

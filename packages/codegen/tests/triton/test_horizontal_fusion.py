@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from codegen import Options, load
 from codegen.stage import emit
-from codegen.triton import together
-from codegen.triton.together import Touched, groups_of
+from codegen.testing.interpreter import retuned
+from codegen.triton.horizontal_fusion import Touched, groups_of
+from codegen.triton.tuning import SM_90
 from stagewire.grad import Binding, BoundInput, Fresh
 from stagewire.graph import Ref
 from stagewire.loop import (
@@ -95,7 +96,7 @@ def test_results_of_kernels_in_one_launch(sizes, rate, directory, device):
 def test_kernels_are_alike_but_for_buffers_and_sizes():
     assert names_of(step_of((8, 16, 24))) == [["kernel0", "kernel1", "kernel2"]]
     assert names_of(step_of((8, 9, 16, 10))) == [["kernel0", "kernel2"], ["kernel1", "kernel3"]]
-    assert names_of(step_of((together.MOST_POINTS * 2, 8))) == []
+    assert names_of(step_of((SM_90.fused_points * 2, 8))) == []
     assert names_of(step_of((8,))) == []
 
 
@@ -106,12 +107,12 @@ def test_what_is_shared_is_given_once():
 
 
 def test_no_more_buffers_than_a_launch_takes(monkeypatch):
-    monkeypatch.setattr(together, "MOST_BUFFERS", 8)
+    retuned(monkeypatch, fused_buffers=8)
     assert names_of(step_of((8, 8, 8, 8, 8))) == [["kernel0", "kernel1"], ["kernel2", "kernel3"]]
 
 
 def test_no_more_memory_than_kernels_one_by_one_would_take(monkeypatch):
-    monkeypatch.setattr(together, "MOST_BYTES", 40)
+    retuned(monkeypatch, fused_bytes=40)
     assert names_of(step_of((8, 8, 8))) == [["kernel0", "kernel1"]]
 
 

@@ -5,7 +5,7 @@ bytes in hex.
 """
 
 from msgspec.structs import replace
-from test_together import step_of
+from test_horizontal_fusion import step_of
 
 from codegen import Options
 from codegen.runtime.triton_source import module_of
