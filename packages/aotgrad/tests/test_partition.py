@@ -17,9 +17,8 @@ from aotgrad.partial import partial_backward
 from aotgrad.partition.flow import INFINITE, FlowNetwork
 from aotgrad.partition.min_cut import SINK, SOURCE, cut_network
 from aotgrad.partition.needs import Sizes, needs_of
-from aotgrad.partition.peak import peak_of_backward
 from aotgrad.partition.policy import Policy
-from aotgrad.partition.schedule import backward_nodes
+from aotgrad.partition.schedule import backward_nodes, peak_backward_bytes
 from aotgrad.partition.split import Partitioner
 from aotgrad.partition.stage import Options
 from aotgrad.testing import capture_by_torch_function, check_against_eager, eager_refuses_backward
@@ -141,7 +140,7 @@ def save_nothing(joint: Joint) -> Partition:
 def peak_with(partitioner: Partitioner, capture: Capture) -> int:
     """What the backward holds at its worst moment."""
     joint = AotGrad().joint(capture)
-    return peak_of_backward(joint, needs_of(joint), Sizes.of(joint), partitioner(joint).saved)
+    return peak_backward_bytes(joint, needs_of(joint), Sizes.of(joint), partitioner(joint).saved)
 
 
 def test_products_computed_again_stand_before_what_is_fused() -> None:

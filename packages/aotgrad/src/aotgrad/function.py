@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from aotgrad.executor import Executor
-from aotgrad.held import saved_tensors
 from aotgrad.higher_order import (
     Program,
     differentiable_gradients,
@@ -21,6 +20,7 @@ from aotgrad.higher_order import (
     room_for,
     versions_of,
 )
+from aotgrad.saved_tensors import saved_tensors
 from aotgrad.torch_capabilities import TORCH
 from stagewire.expr import evaluate
 from stagewire.grad import Binding, Fresh, SavedInput, SavedSize, Tangent, ViewOf

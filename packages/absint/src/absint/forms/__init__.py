@@ -4,7 +4,7 @@
 |---|---|
 | `floats.py` | x ** f, add(x, y, alpha=f), leaky_relu(x, f), foreach... |
 | `indexing.py` | x[n - 1, :] |
-| `numbers.py` | torch.tensor(n), linspace, one_hot, kron... |
+| `sizes.py` | torch.tensor(n), linspace, one_hot, kron... |
 | `resampling.py` | interpolate, max_pool1d |
 | `products.py` | linear; matmul, where torch takes its sizes as numbers (before 2.13) |
 | `attention.py` | multi-head attention, of the products and the attention with dropout that are here |

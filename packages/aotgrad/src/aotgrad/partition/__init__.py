@@ -12,11 +12,18 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from aotgrad.errors import BadPartitioner
+from aotgrad.joint import Joint
 from aotgrad.partition.min_cut import MinCut
-from aotgrad.partition.save_everything import save_everything
+from aotgrad.partition.needs import needs_of
 from aotgrad.partition.split import Partition, Partitioner, split
 
 __all__ = ["PARTITIONERS", "MinCut", "Partition", "Partitioner", "partitioner_of", "save_everything", "split"]
+
+
+def save_everything(joint: Joint) -> Partition:
+    """The partition of eager torch."""
+    return Partition(needs_of(joint).direct)
+
 
 PARTITIONERS: Mapping[str, Partitioner] = MappingProxyType({"min_cut": MinCut(), "save_everything": save_everything})
 """The partitioners that options may name."""

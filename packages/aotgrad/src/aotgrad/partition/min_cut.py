@@ -17,15 +17,18 @@ from __future__ import annotations
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.partition.checkpoints import inside_of_checkpoints
-from aotgrad.partition.copies import copies_of_inputs
 from aotgrad.partition.costs import Costs
 from aotgrad.partition.flow import INFINITE, FlowNetwork
-from aotgrad.partition.large import large_operands
 from aotgrad.partition.needs import Needs, Sizes, needs_of
-from aotgrad.partition.peak import peak_of_backward
 from aotgrad.partition.policy import Policy
-from aotgrad.partition.reach import held_back, is_fused
+from aotgrad.partition.recompute_bans import (
+    checkpointed_values,
+    copies_of_inputs,
+    is_fused,
+    large_operands,
+    recompute_bans,
+)
+from aotgrad.partition.schedule import peak_backward_bytes
 from aotgrad.partition.split import Partition
 from stagewire.graph import Node, definitions, references
 from stagewire.graph_passes import operands
@@ -105,7 +108,7 @@ class MinCut(msgspec.Struct, frozen=True):
         """
 
         def peak(names: list[str]) -> int:
-            return peak_of_backward(joint, needs, sizes, (*names, *_inputs(needs, names, joint)))
+            return peak_backward_bytes(joint, needs, sizes, (*names, *_inputs(needs, names, joint)))
 
         best, least = saved, peak(saved)
         for exponent in range(high - 1, -1, -1):
@@ -151,14 +154,14 @@ def cut_network(
     released: operands that may be computed again although a backward op that is not fused reads them.
     """
     policy, sizes = options.policy, Sizes.of(joint)
-    inner = inside_of_checkpoints(joint)
+    inner = checkpointed_values(joint)
     true_costs = Costs(definitions(joint.graph), sizes, policy) if inner else None
     inputs = {value.name: value.type for value in joint.primal_values}
     types = inputs | {value.name: value.type for node in needs.producers.values() for value in node.results}
     size = lambda name: sizes.bytes(types[name])  # noqa: E731
     kept: frozenset[str] = frozenset()
     if costs is None:
-        kept = held_back(needs, policy, options.longest_life, options.save_operands, size, released)
+        kept = recompute_bans(needs, policy, options.longest_life, options.save_operands, size, released)
     kept = (kept - inner) | copies_of_inputs(joint)
     results = {name for arg in joint.result_refs for name in references(arg)}
     index: dict[str, int] = {}

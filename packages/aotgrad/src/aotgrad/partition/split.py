@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from aotgrad.errors import BadPartitioner, PartitionError
 from aotgrad.joint import Joint
-from aotgrad.partition.again import used_inputs, what_gradients_take
-from aotgrad.partition.copies import copies_of_inputs
+from aotgrad.ops import is_random
 from aotgrad.partition.needs import Needs, byte_size, needs_of
+from aotgrad.partition.recompute_bans import copies_of_inputs
 from aotgrad.partition.schedule import backward_nodes
-from aotgrad.partition.symbols import unbound_symbols
 from stagewire.expr import Dim
-from stagewire.grad import Saved, SavedInput, SavedResult, SavedSize
-from stagewire.graph import Graph, Node, Ref, Value, definitions
+from stagewire.grad import Binding, BoundInput, SameAsInput, Saved, SavedInput, SavedResult, SavedSize, ViewOf
+from stagewire.graph import Graph, Node, Ref, Value, definitions, references
 from stagewire.graph_passes import live_nodes, operands, rename_node, with_nodes
 from stagewire.prim import PartitionReport, Prim
+from stagewire.symbols import bound_symbols, symbols_of_nodes, symbols_of_type
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Partition", "Partitioner", "split"]
+__all__ = ["Partition", "Partitioner", "inputs_of_gradients", "split", "unbound_symbols", "used_inputs"]
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def split(joint: Joint, partition: Partition) -> Prim:
     numbers = tuple(Value(name, ScalarType("int")) for name in sizes)
     starts = tuple(values[name] for name in saved) + numbers + joint.tangent_values
     backward = Graph(starts, nodes, ends)
-    again, devices = what_gradients_take(joint, needs)
+    again, devices = inputs_of_gradients(joint, needs)
     return Prim(
         binding=replace(
             joint.binding, saved=slots, input_gradients=_positions(joint),
@@ -140,3 +140,47 @@ def _report(
         saved_bytes_without_recompute=total(needs.direct),
         recomputed=tuple(value.name for node in recomputed for value in node.results),
     )
+
+
+def inputs_of_gradients(joint: Joint, needs: Needs) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The inputs on whose values gradients depend, but for those that the program overwrites; and the devices of the
+    random numbers on which they depend."""
+    seen: set[str] = set()
+    devices: set[str] = set()
+    pending = list(needs.direct)
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        node = needs.producers.get(name)
+        if node is None:
+            continue
+        pending.extend(operands(node))
+        if is_random(node):
+            devices.update(value.type.device for value in node.results if isinstance(value.type, TensorType))
+    given = enumerate(joint.binding.inputs)
+    return tuple(n for n, item in given if item.name in seen and not item.mutated), tuple(sorted(devices))
+
+
+def used_inputs(binding: Binding, forward: Graph, saved: tuple[Saved, ...]) -> tuple[BoundInput, ...]:
+    """The inputs of a binding, marked where neither half nor an output reads them."""
+    names = {name for node in forward.nodes for name in operands(node)}
+    names.update(name for arg in forward.outputs for name in references(arg))
+    numbers = {slot.input for slot in saved if isinstance(slot, SavedInput)}
+    for output in binding.outputs:
+        if isinstance(output, SameAsInput):
+            numbers.add(output.input)
+        elif isinstance(output, ViewOf) and output.of == "input":
+            numbers.add(output.base)
+    return tuple(
+        given if given.name in names or number in numbers else replace(given, used=False)
+        for number, given in enumerate(binding.inputs)
+    )
+
+
+def unbound_symbols(saved: tuple[Value, ...], tangents: tuple[Value, ...], nodes: tuple[Node, ...]) -> tuple[str, ...]:
+    """The symbols to hand over as numbers: tangents do not show one, for a backward may run without some of them."""
+    bound = {name for value in saved for name, _, _ in bound_symbols(value)}
+    used = symbols_of_nodes(nodes).union(*(symbols_of_type(value.type) for value in (*saved, *tangents)))
+    return tuple(sorted(used - bound))

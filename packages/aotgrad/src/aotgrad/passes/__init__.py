@@ -1,4 +1,4 @@
-"""Passes on the joint graph, one a file. Each is a frozen struct that is called with a `Joint` and returns one."""
+"""Passes on the joint graph. Each is a frozen struct that is called with a `Joint` and returns one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from aotgrad.joint import Joint
 from aotgrad.passes.fold_constants import FoldConstants
-from aotgrad.passes.merge_common_subexpressions import MergeCommonSubexpressions
 from aotgrad.passes.narrow_positions import NarrowPositions
-from aotgrad.passes.remove_dead_code import RemoveDeadCode
-from aotgrad.passes.remove_identity_views import RemoveIdentityViews
 from aotgrad.passes.separate_results import SeparateResults
+from aotgrad.passes.simplify import MergeCommonSubexpressions, RemoveDeadCode, RemoveIdentityViews
 
 __all__ = [
     "DEFAULT_PASSES",

@@ -29,14 +29,9 @@ from aotgrad.errors import (
 )
 from aotgrad.joint import Joint
 from aotgrad.torch_capabilities import TORCH
+from aotgrad.tracer.as_strided import rebase_stale_views
 from aotgrad.tracer.attention import ATTENTION, attention_call
-from aotgrad.tracer.devices import device_of, home_of
-from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
-from aotgrad.tracer.mode import TraceMode
-from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
-from aotgrad.tracer.replay import outputs_of, replay
-from aotgrad.tracer.sizes import SizesOf
-from aotgrad.tracer.stand_ins import (
+from aotgrad.tracer.copied_views import (
     Row,
     gradients_of_their_own,
     noted_functions,
@@ -44,7 +39,12 @@ from aotgrad.tracer.stand_ins import (
     refuse_lost_views,
     row_calls,
 )
-from aotgrad.tracer.strided import rebase_stale_views
+from aotgrad.tracer.devices import device_of, home_of
+from aotgrad.tracer.gradient import Backward, backward, gradient_program, refuse_overwritten
+from aotgrad.tracer.mode import TraceMode
+from aotgrad.tracer.outputs import Placeholder, Plan, plan_outputs
+from aotgrad.tracer.replay import outputs_of, replay
+from aotgrad.tracer.sizes import SizesOf
 from aotgrad.tracer.values import DATA, Memory, Traced
 from aotgrad.written_attention import TARGET as WRITTEN_ATTENTION
 from aotgrad.written_attention import written_attention

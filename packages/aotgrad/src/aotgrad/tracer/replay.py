@@ -10,7 +10,7 @@ from typing import Any
 from absint.functions import Functions, SizeOf, custom_functions, function_of, no_symbols, results_of, tensor_leaves
 from absint.wire import from_arg
 from aotgrad.errors import BadCapture, NoGraphForm, ReplayFailed, UnsupportedOutput
-from aotgrad.tracer.masks import index_put, index_put_, set_item
+from aotgrad.tracer.masked_writes import index_put, index_put_, set_item
 from stagewire.capture import Capture
 from stagewire.errors import StageError
 from stagewire.expr import Expr, evaluate

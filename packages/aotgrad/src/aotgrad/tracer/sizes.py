@@ -1,20 +1,24 @@
-"""The symbolic sizes of a trace: what the capture knows of its symbols, and what the trace would have to assume."""
+"""The symbolic sizes and floats of a trace: what the capture knows of them, and what the trace would have to assume."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import torch
 from msgspec.structs import replace
 
-from absint.symbolic import GivenNumbers, ShapeEnv, dim_of, from_dim, make_size
+from absint.meta import CPU
+from absint.symbolic import FloatNode, GivenNumbers, ShapeEnv, Term, dim_of, from_dim, make_size
 from absint.symbolic.size import size_of
 from aotgrad.errors import BadCapture
 from aotgrad.joint import Joint
 from stagewire.capture import Capture, Relation, facts_of
 from stagewire.expr import Expr
+from stagewire.graph import Ref
 from stagewire.substitution import map_sizes
 
-__all__ = ["SizesOf"]
+__all__ = ["SizesOf", "record_number"]
 
 
 class SizesOf:
@@ -54,3 +58,31 @@ class SizesOf:
     def assumptions(self) -> tuple[Relation, ...]:
         """What the capture does not check, and the trace relies on."""
         return tuple(self.env.relations)
+
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+
+aten = torch.ops.aten
+_STEPS: dict[str, OpOverload] = {
+    "add": aten.add.Tensor, "sub": aten.sub.Tensor, "mul": aten.mul.Tensor, "truediv": aten.div.Tensor,
+    "pow": aten.pow.Tensor_Tensor,
+    **{name: getattr(aten, name).default for name in ("neg", "sqrt", "exp", "log", "log2", "log10", "log1p", "expm1")},
+}  # fmt: skip
+
+
+def record_number(emit: Callable[..., Ref], node: FloatNode, device: torch.device) -> Ref:
+    """The value of a float; `emit(op, args, kwargs)` records an op."""
+
+    def record(term: Term) -> Ref:
+        if term.operator == "input":
+            given = Ref(term.operands[0])
+            return given if device == CPU else emit(aten._to_copy.default, (given,), {"device": device})
+        if term.operator in _STEPS:
+            return emit(_STEPS[term.operator], tuple(map(record, term.operands)), {})
+        (value,) = term.operands
+        number = make_size(node.env, value) if term.operator == "size" else value
+        return emit(aten.full.default, ([], number), {"dtype": torch.float64, "device": device})
+
+    return record(node.term)

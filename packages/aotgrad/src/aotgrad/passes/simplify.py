@@ -1,16 +1,51 @@
-"""Drop views that show their memory exactly as an earlier value does."""
+"""Passes that leave nodes out: dead code, views that change nothing, calls made before."""
 
 from __future__ import annotations
 
 import msgspec
 
 from aotgrad.joint import Joint
-from aotgrad.ops import is_view
+from aotgrad.ops import is_repeatable, is_view
+from aotgrad.passes.data_errors import kept_for_their_errors
 from stagewire.graph import Graph, Node, Ref, Value
-from stagewire.graph_passes import rename, rename_node
+from stagewire.graph_passes import live_nodes, merge_equal, rename, rename_node, with_nodes
 from stagewire.types import TensorType, ValueType
 
-__all__ = ["RemoveIdentityViews"]
+__all__ = ["MergeCommonSubexpressions", "RemoveDeadCode", "RemoveIdentityViews"]
+
+
+class RemoveDeadCode(msgspec.Struct, frozen=True):
+    """After it, every node is used by a later node or an output, or has an effect.
+
+    A node of the forward that may raise because of its data (`absint.data_errors`) has the effect "acts" where no
+    result of the forward needs it: it stays for its error.
+    """
+
+    def __call__(self, joint: Joint) -> Joint:
+        graph = kept_for_their_errors(joint.graph, joint.results)
+        kept = live_nodes(graph)
+        if len(kept) == len(graph.nodes) and graph is joint.graph:
+            return joint
+        return joint.with_graph(with_nodes(graph, kept))
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+class MergeCommonSubexpressions(msgspec.Struct, frozen=True):
+    """After it, no two nodes of one phase have the same target and arguments, but for those with an effect.
+
+    Phases are kept apart: a checkpoint recomputes in the backward what the forward has computed, on purpose.
+    """
+
+    def __call__(self, joint: Joint) -> Joint:
+        return joint.with_graph(merge_equal(joint.graph, _key))
+
+
+def _key(node: Node) -> bytes | None:
+    # Encoded, 1 and 1.0 and True are different, as they are to an op.
+    return _ENCODE((node.phase, node.target, node.args, node.kwargs)) if is_repeatable(node) else None
+
 
 # Views that change the meaning of the bytes without changing shape, strides or dtype.
 _REINTERPRETING = frozenset(("aten._conj.default", "aten._neg_view.default"))
