@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loopir.lowering import LOWERINGS
+from loopir.lowering.prim_call import PRIM_CALLS
 from loopir.ops import OPS as LOOP_OPS
-from loopir.prim_calls import PRIM_CALLS
 from loopir.testing.prim_meaning import PRIMS
 from primops.prims import OPS
 

@@ -26,7 +26,7 @@ from loopir.passes.order_axes import OrderAxes
 from loopir.passes.order_items import OrderItems
 from loopir.passes.pad_products import PadOperands, PadResults
 from loopir.passes.plan_memory import PlanMemory
-from loopir.passes.read_numbers import ReadNumbers
+from loopir.passes.read_host_scalars import ReadHostScalars
 from loopir.passes.recompute_locals import RecomputeLocals
 from loopir.passes.remove_dead import RemoveDead
 from loopir.passes.split_axes import SplitAxes
@@ -59,7 +59,7 @@ class KernelPass(Protocol):
 
 
 PASSES: tuple[SchedulePass, ...] = (
-    ReadNumbers(),
+    ReadHostScalars(),
     ChannelsLast(),
     PadResults(),
     InlinePointwise(),

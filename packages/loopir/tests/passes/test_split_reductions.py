@@ -189,7 +189,7 @@ return %p, %s, %t, %u
     ("shape", "dim", "kernels_"), [((3, 20011), 1, 2), ((16384, 24), 0, 2), ((2, 5003, 4), 1, 2), ((64, 50), 1, 1)]
 )
 def test_positions_are_the_first_of_the_best(kind: str, shape: tuple[int, ...], dim: int, kernels_: int) -> None:
-    """Also where nothing is better than what hangs over the end of the last part, and where there is a nan."""
+    """Also where nothing is better than what has_tail over the end of the last part, and where there is a nan."""
     kept = [n for d, n in enumerate(shape) if d != dim]
     text = f"input %x: f32{list(shape)}@cuda:0\n%y: i64{kept}@cuda:0 = prims.{kind}(%x, {dim})\nreturn %y\n"
     loop = LoopIR().run(document(text))

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from loopir.errors import UnsupportedPrim
 from loopir.lowering import create, indexing, pointwise, prim_call, reduction, scan, shape, windows
 from loopir.lowering.call import Call, bind
-from loopir.lowering.context import Lowering
-from loopir.lowering.symbols import with_symbols
-from loopir.prim_calls import is_call
+from loopir.lowering.context import Lowering, with_symbols
+from loopir.lowering.prim_call import is_call
 from loopir.schedule import Schedule
 from stagewire.graph import Graph, Node, node_references, references
 from stagewire.graph_passes import live_nodes

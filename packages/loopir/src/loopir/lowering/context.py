@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+import msgspec
 
 from loopir.builder import Place, Recorder, Scalar, View, record
 from loopir.lowering.call import Call
 from loopir.schedule import Item, Names, reads_of
-from stagewire.expr import Dim
-from stagewire.graph import SourceLine
+from stagewire.expr import Dim, symbol
+from stagewire.graph import Arg, Graph, Node, Ref, SourceLine, map_arg
 from stagewire.loop import Buffer, Extern, Index
 from stagewire.sizes import NO_HINTS, Hints
 from stagewire.types import TensorType
@@ -117,3 +119,19 @@ class Lowering:
         for name in reads_of(step):
             self.materialise(name)
         self.items.append(step)
+
+
+def with_symbols(graph: Graph, names: Collection[str]) -> Graph:
+    """The graph with references to these inputs replaced by their symbols."""
+
+    def leaf(arg: Arg) -> Arg:
+        return symbol(arg.name) if isinstance(arg, Ref) and arg.name in names else arg
+
+    def call(node: Node) -> Node:
+        args = tuple([map_arg(arg, leaf) for arg in node.args])
+        kwargs = {key: map_arg(arg, leaf) for key, arg in node.kwargs.items()}
+        is_same = args == node.args and kwargs == node.kwargs
+        return node if is_same else msgspec.structs.replace(node, args=args, kwargs=kwargs)
+
+    outputs = tuple([map_arg(output, leaf) for output in graph.outputs])
+    return msgspec.structs.replace(graph, nodes=tuple([call(node) for node in graph.nodes]), outputs=outputs)

@@ -10,7 +10,7 @@ import msgspec
 
 from loopir.passes.definitions import Definition, cost_of, definitions, instructions_of
 from loopir.passes.expand import Expander
-from loopir.passes.tables import places_of, points_of, tables
+from loopir.passes.lookup_tables import lookup_tables, places_of, points_of
 from loopir.passes.unread_checks import UnreadChecks
 from loopir.schedule import Item, Names, Schedule, output_names, read_elsewhere, reads_of, writes_of
 from stagewire.index import axes_of, steps
@@ -91,7 +91,7 @@ class _Analysis:
         self._count_users()
         views = {name for name, definition in self.definitions.items() if self.is_view(definition)}
         limits = self.options.spread, self.options.costly, self.options.launch
-        self.tables = tables(self.schedule, self.definitions, self.forced, views, *limits)
+        self.tables = lookup_tables(self.schedule, self.definitions, self.forced, views, *limits)
         self.unread = UnreadChecks(self.schedule, self.definitions)
 
     def _count_users(self) -> None:

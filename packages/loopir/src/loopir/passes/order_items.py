@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from loopir.passes.dependence import Dependences
 from loopir.schedule import Item, Schedule, reads_of, writes_of
-from loopir.work_space import work_space
-from stagewire.graph import references
-from stagewire.loop import Extern, Kernel
+from stagewire.graph import Arg, Ref, references
+from stagewire.loop import Buffer, Extern, Kernel
 from stagewire.sizes import estimate
-from stagewire.types import ITEM_SIZE, numel
+from stagewire.types import ITEM_SIZE, TensorType, numel
 
 Peak = tuple[int, int]
 """The most bytes that are alive at an item, and at how many items they are."""
@@ -69,7 +68,7 @@ class _Order:
         self.size = {name: self._bytes(name) for name in counted - schedule.updated if name in schedule.buffers}
         self.needs = Dependences(schedule).direct
         externs = [item if isinstance(item, Extern) else None for item in schedule.items]
-        self.held = [0 if call is None else work_space(call, schedule.buffers) for call in externs]
+        self.held = [0 if call is None else workspace_bytes(call, schedule.buffers) for call in externs]
         self.fixed = [isinstance(item, Extern) and not _is_pure(item) for item in schedule.items]
 
     def _root(self, name: str) -> str:
@@ -242,3 +241,32 @@ class _Order:
 def _is_pure(call: Extern) -> bool:
     """Whether a call writes nothing but its results."""
     return call.effect != "acts"
+
+
+PLACES = {"aten.convolution.default": (0, 1, 8), "aten.convolution_backward.default": (1, 2, 9)}
+"""Where the image, the kernel and the number of groups stand among the arguments."""
+
+
+def workspace_bytes(call: Extern, buffers: Mapping[str, Buffer]) -> int:
+    """Bytes: cuDNN computes on images whose channels are fastest, and holds others in that order, results too; images
+    of several groups it holds in an order of its own. What is left in memory as it lies: windows of one place, a group
+    for each channel (`python benchmarks/peak_memory.py` shows such allocations)."""
+    if call.target not in PLACES:
+        return 0
+    image, kernel, groups = (call.args[place] if place < len(call.args) else None for place in PLACES[call.target])
+    given, weight = _type(image, buffers), _type(kernel, buffers)
+    if given is None or weight is None or not given.device.startswith("cuda"):
+        return 0
+    in_place = groups == given.shape[1] if groups != 1 else given.stride[1] == 1 or numel(weight.shape[2:]) == 1
+    if in_place:
+        return 0
+    other = call.args[0] if call.target.endswith("backward.default") else Ref(call.results[0])
+    return sum(_bytes(type_) for type_ in (given, _type(other, buffers)) if type_ is not None)
+
+
+def _type(arg: Arg, buffers: Mapping[str, Buffer]) -> TensorType | None:
+    return buffers[arg.name].type if isinstance(arg, Ref) and arg.name in buffers else None
+
+
+def _bytes(type_: TensorType) -> int:
+    return estimate(numel(type_.shape)) * ITEM_SIZE[type_.dtype]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.passes.check_first import may_raise
+from loopir.passes.index_checks import may_raise
 from loopir.schedule import Item, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from itertools import repeat
 
-from loopir.passes.parts import LONG_WAY, Cut, can_hang, cut_anyhow, cut_evenly, masked
 from loopir.passes.split_nests import Splitting, Ways, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.tiling import MOST_TILES_IN_ONE, Tiling, allows_masked_tail, masked, tile_evenly, tile_with_tail
 from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
@@ -38,7 +38,7 @@ SPLITTABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "xor_sum", "w
 class SplitReductions:
     """Before: few outer points, each with a loop over many. After: a nest of partial results, parts of the loop being
     more outer axes, and a nest that combines them. Parts of welford combine by the parallel formula (Chan, Golub,
-    LeVeque 1979), all parts being of one size. Parts of other reductions may hang over the end, where nothing is read.
+    LeVeque 1979), all tiles being of one size. Tiles of other reductions may have a masked tail.
     For a position each part keeps its best value, too; parts follow each other in the order of positions.
 
     Symbolic sizes are what the hints say; a long one is cut in a fixed number of parts, whose length is computed.
@@ -73,7 +73,7 @@ class SplitReductions:
         choice = self._choose(nest, looped[0], ways, state.hints)
         return None if choice is None else _halves(nest, reduces, choice, bool(ways.rows) and not ways.columns, state)
 
-    def _choose(self, nest: Kernel, section: Section, ways: Ways, hints: Hints) -> tuple[Cut, ...] | None:
+    def _choose(self, nest: Kernel, section: Section, ways: Ways, hints: Hints) -> tuple[Tiling, ...] | None:
         """The inner axes in parts, if that is worth two kernels."""
         along_rows = bool(ways.rows) and not ways.columns
         points, shortest = (self.points, self.shortest) if along_rows else (self.columns, self.shortest_column)
@@ -87,8 +87,8 @@ class SplitReductions:
         wanted = min(points // outer if along_rows else -(-points // outer), inner // shortest)
         if wanted < 2:
             return None
-        may_hang, axes = can_hang(section), _axes_to_cut(section)
-        long = 1 if not may_hang else shortest if along_rows else math.inf
+        may_have_tail, axes = allows_masked_tail(section), _axes_to_cut(section)
+        long = 1 if not may_have_tail else shortest if along_rows else math.inf
         last = ways.rows if ways.columns else frozenset()
         cuts = _cuts(axes, wanted, hints, long, last)
         if not along_rows and 4 * _parts(cuts) < 3 * wanted:
@@ -96,9 +96,9 @@ class SplitReductions:
         if _leaves_loop(section, cuts) and (2 * _parts(cuts) >= wanted or _parts(cuts) >= 8):
             return cuts
         longest = max(axes, key=lambda axis: rough(axis.size, hints))
-        if not may_hang or 2 * min(wanted, rough(longest.size, hints)) < wanted:
+        if not may_have_tail or 2 * min(wanted, rough(longest.size, hints)) < wanted:
             return None
-        cut = cut_anyhow(longest, wanted, hints)
+        cut = tile_with_tail(longest, wanted, hints)
         return (cut,) if cut.length != 1 else None
 
 
@@ -109,19 +109,19 @@ def _axes_to_cut(section: Section) -> tuple[Axis, ...]:
     return tuple([axis for axis in section.axes if axis.size != 1][:1]) or section.axes[:1]
 
 
-def _leaves_loop(section: Section, cuts: tuple[Cut, ...]) -> bool:
+def _leaves_loop(section: Section, cuts: tuple[Tiling, ...]) -> bool:
     """Whether there are parts, and not each point is one of its own: a reduction is one of a loop."""
     gone = {cut.axis for cut in cuts if cut.length == 1}
     return bool(cuts) and any(axis.size != 1 for axis in section.axes if axis not in gone)
 
 
-def _parts(cuts: tuple[Cut, ...]) -> int:
+def _parts(cuts: tuple[Tiling, ...]) -> int:
     return math.prod(cut.about for cut in cuts)
 
 
 def _cuts(
     axes: tuple[Axis, ...], wanted: int, hints: Hints, long: float, last: frozenset[str] = frozenset()
-) -> tuple[Cut, ...]:
+) -> tuple[Tiling, ...]:
     """Axes in parts, so that there are about as many as wanted: as few axes as do it. A symbolic axis that is somewhat
     too long may be taken as a whole where others of so many points are left. last: those that are cut if others do not
     do it."""
@@ -131,13 +131,13 @@ def _cuts(
             return cuts
         rest = tuple([axis for axis in axes if axis.name in last])
         return (*cuts, *_cuts(rest, wanted // _parts(cuts), hints, long))
-    cuts: list[Cut] = []
+    cuts: list[Tiling] = []
     count, left = 1, list(axes)
     while left and (not cuts or 2 * count < wanted):
         most = wanted // count
         points = math.prod(rough(axis.size, hints) for axis in left)
-        bounds = [LONG_WAY * most if points >= long * rough(axis.size, hints) else None for axis in left]
-        cut = max(map(cut_evenly, left, repeat(most), repeat(hints), bounds), key=lambda cut: cut.about)
+        bounds = [MOST_TILES_IN_ONE * most if points >= long * rough(axis.size, hints) else None for axis in left]
+        cut = max(map(tile_evenly, left, repeat(most), repeat(hints), bounds), key=lambda cut: cut.about)
         if cut.about < 2:
             break
         cuts.append(cut)
@@ -146,7 +146,7 @@ def _cuts(
     return tuple(cuts)
 
 
-def _halves(nest: Kernel, reduces: list[Reduce], cuts: tuple[Cut, ...], along_rows: bool,
+def _halves(nest: Kernel, reduces: list[Reduce], cuts: tuple[Tiling, ...], along_rows: bool,
             state: Splitting) -> tuple[Kernel, Kernel]:  # fmt: skip
     """The nest of the parts and the nest that combines them; the parts lie as the operand does."""
     names = state.names
@@ -191,7 +191,7 @@ def _halves(nest: Kernel, reduces: list[Reduce], cuts: tuple[Cut, ...], along_ro
     )
 
 
-def _over_parts(nest: Kernel, cuts: tuple[Cut, ...], many: tuple[Axis, ...], names: Names) -> Section:
+def _over_parts(nest: Kernel, cuts: tuple[Tiling, ...], many: tuple[Axis, ...], names: Names) -> Section:
     """The loop of the nest in one part of each axis that is cut."""
     places: dict[str, Index] = {}
     left: dict[str, tuple[Axis, ...]] = {}
@@ -200,8 +200,10 @@ def _over_parts(nest: Kernel, cuts: tuple[Cut, ...], many: tuple[Axis, ...], nam
         rest = None if cut.length == 1 else Axis(names("a"), cut.length)
         places[cut.axis.name], left[cut.axis.name] = cut.place(part, rest), (rest,) if rest is not None else ()
     section = substitute_axes(nest, places, left).sections[0]
-    hanging = [cut.hanging(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.hangs]
-    return masked(section, hanging, names) if hanging else section
+    tail_positions = [
+        cut.tail_position(part, left[cut.axis.name][0]) for cut, part in zip(cuts, many, strict=True) if cut.has_tail
+    ]
+    return masked(section, tail_positions, names) if tail_positions else section
 
 
 def _best(

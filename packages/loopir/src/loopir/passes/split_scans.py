@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loopir.passes.parts import Cut, can_hang, cut_anyhow, masked
 from loopir.passes.split_nests import Splitting, divisor, is_on_gpu, points_of, split_nests, ways_of
+from loopir.passes.tiling import Tiling, allows_masked_tail, masked, tile_with_tail
 from loopir.schedule import Names, Schedule, substitute_axes
 from stagewire import index as ix
 from stagewire.expr import Dim
@@ -85,7 +85,7 @@ def _split(nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel, Kernel] | No
     narrowest = min((ITEM_SIZE[s.dtype] for s in section.statements if isinstance(s, Load)), default=4)
     parts = parts_of(section.axes[0].size, points_of(nest.axes), state.hints, narrowest)
     cut = _cut_of(section.axes[0], parts, state.hints)
-    if parts == 1 or (cut.hangs and not can_hang(section)):
+    if parts == 1 or (cut.has_tail and not allows_masked_tail(section)):
         return None
     (scan,) = scans
     reason = f"too few columns for a GPU: each is scanned in {parts} parts"
@@ -99,13 +99,13 @@ def _split(nest: Kernel, state: Splitting) -> tuple[Kernel, Kernel, Kernel] | No
     )
 
 
-def _cut_of(long: Axis, parts: int, hints: Hints) -> Cut:
+def _cut_of(long: Axis, parts: int, hints: Hints) -> Tiling:
     if isinstance(long.size, int) and long.size % parts == 0:
-        return Cut(long, parts, long.size // parts, parts)
-    return cut_anyhow(long, parts, hints)
+        return Tiling(long, parts, long.size // parts, parts)
+    return tile_with_tail(long, parts, hints)
 
 
-def _over_parts(nest: Kernel, cut: Cut, names: Names) -> tuple[Kernel, tuple[Axis, ...], Axis]:
+def _over_parts(nest: Kernel, cut: Tiling, names: Names) -> tuple[Kernel, tuple[Axis, ...], Axis]:
     """The nest over axes of its own, its loop cut in parts; the axis of the parts with the outer ones, and which it
     is."""
     outer = {axis.name: Axis(names("a"), axis.size) for axis in nest.axes}
@@ -116,16 +116,16 @@ def _over_parts(nest: Kernel, cut: Cut, names: Names) -> tuple[Kernel, tuple[Axi
     return substitute_axes(nest, places, replaced), (part, *outer.values()), part
 
 
-def _inside(section: Section, cut: Cut, part: Axis, names: Names) -> Section:
+def _inside(section: Section, cut: Tiling, part: Axis, names: Names) -> Section:
     """The loop over a part, which does nothing behind the end of the column."""
-    return masked(section, [cut.hanging(part, section.axes[0])], names) if cut.hangs else section
+    return masked(section, [cut.tail_position(part, section.axes[0])], names) if cut.has_tail else section
 
 
 def _places(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     return tuple(ix.axis(axis.name) for axis in axes)
 
 
-def _totals(nest: Kernel, scan: Scan, cut: Cut, totals: str, names: Names) -> Kernel:
+def _totals(nest: Kernel, scan: Scan, cut: Tiling, totals: str, names: Names) -> Kernel:
     """What each part comes to."""
     over, axes, part = _over_parts(nest, cut, names)
     (section,) = over.sections
@@ -141,7 +141,7 @@ def _totals(nest: Kernel, scan: Scan, cut: Cut, totals: str, names: Names) -> Ke
     return Kernel(f"{nest.name}_totals", axes, sections, nest.origins, nest.line)
 
 
-def _sums(nest: Kernel, scan: Scan, cut: Cut, buffers: tuple[str, str], names: Names) -> Kernel:
+def _sums(nest: Kernel, scan: Scan, cut: Tiling, buffers: tuple[str, str], names: Names) -> Kernel:
     """What each part and those before it come to."""
     outer = tuple(Axis(names("a"), axis.size) for axis in nest.axes)
     part = Axis(names("a"), cut.parts)
@@ -154,7 +154,7 @@ def _sums(nest: Kernel, scan: Scan, cut: Cut, buffers: tuple[str, str], names: N
     return Kernel(f"{nest.name}_sums", outer, (Section((part,), statements),), nest.origins, nest.line)
 
 
-def _rest(nest: Kernel, scan: Scan, cut: Cut, sums: str, names: Names) -> Kernel:
+def _rest(nest: Kernel, scan: Scan, cut: Tiling, sums: str, names: Names) -> Kernel:
     """Each part, from where the one before it ended."""
     over, axes, part = _over_parts(nest, cut, names)
     section = _inside(over.sections[0], cut, part, names)

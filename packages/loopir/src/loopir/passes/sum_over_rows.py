@@ -11,8 +11,8 @@ import msgspec
 
 from loopir.passes.dependence import Dependences
 from loopir.passes.merge_nests import GPU_LIMITS, Sections, merge, part_of
-from loopir.passes.parts import unmasked
 from loopir.passes.split_nests import is_on_gpu, points_of
+from loopir.passes.tiling import unmasked
 from loopir.schedule import Item, Names, Schedule, axis_sizes, output_names, reads_of, substitute_axes, writes_of
 from stagewire import index as ix
 from stagewire.expr import Dim, greatest
@@ -271,7 +271,7 @@ def _longer(nest: Kernel, names: set[str], parts: Dim) -> Kernel | None:
 
 
 def _over_whole_axes(sums: Kernel) -> Kernel:
-    """Sums in parts that hang over the end of an axis as sums over that axis; of the stores, only the buffers count."""
+    """Sums over tiles with a masked tail as sums over the whole axis; of the stores, only the buffers count."""
     loop, stores = sums.sections
     loop, part = unmasked(loop)
     axes = tuple([axis for axis in sums.axes if axis.name != part])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loopir.passes.check_first import may_raise
 from loopir.passes.definitions import Definition
+from loopir.passes.index_checks import may_raise
 from loopir.schedule import Schedule, axis_sizes
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, values_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.layout import is_dense
-from loopir.passes.check_first import may_raise, with_checks_first
+from loopir.passes.index_checks import hoist_index_checks, may_raise
 from loopir.passes.plan_memory import may_share
 from stagewire.graph import Ref, references
 from stagewire.loop import Buffer, Decision, Extern, Kernel, LoopGraph, Step
@@ -40,7 +40,7 @@ class UpdateInputs:
     """Before: the caller copies the output of each update into its input. After: where nothing else reads that output,
     where nothing reads the input afterwards, and where nothing can fail from then on, the output takes the input's
     memory (`reuse`): each element is written at the point that reads it last. An optimizer's step needs no new memory,
-    nor does a row of a cache. Indices that would stand in the way are checked first (`check_first.py`).
+    nor does a row of a cache. Indices that would stand in the way are checked first (`index_checks.py`).
     """
 
     name = "update_inputs"
@@ -52,7 +52,7 @@ class UpdateInputs:
         found = dict(updates.found())
         if updates.failing and len(found) < len(graph.updates):
             kernels = [step for step in updates.failing if isinstance(step, Kernel)]
-            checked = _Updates(*with_checks_first(graph, kernels))
+            checked = _Updates(*hoist_index_checks(graph, kernels))
             if len(more := dict(checked.found())) > len(found):
                 graph, updates, found = checked.graph, checked, more
         if not found:

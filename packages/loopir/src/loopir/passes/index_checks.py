@@ -36,7 +36,7 @@ def may_raise(statement: Statement) -> bool:
 DIVISIONS = ("div", "floor_div", "trunc_div", "remainder", "fmod")
 
 
-def with_checks_first(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[LoopGraph, frozenset[str]]:
+def hoist_index_checks(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[LoopGraph, frozenset[str]]:
     """The graph with kernels on the CPU before all others that check indices, and the names of those among `kernels`
     that cannot raise then."""
     found: dict[Check, None] = {}

@@ -1,10 +1,10 @@
-"""read_numbers: what lies on the CPU and is one number is read there by the kernels of a GPU."""
+"""read_host_scalars: what lies on the CPU and is one number is read there by the kernels of a GPU."""
 
 from __future__ import annotations
 
 import pytest
 
-from loopir.passes.read_numbers import ReadNumbers
+from loopir.passes.read_host_scalars import ReadHostScalars
 from loopir.schedule import Schedule, reads_of
 from loopir.stage import LoopIR
 from loopir.testing.graphs import document
@@ -71,7 +71,7 @@ def test_calls_without_results_stay() -> None:
     call = Extern("custom.note.default", (Ref("n"),), {}, ())
     nest = Kernel("nest", (), (Section((), (Load("v", "moved", (), "float64"), Store("y", (), Ref("v")))),))
     given = Schedule(buffers=buffers, inputs=("n",), outputs=(Ref("y"),), items=(copy, call, nest))
-    found = ReadNumbers().run(given)
+    found = ReadHostScalars().run(given)
     assert found.items[0] == call
     assert [reads_of(item) for item in found.items] == [["n"], ["n"]]
     assert "moved" not in found.buffers

@@ -1,4 +1,4 @@
-"""Tables: small buffers that many points read, and whose computation takes more than a launch where each does it."""
+"""Lookup tables: small buffers that many points read, and that cost more to recompute at each point than a launch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stagewire.statements import statements_of
 from stagewire.types import numel
 
 MOST = 4
-"""How often a value that is read at every point of one nest is believed to be computed there, by several users."""
+"""Estimated recomputations of a value that several users read at every point of one nest."""
 
 ENDLESS = 10**6
-"""Instructions from which a chain of definitions is not looked at any more."""
+"""Instructions: longer chains of definitions are not followed."""
 
 
-def tables(
+def lookup_tables(
     schedule: Schedule,
     definitions: Mapping[str, Definition],
     forced: Container[str],

@@ -1,4 +1,4 @@
-"""Pass: loops on a GPU read numbers of the CPU where they are."""
+"""Pass: kernels of a GPU take scalars of the CPU as parameters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ COPY = "aten._to_copy.default"
 
 
 @dataclass(frozen=True)
-class ReadNumbers:
+class ReadHostScalars:
     """Before: a call copies a 0-dim tensor of the CPU to a GPU. After: nests read the one on the CPU, as a parameter of
     their kernel, and the call is gone unless something else needs the copy.
 
     An optimizer's step counts lie on the CPU, and eager, too, gives what is computed of them to kernels as numbers.
     """
 
-    name = "read_numbers"
+    name = "read_host_scalars"
 
     def run(self, schedule: Schedule) -> Schedule:
         copies = dict(found for item in schedule.items if (found := _copied_number(item, schedule)) is not None)

@@ -1,4 +1,7 @@
-"""Loops cut in parts of one length, of which the last may hang over the end: nothing is read there, nothing counts."""
+"""Tiles of an axis, all of one length; the last may be a masked tail.
+
+Loads of a tail are masked, stores too, and reductions are given their neutral element there.
+"""
 
 from __future__ import annotations
 
@@ -32,59 +35,70 @@ from stagewire.sizes import Hints, rough
 from stagewire.statements import indices, map_indices, replace_values, results, used_axes, used_values
 from stagewire.types import ITEM_SIZE, DType
 
-GOOD_START = 16
-"""Long parts begin at multiples of so many elements: whoever loads several at a time can see it."""
+ALIGNED_START = 16
+"""Elements: long tiles begin at multiples of it, so that loads of vectors are aligned."""
 
-LONG_WAY = 16
-"""A symbolic axis that must not hang over is taken as a whole where it is up to so many times too long."""
+MOST_TILES_IN_ONE = 16
+"""A symbolic axis that may have no masked tail is one tile where it is at most so many times too long."""
 
 
-class Hanging(NamedTuple):
-    """A place on an axis that may lie behind its end: `start` of the part and `inside` of it."""
+class TailPosition(NamedTuple):
+    """A position on a tiled axis that may lie behind its end.
+
+    start: of the tile, in elements of the axis.
+    inside: the position in the tile.
+    size: of the whole axis.
+    """
 
     start: Index
     inside: Index
     size: Dim
 
 
-class Cut(NamedTuple):
-    """An axis in parts of one length. about: how many these are, roughly. hangs: the last ones may end behind it."""
+class Tiling(NamedTuple):
+    """An axis in tiles of one length.
+
+    parts: how many tiles.
+    length: elements of a tile.
+    about: how many tiles by the hints, where `parts` is symbolic.
+    has_tail: whether the last tiles have a masked tail.
+    """
 
     axis: Axis
     parts: Dim
     length: Dim
     about: int
-    hangs: bool = False
+    has_tail: bool = False
 
     def place(self, part: Axis, inside: Axis | None) -> Index:
-        """A point of the axis by its part and the place in it."""
+        """A position on the axis by its tile and the position in that."""
         start = ix.scale(ix.axis(part.name), self.length)
         return start if inside is None else ix.add(start, ix.axis(inside.name))
 
-    def hanging(self, part: Axis, inside: Axis) -> Hanging:
-        """The same, where it may lie behind the end."""
-        return Hanging(ix.scale(ix.axis(part.name), self.length), ix.axis(inside.name), self.axis.size)
+    def tail_position(self, part: Axis, inside: Axis) -> TailPosition:
+        """The same, where it may lie in the masked tail."""
+        return TailPosition(ix.scale(ix.axis(part.name), self.length), ix.axis(inside.name), self.axis.size)
 
 
-def cut_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -> Cut:
-    """At most so many parts: a divisor of a number, or each point of a symbolic size that is small enough."""
+def tile_evenly(axis: Axis, most: int, hints: Hints, bound: int | None = None) -> Tiling:
+    """At most so many tiles: a divisor of a number, or each point of a symbolic size that is small enough."""
     if isinstance(axis.size, int):
         parts = divisor(axis.size, most)
-        return Cut(axis, parts, axis.size // parts, parts)
+        return Tiling(axis, parts, axis.size // parts, parts)
     about = rough(axis.size, hints)
     if about <= (most if bound is None else bound):
-        return Cut(axis, axis.size, 1, about)
-    return Cut(axis, 1, axis.size, 1)
+        return Tiling(axis, axis.size, 1, about)
+    return Tiling(axis, 1, axis.size, 1)
 
 
-def cut_anyhow(axis: Axis, parts: int, hints: Hints) -> Cut:
-    """So many parts, whatever the size is."""
-    unit = GOOD_START if rough(axis.size, hints) >= GOOD_START**2 * parts else 1
+def tile_with_tail(axis: Axis, parts: int, hints: Hints) -> Tiling:
+    """So many tiles, whatever the size is: the last with a masked tail."""
+    unit = ALIGNED_START if rough(axis.size, hints) >= ALIGNED_START**2 * parts else 1
     length = (axis.size + (parts * unit - 1)) // (parts * unit) * unit
-    return Cut(axis, parts, length, parts, hangs=True)
+    return Tiling(axis, parts, length, parts, has_tail=True)
 
 
-def inside_of(places: list[Hanging], names: Names) -> tuple[tuple[Statement, ...], Ref]:
+def in_bounds(places: list[TailPosition], names: Names) -> tuple[tuple[Statement, ...], Ref]:
     """Statements that compute whether each place lies before the end of its axis.
 
     What is left of the axis at the start of a part is the same for all of it, and is compared with.
@@ -101,17 +115,17 @@ def inside_of(places: list[Hanging], names: Names) -> tuple[tuple[Statement, ...
             statements.append(Compute(both, "logical_and", (found, Ref(one)), "bool"))
             one = both
         found = Ref(one)
-    assert found is not None, "asked only where an axis hangs over"
+    assert found is not None, "asked only where an axis has a masked tail"
     return tuple(statements), found
 
 
-def masked(section: Section, hanging: list[Hanging], names: Names) -> Section:
+def masked(section: Section, tail_positions: list[TailPosition], names: Names) -> Section:
     """The section, in which what lies behind the end is not accessed and is neutral in reductions.
 
-    What does not depend on places that hang is read as it was: once for all points.
+    What does not depend on positions in a tail is read as it was: once for all points.
     """
-    tests, inside = inside_of(hanging, names)
-    moving = {name for one in hanging for place in (one.start, one.inside) for name in ix.axes_of(place)}
+    tests, inside = in_bounds(tail_positions, names)
+    moving = {name for one in tail_positions for place in (one.start, one.inside) for name in ix.axes_of(place)}
     dtypes: dict[str, DType] = {}
     statements: list[Statement] = list(tests)
     both: dict[str, Ref] = {}
@@ -148,13 +162,13 @@ def masked(section: Section, hanging: list[Hanging], names: Names) -> Section:
 
 
 def unmasked(section: Section) -> tuple[Section, str | None]:
-    """A loop over parts of an axis that hang over its end as one over the whole axis, without what `masked` added; and
-    the axis of the parts, which is 0 then. The section as it is, and None, where it is not such a loop."""
+    """A loop over tiles of an axis with a masked tail as one over the whole axis, without what `masked` added; and
+    the axis of the tiles, which is 0 then. The section as it is, and None, where it is not such a loop."""
     found = _hanging(section)
     if found is None:
         return section, None
     test, part, inside, size = found
-    if not all(_counts_parts(s, part, inside) for s in section.statements if s not in test):
+    if not all(_sees_whole_axis(s, part, inside) for s in section.statements if s not in test):
         return section, None
     inside_of_all = test[-1].result
     values: dict[str, Operand] = {}
@@ -178,7 +192,7 @@ def unmasked(section: Section) -> tuple[Section, str | None]:
 
 
 def _hanging(section: Section) -> tuple[tuple[IndexValue, IndexValue, Compute], str, Axis, Dim] | None:
-    """The statements of a test of `inside_of`, the axis of the parts, that of the points of one, and the whole size."""
+    """The statements of a test of `in_bounds`, the axis of the tiles, that of the points of one, and the whole size."""
     places = {s.result: s for s in section.statements if isinstance(s, IndexValue)}
     loops = {axis.name: axis for axis in section.axes}
     for test in section.statements:
@@ -191,7 +205,7 @@ def _hanging(section: Section) -> tuple[tuple[IndexValue, IndexValue, Compute], 
     return None
 
 
-def _counts_parts(statement: Statement, part: str, inside: Axis) -> bool:
+def _sees_whole_axis(statement: Statement, part: str, inside: Axis) -> bool:
     """Whether the indices of a statement see nothing but the whole axis."""
     for index in indices(statement):
         steps = {t.atom.name: t.coefficient for t in index.terms if isinstance(t.atom, AxisAtom)}
@@ -205,7 +219,7 @@ def _without(index: Index, name: str) -> Index:
     return Index(index.constant, tuple([term for term in index.terms if term.atom != AxisAtom(name)]))
 
 
-def can_hang(section: Section) -> bool:
+def allows_masked_tail(section: Section) -> bool:
     """Whether every reduction has a neutral element."""
     return not any(isinstance(s, Reduce) and s.reduction not in _NEUTRAL for s in section.statements)
 
@@ -214,7 +228,7 @@ _NEUTRAL = {
     "sum": 0, "xor_sum": 0, "any": 0, "prod": 1, "all": 1, "max": -math.inf, "min": math.inf,
     "argmax": -math.inf, "argmin": math.inf,
 }  # fmt: skip
-"""For a position: what is as good comes before what hangs over."""
+"""For a position (argmax): what is as good comes before the tail."""
 
 
 def neutral(reduction: str, dtype: DType) -> Operand:
