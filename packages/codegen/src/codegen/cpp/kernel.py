@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
-from codegen.cpp.near import near_loops
 from codegen.cpp.operations import conversion
 from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of
 from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
-from codegen.cpp.statements import Scope, write_statement
+from codegen.cpp.statements import Scope, range_guard, write_statement
 from codegen.cpp.types import c_type
 from stagewire.index import coefficient
-from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Store
-from stagewire.statements import used_values
+from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.statements import makers, used_values
 
 ROW_CHUNK = 4096
+
+
+class Written(NamedTuple):
+    """A statement of a loop of lanes: the numbers of its lines, and its range guard if it has one."""
+
+    statement: Statement
+    lines: range
+    guard: tuple[str, str] | None
+
+
+class LaneLoop(NamedTuple):
+    """The lines from `start`, a pragma, to `stop`."""
+
+    start: int
+    stop: int
+    body: tuple[Written, ...]
 
 
 class KernelWriter:
@@ -29,6 +45,8 @@ class KernelWriter:
         self.lines: list[str] = []
         self.depth = 2 if inside else 1
         self._marks: list[tuple[int, str, int]] = []
+        self._written: list[Written] = []
+        self._lane_loops: list[LaneLoop] = []
 
     def write(self) -> list[str]:
         if self.plan.lane is None:
@@ -36,7 +54,10 @@ class KernelWriter:
         else:
             self._columns(self.plan.lane)
         self._fill_marks()
-        return near_loops(self.lines)
+        for loop in reversed(self._lane_loops):
+            if any(one.guard is not None for one in loop.body):
+                self.lines[loop.start : loop.stop] = self._versions(loop)
+        return self.lines
 
     # ---- text
 
@@ -61,6 +82,42 @@ class KernelWriter:
         for position, text, depth in self._marks:
             clause = " reduction(|:bad)" if self.scope.reports and not text.startswith("for") else ""
             self.lines[position] = "  " * depth + f"#pragma omp {text}{clause}"
+
+    def begin_lanes(self, head: str, simd: bool, clauses: str = "") -> None:
+        """Open a loop of lanes."""
+        self._written.clear()
+        if simd:
+            self.pragma(f"simd{clauses}")
+        self.open(head)
+
+    def end_lanes(self, simd: bool) -> None:
+        self.close()
+        if simd:
+            start = self._marks[-1][0]
+            self._lane_loops.append(LaneLoop(start, len(self.lines), tuple(self._written)))
+
+    def _versions(self, loop: LaneLoop) -> list[str]:
+        """A loop of lanes with functions that are exact for every argument, and one with cheaper ones, for when none of
+        these is too large: lanes cannot branch, so that one loop would pay for the largest argument at each point."""
+        lines, guards = self.lines, {one.statement: one.guard for one in loop.body if one.guard is not None}
+        pragma, head, *_ = exact = lines[loop.start : loop.stop]
+        indent = pragma[: -len(pragma.lstrip())]
+        needed = makers([one.statement for one in loop.body], {name for s in guards for name in used_values(s)})
+        made = [n for one in loop.body if one.statement in needed for n in one.lines]
+        fast = list(exact)
+        for one in loop.body:
+            if one.guard is not None:
+                fast[one.lines[-1] - loop.start] = _indented(one.guard[1], lines[one.lines[-1]])
+        looks = [
+            f"{indent}#pragma omp simd reduction(|:far)",
+            head,
+            *(lines[n] for n in made if not lines[n].lstrip().startswith("bad |=")),
+            *(f"{indent}  far |= {condition};" for condition in dict.fromkeys(test for test, _ in guards.values())),
+            f"{indent}}}",
+        ]
+        inner = [f"{indent}i32 far = 0;", *looks, f"{indent}if (far) {{", *_deeper(exact), f"{indent}}} else {{",
+                 *_deeper(fast), f"{indent}}}"]  # fmt: skip
+        return [f"{indent}{{", *_deeper(inner), f"{indent}}}"]
 
     def loop(self, axis: Axis) -> None:
         name = self.scope.axes[axis.name]
@@ -113,7 +170,7 @@ class KernelWriter:
         narrow = [(s, _partial(recipe)) for s, recipe in reducers] if simd else reducers
         depth = self._row_lanes(lane, reducers, narrow, shared and not rest, simd)
         self._points(section, dict(narrow), "", level, INSIDE)
-        self.close()
+        self.end_lanes(simd)
         for (_, recipe), (_, part) in zip(reducers, narrow, strict=True):
             if part is not recipe:
                 self.line(f"{recipe.accumulators[0].name} += {part.accumulators[0].name};")
@@ -144,9 +201,7 @@ class KernelWriter:
             start, end = f"{name}c", f"{name}e"
         for one in partial:
             self.line(f"{one.type} {one.name} = {one.start};")
-        if simd:
-            self.pragma(f"simd{_clauses(narrow)}")
-        self.open(f"for (i64 {name} = {start}; {name} < {end}; {name}++)")
+        self.begin_lanes(f"for (i64 {name} = {start}; {name} < {end}; {name}++)", simd, _clauses(narrow))
         return 2 if chunked else 1
 
     def _row_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]]) -> None:
@@ -243,11 +298,12 @@ class KernelWriter:
         narrow = [(s, _partial(recipe)) for s, recipe in reducers] if blocks else reducers
         inside = self._column_loops(section, reducers, narrow, position, length)
         self._points(section, {}, "", level, BETWEEN)
-        self._lanes(lane)
+        self.begin_lanes(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)", self.plan.vector)
         self._points(section, dict(narrow), subscript, level, INSIDE)
         for value, place in kept.items():
             self.line(f"k_{number}_{place}{subscript} = {self.scope.values[value]};")
-        self.close(1 + inside)
+        self.end_lanes(self.plan.vector)
+        self.close(inside)
         if narrow is not reducers:
             self._fold(reducers, narrow)
         self.close(len(section.axes) + (narrow is not reducers) - inside)
@@ -294,13 +350,6 @@ class KernelWriter:
             if part is not recipe:
                 whole, one = recipe.accumulators[0].name, part.accumulators[0].name
                 self.line(f"for (i64 j = 0; j < {self.plan.tile}; j++) {whole}[j] += {one}[j];")
-
-    def _lanes(self, lane: Axis) -> None:
-        """Open the loop over the lanes of a tile."""
-        name = self.scope.axes[lane.name]
-        if self.plan.vector:
-            self.pragma("simd")
-        self.open(f"for (i64 {name} = {name}c; {name} < {name}e; {name}++)")
 
     def _column_results(self, section: Section, reducers: list[tuple[Reduce, Reducer]], lane: str) -> None:
         """Compute the results once for each lane: later sections read them at each of their points."""
@@ -355,9 +404,11 @@ class KernelWriter:
                 self._accumulate(section, statement, recipes[statement], lane)
         self.scope.guard = ""
 
-    def _put(self, statement: object) -> None:
-        for text in write_statement(self.scope, statement):  # type: ignore[arg-type]
+    def _put(self, statement: Statement) -> None:
+        start = len(self.lines)
+        for text in write_statement(self.scope, statement):
             self.line(text)
+        self._written.append(Written(statement, range(start, len(self.lines)), range_guard(self.scope, statement)))
 
     def _accumulate(self, section: Section, statement: Reduce, recipe: Reducer, lane: str) -> None:
         if recipe.needs_position:
@@ -414,6 +465,14 @@ def _clauses(reducers: Sequence[tuple[Reduce, Reducer]], part: str = "") -> str:
             if a.operator:
                 groups.setdefault(a.operator, []).append(a.name + part)
     return "".join(f" reduction({operator}:{', '.join(names)})" for operator, names in groups.items())
+
+
+def _deeper(lines: Sequence[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+def _indented(text: str, like: str) -> str:
+    return like[: -len(like.lstrip())] + text
 
 
 def _used(section: Section) -> set[str]:

@@ -44,12 +44,12 @@ _OURS_F32 = {"exp", "exp2", "lgamma", "expm1", "log", "log2", "log10", "log1p", 
 _OURS = {"sigmoid", "erfinv", "digamma", "nextafter"}
 
 
-def expression(op: str, dtype: str, operands: tuple[str, ...]) -> str:
-    """The value of `op` on operands of `dtype` (for "where": the dtype of the branches)."""
+def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -> str:
+    """The value of `op` on operands of `dtype` (for "where": the dtype of the branches), by a form of its function."""
     if dtype == "bool":
         return _boolean(op, operands)
     if is_floating(dtype):
-        text = _floating(op, "f" if c_type(dtype).local == "f32" else "", c_type(dtype).suffix, operands)
+        text = _floating(op, "f" if c_type(dtype).local == "f32" else "", c_type(dtype).suffix, operands, form)
         rounding = c_type(dtype).rounding
         return f"{rounding}({text})" if rounding and op not in EXACT and op not in BOOL_RESULT else text
     return _integral(op, dtype, operands)
@@ -102,13 +102,13 @@ def _boolean(op: str, operands: tuple[str, ...]) -> str:
     raise UnsupportedType(f"the op {op!r} has no form on bool")
 
 
-def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str:
+def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...], form: str = "") -> str:
     found = _common(op, operands)
     if found is not None:
         return found
     inner = ", ".join(operands)
     if op in _OURS or (op in _OURS_F32 and suffix == "f32"):
-        return f"sf_{op}_{suffix}({inner})"
+        return f"sf_{form}{op}_{suffix}({inner})"
     if op in _BUILTIN or op in _ROUNDINGS:
         return f"__builtin_{_ROUNDINGS.get(op, op)}{mark}({inner})"
     if op in _OURS_F32 or op in _LIBRARY:
@@ -148,7 +148,7 @@ def _floating(op: str, mark: str, suffix: str, operands: tuple[str, ...]) -> str
             # false for nan and for a zero of the other sign, which stay, as in eager's clamp and relu
             return f"({bound} {'>' if op == 'maximum' else '<'} {value} ? {bound} : {value})"
         case (("floor_div" | "remainder" | "fmod" | "maximum" | "minimum" | "fmax" | "fmin"), (a, b)):
-            return f"sf_{op}_{suffix}({a}, {b})"
+            return f"sf_{form}{op}_{suffix}({a}, {b})"
         case ("pow", (a, b)):
             return _power(mark, suffix, a, b)
         case ("fma", (a, b, c)):

@@ -31,6 +31,12 @@ from stagewire.types import TensorType
 OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
 """Bits of a kernel's status word."""
 
+TOO_LARGE = {
+    **dict.fromkeys(("sin", "cos"), "__builtin_fabsf({0}) >= 32768.0f"),
+    **dict.fromkeys(("fmod", "remainder", "floor_div"), "__builtin_fabsf({0}) >= 0x1p28f * __builtin_fabsf({1})"),
+}
+"""By op: when its float32 arguments are too large for a cheaper function, `sf_near_OP_f32` (nan is as good as any)."""
+
 
 class Scope:
     """What the writer of one kernel knows. Names are numbered in order of appearance, so equal kernels give equal text.
@@ -221,13 +227,31 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
         value, low, high = texts
         inside = f"(({value} >= {low}) & ({value} <= {high}))"
         lines.append(f"bad |= {_guarded(scope, f'!{inside}')} ? {NO_SUCH_VALUE} : 0;")
-    text = expression(op, typed, texts)
     if typed != dtype or op not in EXACT or all(_is_rounded(scope, o) for o in operands[len(condition) :]):
         scope.rounded.add(statement.result)
-    if op not in BOOL_RESULT and typed != dtype:
-        text = conversion(typed, dtype, text)
-    lines.append(f"{local} {scope.define(statement.result, dtype)} = {text};")
+    name = scope.define(statement.result, dtype)
+    lines.append(_definition(statement, name, typed, texts))
     return lines
+
+
+def _definition(statement: Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
+    text = expression(statement.op, typed, texts, form)
+    if statement.op not in BOOL_RESULT and typed != statement.dtype:
+        text = conversion(typed, statement.dtype, text)
+    return f"{c_type(statement.dtype).local} {name} = {text};"
+
+
+def range_guard(scope: Scope, statement: Statement) -> tuple[str, str] | None:
+    """(whether an argument is too large for a cheaper function, the line that calls that) of a statement as written;
+    None where its function has no cheaper one."""
+    if not isinstance(statement, Compute) or statement.op not in TOO_LARGE:
+        return None
+    typed = _operand_dtype(scope, statement)
+    if c_type(typed).suffix != "f32":
+        return None
+    texts = tuple(_as(scope, operand, typed) for operand in statement.operands)
+    near = _definition(statement, scope.value(statement.result), typed, texts, "near_")
+    return TOO_LARGE[statement.op].format(*texts), near
 
 
 def _guarded(scope: Scope, condition: str) -> str:

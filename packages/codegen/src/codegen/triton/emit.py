@@ -38,32 +38,39 @@ LARGEST_32 = 2**31 - 1 - 2**16
 
 
 def emit_kernel(
-    plan: Plan, parameters: tuple[str, ...], types: dict[str, TensorType], values: frozenset[str] = frozenset()
+    plan: Plan,
+    parameters: tuple[str, ...],
+    types: dict[str, TensorType],
+    values: frozenset[str] = frozenset(),
+    block: str = "",
 ) -> tuple[str, tuple[Expr, ...]]:
     """The text of the kernel, and the sizes that it takes; `parameters` are its buffers in order.
 
-    values: those of which it takes the only element instead of the address.
+    values: those of which it takes the only element instead of the address. block: the argument that is the number of
+    the program, where that is none of its own.
     """
     name, sizes = plan.kernel.name, dict[Expr, str]()
 
     def body(whole: bool) -> list[str]:
         emitter = _KernelEmitter(
-            parameters, types, values=values, kernel=plan.kernel, plan=plan, sizes=sizes, is_whole=whole
+            parameters, types, values=values, kernel=plan.kernel, plan=plan, sizes=sizes, is_whole=whole, block=block
         )
         emitter.emit()
         return emitter.lines
 
     if not plan.may_fit:
-        return _function(name, body(False), parameters, sizes), tuple(sizes)
+        return _function(name, body(False), _arguments(parameters, sizes, block)), tuple(sizes)
     bodies = {f"{name}_whole": body(True), f"{name}_tiles": body(False)}
     lengths = dict.fromkeys(sizes[count] for count in map(points, plan.loops) if not isinstance(count, int))
-    calls = [f"        {part}({', '.join(_arguments(parameters, sizes))})" for part in bodies]
+    arguments = _arguments(parameters, sizes, block)
+    calls = [f"        {part}({', '.join(arguments)})" for part in bodies]
     choice = [f"    if {' & '.join(f'(0 < {n}) & ({n} <= RBLOCK)' for n in lengths)}:", calls[0], "    else:", calls[1]]
-    return "\n\n".join(_function(*one, parameters, sizes) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
+    return "\n\n".join(_function(*one, arguments) for one in [*bodies.items(), (name, choice)]), tuple(sizes)
 
 
-def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str]) -> list[str]:
+def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str], block: str) -> list[str]:
     return [
+        *([block] if block else []),
         *(f"p{i}" for i in range(len(parameters))),
         *sizes.values(),
         *(["WIDE"] if sizes else []),
@@ -72,9 +79,9 @@ def _arguments(parameters: tuple[str, ...], sizes: dict[Expr, str]) -> list[str]
     ]
 
 
-def _function(name: str, lines: list[str], parameters: tuple[str, ...], sizes: dict[Expr, str]) -> str:
-    arguments = [f"{a}: tl.constexpr" if a.isupper() else a for a in _arguments(parameters, sizes)]
-    return "\n".join(["@triton.jit", f"def {name}({', '.join(arguments)}):", *lines]) + "\n"
+def _function(name: str, lines: list[str], arguments: list[str]) -> str:
+    declared = ", ".join(f"{a}: tl.constexpr" if a.isupper() else a for a in arguments)
+    return "\n".join(["@triton.jit", f"def {name}({declared}):", *lines]) + "\n"
 
 
 @dataclass(kw_only=True)
@@ -96,6 +103,7 @@ class _KernelEmitter(ReductionEmitter):
     shared_places: list[Index] = field(default_factory=list)
     sums: list[tuple[Store, tuple[Axis, ...]]] = field(default_factory=list)
     is_whole: bool = False
+    block: str = ""
     held: dict[object, str] = field(default_factory=dict)
     stored: frozenset[str] = frozenset()
     widened_later: frozenset[str] = frozenset()
@@ -113,7 +121,7 @@ class _KernelEmitter(ReductionEmitter):
         self.stored = frozenset([s.buffer for s in statements if isinstance(s, Store)])
         self.widened_later = widened_of(statements)
         self.wide = self.needs_64_bits()
-        start = f"{self.widened('tl.program_id(0)')} * XBLOCK"
+        start = f"{self.widened(self.block or 'tl.program_id(0)')} * XBLOCK"
         if self.plan.chained:
             start = self.begin_part()
         if self.plan.part != 0:

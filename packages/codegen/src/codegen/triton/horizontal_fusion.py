@@ -11,16 +11,17 @@ block of the kernel that its block belongs to, and computes what all of them do.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec.structs import replace
 
 from codegen.memory import accesses, allocated, buffers_of, memory_roots, taken_by_value
 from codegen.triton import tuning
 from codegen.triton.emit import emit_kernel
-from codegen.triton.plan import Tiles, scheduled
+from codegen.triton.plan import Plan, Tiles, scheduled
 from stagewire.expr import Expr, symbol
 from stagewire.loop import (
     AxisAtom,
@@ -50,7 +51,7 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 class Form:
     """What kernels that are alike have in common: the text of a function `each`, the sizes that it takes, the dtypes of
     its buffers, which of them it takes by value, how it is tiled, and whether the numbers of points are multiples of
-    `fused_vector`."""
+    `fused_vector`. each: gives that function of a name."""
 
     text: str
     sizes: tuple[Expr, ...]
@@ -58,6 +59,7 @@ class Form:
     values: tuple[int, ...]
     tile: tuple[int, int, int]
     in_vectors: bool
+    each: Callable[[str], tuple[str, tuple[Expr, ...]]] = field(compare=False)
 
 
 @dataclass
@@ -178,11 +180,19 @@ def _alike(
         return None
     outer, inner = (1, t.fused_row_tile) if len(opened.sections) > 1 else (t.pointwise_tile, 1)
     tiles = scheduled(Tiles(kernel=opened, outer=outer, inner=inner))
-    text, taken = emit_kernel(tiles, names, types, by_value)
+    each = partial(_each, tiles, names, types, by_value)
+    text, taken = each("each")
     dtypes = tuple(types[name].dtype for name in names)
     values = tuple(n for n, name in enumerate(names) if name in by_value)
     tile = tiles.outer, tiles.inner, tiles.num_warps
-    return Form(text, taken, dtypes, values, tile, sizes[POINTS] % t.fused_vector == 0), sizes
+    return Form(text, taken, dtypes, values, tile, sizes[POINTS] % t.fused_vector == 0, each), sizes
+
+
+def _each(
+    plan: Plan, names: tuple[str, ...], types: dict[str, TensorType], by_value: frozenset[str], name: str
+) -> tuple[str, tuple[Expr, ...]]:
+    plan = dataclasses.replace(plan, kernel=replace(plan.kernel, name=name))
+    return emit_kernel(plan, names, types, by_value, "block")
 
 
 def _place(kernel: Kernel) -> int | None:
@@ -277,7 +287,7 @@ def emit_group(group: Group) -> tuple[str, KernelInfo]:
     arguments = ", ".join([*(f"q{n}" for n in range(len(group.buffers[0]))), *taken_sizes, "False"])
     lines.append(f"{name}_each(block - start, {arguments}, XBLOCK, RBLOCK)")
     parameters = group.parameters
-    each = re.sub(r"\b(each\w*)\(", rf"{name}_\1(block, ", form.text).replace("tl.program_id(0)", "block")
+    each, _ = form.each(f"{name}_each")
     taken = ", ".join([*(f"p{n}" for n in range(len(parameters))), "XBLOCK: tl.constexpr", "RBLOCK: tl.constexpr"])
     text = "\n    ".join([f"{each}\n\n@triton.jit\ndef {name}({taken}):", *lines]) + "\n"
     return text, KernelInfo(
