@@ -91,7 +91,7 @@ def test_the_umbrella_uses_public_names() -> None:
         "codegen.cpp.plan",
     ]
     assert leaks("from aotgrad import tracer, Partition") == ["aotgrad.tracer"]
-    assert leaks("from stagewire.graph import Node\nimport torch.nn\nfrom stagefold.parts.cut import cut") == []
+    assert leaks("from stagewire.graph import Node\nimport torch.nn\nfrom stagefold.subgraphs.cut import cut") == []
 
 
 def test_public_names_have_docstrings() -> None:

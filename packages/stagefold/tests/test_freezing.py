@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import stagefold
+from stagefold.freezing import fold as layouts
 from stagefold.freezing import freeze
-from stagefold.freezing import layout as layouts
 from stagewire.codec import decode
 from stagewire.grad import Grad
 from stagewire.verify import verify
@@ -126,10 +126,10 @@ WITHOUT_HALF_PRECISION = """
 import sys, torch
 from torch import nn
 import stagefold
-from stagefold.freezing import layout
+from stagefold.freezing import fold
 
 assert not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-layout.LEAST_ELEMENTS = 1
+fold.LEAST_ELEMENTS = 1
 torch.manual_seed(0)
 module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
 compiled = stagefold.compile(module, options={"freeze": True, "cache_dir": sys.argv[1]})

@@ -9,7 +9,7 @@ tensor([1., 3.])
 from stagefold.api import compile, compile_in_place
 from stagefold.backends import list_backends
 from stagefold.compiled_module import CompiledModule
-from stagefold.control import (
+from stagefold.compiler_directives import (
     allow_in_graph,
     assume_constant,
     disable,

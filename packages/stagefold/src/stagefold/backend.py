@@ -26,15 +26,15 @@ from bytecap import Changes, undone
 from codegen import Replay, prepare, random_threads, why_not_recorded
 from codegen import load as load_unit
 from codegen.errors import NotRecorded
-from stagefold.by_sizes import BySizes, holds, with_sizes
 from stagefold.cache import Cache, is_on_gpu, program_key
 from stagefold.errors import FixedSizes, NotTraced, RunsPlain, SizesRefused, is_refusal
 from stagefold.fingerprint import fingerprint
 from stagefold.freezing import FrozenCall, Programs, frozen_programs
 from stagefold.options import Options
-from stagefold.parts import PartsCall, is_decided_by_data
 from stagefold.pipeline import Event, Pipeline, StageLike
 from stagefold.progress import Progress
+from stagefold.size_specialisation import SizeSpecialisations, holds, with_sizes
+from stagefold.subgraphs import SubgraphCalls, has_unbacked_symbols
 from stagewire.capture import Capture
 from stagewire.codec import Document, form_of
 from stagewire.errors import PartlyDone, StageError
@@ -68,7 +68,7 @@ class StagefoldBackend:
 
     One object serves one `compile()` call; `reports` lists its compilations in order. takes_symbols: sizes of inputs
     may be symbolic in a capture; refused_sizes: how many captures had to be made again with fixed ones.
-    takes_data_sizes: data may decide sizes (`stagefold.parts`); each part that is compiled has a report.
+    takes_data_sizes: data may decide sizes (`stagefold.subgraphs`); each part that is compiled has a report.
     """
 
     def __init__(self, options: Options, stages: Mapping[str, StageLike] | None = None) -> None:
@@ -82,8 +82,8 @@ class StagefoldBackend:
         self._cache = Cache(options.cache_directory, options.cache_limits)
 
     def __call__(self, capture: Capture, example_inputs: tuple[Any, ...]) -> Callee:
-        if is_decided_by_data(capture):
-            return PartsCall(capture, self._compiled, strict=self.options.verify).__call__
+        if has_unbacked_symbols(capture):
+            return SubgraphCalls(capture, self._compiled, strict=self.options.verify).__call__
         return self._compiled(capture)
 
     def _compiled(self, capture: Capture) -> Callee:
@@ -228,7 +228,7 @@ class StagefoldBackend:
             fixed = lambda sizes: made(with_sizes(capture, sizes))[0]  # noqa: E731
             # The program may have fixed a size that its assumptions name; the capture's inputs have all symbols.
             inputs = (*(one.value for one in capture.inputs), *binding.inputs[len(capture.inputs) :])
-            call = BySizes(call, inputs, binding.assumptions, fixed)
+            call = SizeSpecialisations(call, inputs, binding.assumptions, fixed)
         return call, tuple(given.used for given in binding.inputs)
 
     @functools.cached_property
@@ -407,7 +407,7 @@ _SIZES_OF_DATA = "data decides sizes of its inputs, which are others at every ca
 
 
 def _has_sizes_of_data(capture: Capture) -> bool:
-    """Whether a program (a part of one, see `stagefold.parts`) has symbols for sizes that data decides."""
+    """Whether a program (a part of one, see `stagefold.subgraphs`) has symbols for sizes that data decides."""
     return any(known.source is None for known in capture.symbols)
 
 

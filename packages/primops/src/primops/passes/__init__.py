@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from primops.passes.eliminate_common import EliminateCommon
-from primops.passes.eliminate_dead import EliminateDead
+from primops.passes.eliminate import EliminateCommon, EliminateDead
 from primops.passes.fold_constants import FoldConstants
 from primops.passes.remove_identities import RemoveIdentities
 

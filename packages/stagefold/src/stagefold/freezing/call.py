@@ -1,13 +1,19 @@
-"""Running a frozen program: the folded values are kept as long as no weight has changed."""
+"""Both programs of a frozen capture, and their call: folded values are kept as long as no weight has changed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+from stagefold.freezing.split import freeze
+from stagefold.pipeline import Event, Pipeline
+from stagewire.capture import Capture
+from stagewire.grad import Grad
+from stagewire.program import Program
 
 Callee = Callable[..., tuple[Any, ...]]
 
@@ -46,3 +52,20 @@ class FrozenCall:
 def _state(tensors: list[torch.Tensor]) -> list[int]:
     """Where the tensors lie, and their versions."""
     return [*[tensor.data_ptr() for tensor in tensors], *[tensor._version for tensor in tensors]]
+
+
+class Programs(NamedTuple):
+    """`main` alone, or with the program that prepares its last inputs."""
+
+    main: Program
+    prepare: Program | None = None
+
+
+def frozen_programs(pipeline: Pipeline, capture: Capture, observe: Callable[[Event], None]) -> Programs:
+    """The programs; a capture that cannot be frozen (it has a backward) gives its ordinary one."""
+    document = pipeline.run(capture, until="grad", observe=observe)
+    frozen = freeze(document) if isinstance(document, Grad) else None
+    if frozen is None:
+        return Programs(pipeline.run(document, observe=observe))
+    main = pipeline.run(frozen.main, observe=observe)
+    return Programs(main, None if frozen.prepare is None else pipeline.run(frozen.prepare))

@@ -14,11 +14,11 @@ import torch
 
 from absint.cpu_kernels import onednn_computes
 from absint.schema import effect_of
-from primops.channels_last import CONVOLUTION
+from primops.channels_last import CONVOLUTION, may_turn
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, users
 from stagewire.grad import Grad
-from stagewire.graph import Arg, List, Node, Ref, Value, definitions, references
-from stagewire.types import TensorType, contiguous
+from stagewire.graph import Arg, Graph, List, Node, Ref, Value, definitions, references
+from stagewire.types import TensorType, contiguous, numel
 
 PACKED = "stagefold.convolution.default"
 NORMALISATIONS = frozenset(("aten.native_batch_norm.default", "aten._native_batch_norm_legit_no_training.default"))
@@ -193,3 +193,19 @@ class _Emit:
         results, line, phase = (Value(name, type),), self.like.line, self.like.phase
         self.nodes.append(Node(target, args, {}, results, line, phase, effect_of(target)))
         return Ref(name)
+
+
+LEAST_ELEMENTS = 1 << 16
+"""Elements of input, weight and result of a convolution, on average, from which on packing gains more than calls cost
+(a MobileNet at batch 1 has 40,000: 0.65 of the speed; at batch 8 eight times as many: 1.7 times)."""
+
+
+def suits(graph: Graph) -> bool:
+    """Whether packed convolutions in channels-last layout are the faster ones for a program."""
+    values = definitions(graph)
+    sizes = []
+    for node in graph.nodes:
+        if node.target == CONVOLUTION:
+            tensors = [*(values[arg.name] for arg in node.args[:2] if isinstance(arg, Ref)), *node.results]
+            sizes.append(sum(numel(value.type.shape) for value in tensors if isinstance(value.type, TensorType)))
+    return bool(sizes) and sum(sizes) >= LEAST_ELEMENTS * len(sizes) and may_turn(graph)

@@ -9,8 +9,7 @@ import msgspec
 from aotgrad.ops import is_view
 from primops.channels_last import CONVOLUTION, channels_last
 from stagefold.freezing.constants import constant_nodes, frozen_inputs, needed
-from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions
-from stagefold.freezing.layout import suits
+from stagefold.freezing.fold import PACKED, fold_normalisations, pack_convolutions, suits
 from stagewire.grad import BoundInput, Fresh, Grad
 from stagewire.graph import Graph, Node, Ref, Value, node_references
 from stagewire.graph_passes import live_nodes

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stagefold.parts.cut import Part
+from stagefold.subgraphs.cut import Subgraph
 from stagewire.capture import Capture, Relation, Symbol
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Value
@@ -23,7 +23,7 @@ LEAST = 2
 """The least value of a symbol: 0 and 1 decide how tensors broadcast and which strides they have."""
 
 
-def capture_for(part: Part, inputs: Sequence[Any]) -> Capture:
+def capture_for(part: Subgraph, inputs: Sequence[Any]) -> Capture:
     """The capture of `part` as a program for inputs like these: layouts are what they are, sizes stay symbols."""
     graph = part.capture.graph
     numbers = {

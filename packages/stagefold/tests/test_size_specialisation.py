@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from stagefold.by_sizes import BySizes, with_sizes
+from stagefold.size_specialisation import SizeSpecialisations, with_sizes
 from stagewire.capture import Capture, Code, Input, Local, Relation, Symbol
 from stagewire.expr import symbol
 from stagewire.graph import Graph, Node, Ref, Value
@@ -23,7 +23,7 @@ def test_other_sizes_have_programs_of_their_own() -> None:
         made.append(sizes)
         return lambda x: (x + sizes["n"],)
 
-    call = BySizes(lambda x: (x,), [X], [Relation(N, ">=", 3), Relation(N % 2, "==", 0)], make)
+    call = SizeSpecialisations(lambda x: (x,), [X], [Relation(N, ">=", 3), Relation(N % 2, "==", 0)], make)
     for size in (4, 2, 6, 5, 2):
         (found,) = call(torch.zeros(size))
         assert torch.equal(found, torch.full((size,), 0.0 if size in (4, 6) else float(size)))

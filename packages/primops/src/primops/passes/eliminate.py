@@ -1,4 +1,4 @@
-"""Compute equal expressions once."""
+"""Equal prims merged, and dead nodes dropped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stagewire.graph import Graph, Node
-from stagewire.graph_passes import merge_equal, output_names
+from stagewire.graph_passes import live_nodes, merge_equal, output_names, with_nodes
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -28,3 +28,12 @@ def _key(node: Node) -> bytes | None:
         return None
     # Encoded, 1 and 1.0 and True are different, as they are to a prim.
     return _encode((node.target, node.args, node.results[0].type))
+
+
+@dataclass(frozen=True)
+class EliminateDead:
+    """After it, every node is used by a later node or an output, or has an effect."""
+
+    def run(self, graph: Graph) -> Graph:
+        kept = live_nodes(graph)
+        return graph if len(kept) == len(graph.nodes) else with_nodes(graph, kept)

@@ -16,14 +16,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from stagefold.parts.modes import state_behind, turns_gradients_on
+from stagefold.subgraphs.modes import state_behind, turns_gradients_on
 from stagewire.capture import Capture, Checkpoint, GlobalState, Guard, Input, Local, Symbol
 from stagewire.expr import Expr, symbols_of
 from stagewire.graph import Arg, Graph, Node, Ref, Value, leaves, node_references
 from stagewire.substitution import map_sizes
 from stagewire.types import ScalarType, TensorType
 
-__all__ = ["Part", "cut", "is_decided_by_data"]
+__all__ = ["Subgraph", "cut", "has_unbacked_symbols"]
 
 # A kernel of one call is no faster than the call.
 _FEWEST_CALLS = 2
@@ -36,7 +36,7 @@ _SELECTIONS = frozenset({"torch.Tensor.__getitem__", "operator.getitem", "torch.
 
 
 @dataclass(frozen=True)
-class Part:
+class Subgraph:
     """Consecutive nodes as a program of their own; `capture.state` has the modes that they start in.
 
     compiled: worth it. inputs, outputs: names of values of the whole program; the name of a symbol is its value.
@@ -51,7 +51,7 @@ class Part:
     unknown: tuple[str, ...]
 
 
-def is_decided_by_data(capture: Capture) -> bool:
+def has_unbacked_symbols(capture: Capture) -> bool:
     """Whether some node gives a number of data: each size that data decides is read by a node of its own."""
     return bool(_numbers_of_data(capture))
 
@@ -68,7 +68,7 @@ def _numbers_of_data(capture: Capture) -> set[str]:
     return found
 
 
-def cut(capture: Capture) -> tuple[Part, ...]:
+def cut(capture: Capture) -> tuple[Subgraph, ...]:
     """The parts in the order of the program; the last one, without nodes, gives the program's outputs."""
     scope = _Scope.of(capture)
     stretches = list(_stretches(capture))
@@ -203,21 +203,21 @@ class _Scope:
 
     def part(
         self, nodes: tuple[Node, ...], outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool
-    ) -> Part:
+    ) -> Subgraph:
         """The part of `nodes`, the first of which is number `first`, that hands over the values `outputs`."""
         made = {value.name for node in nodes for value in node.results}
         used = dict.fromkeys(name for node in nodes for name in node_references(node) if name not in made)
         graph = Graph(tuple([self.values[name] for name in used]), nodes, tuple([Ref(name) for name in outputs]))
         return self._part(graph, outputs, first, state, compiled)
 
-    def last_part(self, first: int) -> Part:
+    def last_part(self, first: int) -> Subgraph:
         """The outputs of the program."""
         outputs = self.whole.graph.outputs
         used = dict.fromkeys(leaf.name for output in outputs for leaf in leaves(output) if isinstance(leaf, Ref))
         graph = Graph(tuple([self.values[name] for name in used]), (), outputs)
         return self._part(graph, (), first, self.whole.state, False)
 
-    def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Part:
+    def _part(self, graph: Graph, outputs: tuple[str, ...], first: int, state: GlobalState, compiled: bool) -> Subgraph:
         mentioned = _mentioned(graph)
         made = {value.name for node in graph.nodes for value in node.results}
         taken = {value.name for value in graph.inputs}
@@ -242,7 +242,7 @@ class _Scope:
         )
         symbols = tuple([symbol for symbol in self.whole.symbols if symbol.name in names])
         unknown = tuple([name for name in names if name in self.decided])
-        return Part(capture, compiled, names, outputs, symbols, unknown)
+        return Subgraph(capture, compiled, names, outputs, symbols, unknown)
 
     def _input(self, value: Value) -> Input:
         known = self.given.get(value.name)

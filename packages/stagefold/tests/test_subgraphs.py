@@ -10,8 +10,8 @@ from bytecap import optimize
 from stagefold.backend import StagefoldBackend
 from stagefold.errors import RunsPlain
 from stagefold.options import parse_options
-from stagefold.parts import cut
-from stagefold.parts.call import last_uses
+from stagefold.subgraphs import cut
+from stagefold.subgraphs.call import last_uses
 
 
 class Counting:

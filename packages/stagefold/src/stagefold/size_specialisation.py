@@ -19,7 +19,7 @@ from stagewire.graph import Value
 from stagewire.substitution import map_sizes
 from stagewire.symbols import size_reader
 
-__all__ = ["BySizes", "holds", "with_sizes"]
+__all__ = ["SizeSpecialisations", "holds", "with_sizes"]
 
 Callee = Callable[..., tuple[Any, ...]]
 _HOLDS: dict[str, Callable[[int, int], bool]] = {
@@ -34,7 +34,7 @@ def with_sizes(capture: Capture, sizes: dict[str, int]) -> Capture:
     return map_sizes(bare, lambda size: evaluate(size, sizes))
 
 
-class BySizes:
+class SizeSpecialisations:
     """`general(*inputs)` where `assumes` holds of the sizes of `inputs`, else what `make` gives for these sizes."""
 
     def __init__(

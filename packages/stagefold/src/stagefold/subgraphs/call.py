@@ -1,4 +1,4 @@
-"""`PartsCall`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has."""
+"""`SubgraphCalls`: a program of parts as a callable; `PartCall`: one compiled part, with the variants that it has."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import bytecap
-from stagefold.by_sizes import with_sizes
 from stagefold.errors import RunsPlain, is_refusal
-from stagefold.parts.cut import Part, cut
-from stagefold.parts.modes import changes_modes, enter
-from stagefold.parts.variant import LEAST, capture_for, fits
+from stagefold.size_specialisation import with_sizes
+from stagefold.subgraphs.cut import Subgraph, cut
+from stagefold.subgraphs.modes import changes_modes, enter
+from stagefold.subgraphs.variant import LEAST, capture_for, fits
 from stagewire.capture import Capture, Relation
 from stagewire.errors import PartlyDone
 from stagewire.expr import symbol
 from stagewire.symbols import size_reader
 
-__all__ = ["PartCall", "PartsCall", "last_uses"]
+__all__ = ["PartCall", "SubgraphCalls", "last_uses"]
 
 Callee = Callable[..., tuple[Any, ...]]
 _MOST_VARIANTS = 4
@@ -34,7 +34,7 @@ class PartCall:
     the program shows again. A fault of `make` itself is told, or raised if `strict`.
     """
 
-    def __init__(self, part: Part, make: Callable[[Capture], Callee], strict: bool) -> None:
+    def __init__(self, part: Subgraph, make: Callable[[Capture], Callee], strict: bool) -> None:
         self.part, self.make, self.strict = part, make, strict
         self.plain = bytecap.executor(part.capture)
         self.variants: list[tuple[Callable[..., bool], Callee]] = []
@@ -89,7 +89,7 @@ class PartCall:
             warnings.warn(f"{capture.code.name} runs plain in a part, after a fault: {what}", RunsPlain, stacklevel=5)
 
 
-class PartsCall:
+class SubgraphCalls:
     """`call(*inputs)`: the parts one after the other; values go when the last part that takes them has run.
 
     make, strict: as for `PartCall`.

@@ -1,0 +1,18 @@
+"""Captures with unbacked symbols (sizes or numbers that data decides: `x[mask]`, `nonzero()`, `int(tensor)`).
+
+    capture  ::= subgraph*              split where a symbol gets its value
+    subgraph ::= plain | compiled       plain: the calls that decide, run by ATen; compiled: everything between them
+    compiled subgraph, at a call
+             ::= variant(sizes fit)     compiled when it first runs: sizes are symbols, and numbers of its inputs
+               | plain                  a size of 0 or 1, or more kinds of sizes than variants
+
+To bytecap it is one graph. Each size is read off the tensor that has it; what a compiled subgraph assumes of sizes and
+strides is compared with the tensors of each call, so that data which nobody foresaw makes a call slow, and never wrong.
+
+`cut` makes the subgraphs, `variant` says which sizes a compiled one is for, `call` runs one after the other.
+"""
+
+from stagefold.subgraphs.call import SubgraphCalls as SubgraphCalls
+from stagefold.subgraphs.cut import Subgraph as Subgraph
+from stagefold.subgraphs.cut import cut as cut
+from stagefold.subgraphs.cut import has_unbacked_symbols as has_unbacked_symbols
