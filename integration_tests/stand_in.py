@@ -66,7 +66,7 @@ class Device(recording.Device):
 
 def replayed(unit: Any, bound: Any, replay: Any, load: Any) -> Any:
     """As `cuda_graphs.replayed` for a unit of a GPU."""
-    return cuda_graphs.by_sizes(recordable.Recordable(unit, bound, replay, load), "cuda:0", replay.sizes)
+    return cuda_graphs.replayed_by_sizes(recordable.Recordable(unit, bound, replay, load), "cuda:0", replay.sizes)
 
 
 def record_even_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import forbidden_imports  # noqa: E402
 import one_op  # noqa: E402
 import private_names  # noqa: E402
+import retired_words  # noqa: E402
 
 
 def test_no_package_uses_a_forbidden_part_of_torch() -> None:
@@ -100,3 +101,13 @@ def test_public_names_have_docstrings() -> None:
 
 def test_the_page_of_one_op_is_what_the_stages_make() -> None:
     assert one_op.main(["--check"]) == 0, "python tools/one_op.py writes it"
+
+
+def test_no_name_is_a_retired_word(tmp_path: Path) -> None:
+    assert retired_words.main() == 0
+    words = retired_words.retired(retired_words.GLOSSARY.read_text())
+    (tmp_path / "beside.py").write_text("def held_back(): ...\ndef beside(): ...\n")
+    assert [fault.rpartition("/")[2] for fault in retired_words.faults(tmp_path, words)] == [
+        "beside.py: beside is retired, for thread coarsening",
+        "beside.py:1: held_back is retired, for recompute bans",
+    ]

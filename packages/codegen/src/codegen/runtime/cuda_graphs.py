@@ -55,10 +55,10 @@ def replayed(unit: Unit, bound: Bound, replay: Replay, load: Loader) -> Callable
         if not is_on_cpu(unit) and not is_short(unit):
             _warn(reason)
         return bound.run
-    return by_sizes(Recordable(unit, bound, replay, load), device_of(unit), replay.sizes)
+    return replayed_by_sizes(Recordable(unit, bound, replay, load), device_of(unit), replay.sizes)
 
 
-def by_sizes(recordable: Recordable, device: str, most: int) -> Callable[..., Any]:
+def replayed_by_sizes(recordable: Recordable, device: str, most: int) -> Callable[..., Any]:
     """What replays recordings of a unit, of each of its sizes, of `most` of them at a time."""
     if not recordable.symbols:
         return Replayed(recordable, device, {})
