@@ -6,9 +6,10 @@ import pytest
 
 from loopir.lowering import LOWERINGS
 from loopir.lowering.prim_call import PRIM_CALLS
-from loopir.ops import OPS as LOOP_OPS
 from loopir.testing.prim_meaning import PRIMS
 from primops.prims import OPS
+from stagewire.loop_ops import OPS as LOOP_OPS
+from stagewire.loop_ops import arity
 
 ELEMENTWISE = {name for name in OPS if name in LOOP_OPS} - {"bitcast"}
 
@@ -17,7 +18,7 @@ ELEMENTWISE = {name for name in OPS if name in LOOP_OPS} - {"bitcast"}
 def test_every_prim_has_a_lowering(name: str) -> None:
     parameters, _ = LOWERINGS[name]
     if name in ELEMENTWISE:
-        assert len(parameters) == len(OPS[name].parameters) == LOOP_OPS[name].arity
+        assert len(parameters) == len(OPS[name].parameters) == arity(name)
     else:
         assert list(parameters) == [parameter.name for parameter in OPS[name].parameters]
 

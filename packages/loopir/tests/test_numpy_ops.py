@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from loopir import numpy_ops
 from loopir.errors import NotInterpretable
-from loopir.ops import OPS
+from stagewire.loop_ops import OPS
 
 SPECIAL_FUNCTIONS = {
     "erf": math.erf, "erfc": math.erfc, "lgamma": math.lgamma, "exp": math.exp, "expm1": math.expm1,

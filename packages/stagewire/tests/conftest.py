@@ -1,4 +1,4 @@
-"""The vocabularies that happen to be installed beside stagewire are not part of its own tests."""
+"""The vocabularies that happen to be installed beside stagewire are not part of its own tests; `loop` is its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from stagewire import vocabulary
+from stagewire.loop_ops import VOCABULARY as LOOP
 from stagewire.vocabulary import namespaces
 
 
@@ -16,7 +17,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     """The entry points of vocabularies; tests add their own."""
     points: list[EntryPoint] = []
     monkeypatch.setattr(vocabulary, "entry_points", lambda group: points)
-    monkeypatch.setattr(vocabulary, "_REGISTERED", {})
+    monkeypatch.setattr(vocabulary, "_REGISTERED", {"loop": LOOP})
     namespaces.cache_clear()
     yield points
     namespaces.cache_clear()

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from loopir.emitter import Emitter, Typed
 from loopir.errors import MalformedNest
-from loopir.ops import OPS, loop_op
 from loopir.schedule import Names
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr
 from stagewire.graph import NonFinite, Ref, SourceLine
 from stagewire.loop import Axis, Index, Kernel, Operand, ReduceKind, ScanKind
+from stagewire.loop_ops import arity
 from stagewire.types import DType, TensorType
 
 Literal = bool | int | float | NonFinite
@@ -46,7 +46,7 @@ class View(NamedTuple):
 
 
 class Recorder:
-    """The recording handler: every call appends a statement. Each op of `loopir.ops` is a method of its name.
+    """The recording handler: every call appends a statement. Each op of `stagewire.loop_ops` is a method of its name.
 
     `types` gives the dtype and rank of every buffer that is touched.
     """
@@ -59,14 +59,13 @@ class Recorder:
     def __getattr__(self, op: str) -> Callable[..., Typed]:
         if op.startswith("__"):
             raise AttributeError(op)
-        loop_op(op)
+        arity(op)
         return lambda *operands: self.compute(op, *operands)
 
     def compute(self, op: str, *operands: Scalar) -> Typed:
         """op(operands); literals take the dtype of the other operands."""
-        row = loop_op(op)
-        if len(operands) != row.arity:
-            raise MalformedNest(f"{op} takes {row.arity} operands, got {len(operands)}")
+        if len(operands) != arity(op):
+            raise MalformedNest(f"{op} takes {arity(op)} operands, got {len(operands)}")
         skip = 1 if op == "where" else 0
         typed = next((o for o in operands[skip:] if isinstance(o, Typed)), None)
         if typed is None:
@@ -197,9 +196,4 @@ def record(
     return Kernel(name, tuple(axes), emitter.finish(), origins, line)
 
 
-def known_ops() -> tuple[str, ...]:
-    """The ops that a recorder has as methods."""
-    return tuple(OPS)
-
-
-__all__ = ["Operand", "Recorder", "Scalar", "as_index", "known_ops", "record"]
+__all__ = ["Operand", "Recorder", "Scalar", "as_index", "record"]

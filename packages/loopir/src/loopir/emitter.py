@@ -6,7 +6,6 @@ import msgspec
 
 from loopir.errors import MalformedNest
 from loopir.fold import RULES
-from loopir.ops import COMMUTATIVE, INDEX_CHECKS, loop_op
 from loopir.schedule import Names
 from stagewire.expr import Dim
 from stagewire.graph import Ref
@@ -26,6 +25,7 @@ from stagewire.loop import (
     Statement,
     Store,
 )
+from stagewire.loop_ops import COMMUTATIVE, INDEX_CHECKS, PREDICATES
 from stagewire.statements import select
 from stagewire.types import DType
 
@@ -105,7 +105,7 @@ class Emitter:
             if operand.operand.__class__ is Ref:
                 typed = operand
                 break
-        if loop_op(op).result == "bool":
+        if op in PREDICATES:
             dtype = "bool"
         elif dtype is None:
             dtype = typed.dtype

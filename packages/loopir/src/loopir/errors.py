@@ -5,13 +5,6 @@ from __future__ import annotations
 from stagewire.errors import StageError
 
 
-class UnknownOp(StageError):
-    """A loop op that is not in the table of `loopir.ops`."""
-
-    code = "LI001"
-    fix = "Use an op of loopir.ops.OPS, or add it there and to the code generators."
-
-
 class UnsupportedPrim(StageError):
     """A prim that has no lowering, or a form of it that the lowering does not take."""
 

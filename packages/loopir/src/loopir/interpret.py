@@ -17,7 +17,6 @@ from loopir import numpy_ops
 from loopir.errors import NotInterpretable
 from loopir.memory import Memory, decode, encode
 from loopir.numpy_ops import Array
-from loopir.ops import OPS
 from stagewire import index as ix
 from stagewire.expr import Dim, Expr, evaluate
 from stagewire.graph import Arg, DTypeArg, List, NonFinite, Ref, Tuple, Value
@@ -39,6 +38,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.loop_ops import PREDICATES
 from stagewire.statements import select
 from stagewire.symbols import symbol_places
 from stagewire.types import ScalarType, ValueType
@@ -254,7 +254,7 @@ class _KernelRun:
         condition = [self._operand(operands[0], "bool")[0]] if op == "where" else []
         values = [self._operand(operand, dtype)[0] for operand in operands[len(condition) :]]
         result = numpy_ops.apply(op, condition + values, dtype)
-        return result if OPS[op].result == "bool" else numpy_ops.rounded(result, statement.dtype)
+        return result if op in PREDICATES else numpy_ops.rounded(result, statement.dtype)
 
     def _operand_dtype(self, statement: Compute) -> str:
         if statement.op == "where":

@@ -8,13 +8,13 @@ import pytest
 from loopir.errors import UnsupportedPrim
 from loopir.interpret import interpret
 from loopir.numpy_ops import rounded
-from loopir.ops import CHECKS, OPS
 from loopir.pipeline import PASSES, UNFUSED
 from loopir.stage import LoopIR, Options
 from loopir.testing.externs import EXTERNS
 from loopir.testing.graphs import document
 from loopir.testing.prim_meaning import prim_meaning
 from stagewire.graph import Graph, Ref, Value
+from stagewire.loop_ops import CHECKS, OPS, PREDICATES, arity
 from stagewire.parser import parse_graph
 from stagewire.types import TensorType
 from stagewire.verify import verify
@@ -46,9 +46,9 @@ def check(graph: Graph, low: float = -2.0, high: float = 2.0, rtol: float = 1e-5
 @pytest.mark.parametrize("op", [op for op in OPS if op not in ("convert", "bitcast", "where", "philox", *CHECKS)])
 def test_elementwise(op: str) -> None:
     dtype = "int64" if op in INTEGER else "f32"
-    names = [f"%x{n}" for n in range(OPS[op].arity)]
+    names = [f"%x{n}" for n in range(arity(op))]
     declared = "".join(f"input {name}: {dtype.replace('int64', 'i64')}[3, 5]\n" for name in names)
-    result = "b8" if OPS[op].result == "bool" else dtype.replace("int64", "i64")
+    result = "b8" if op in PREDICATES else dtype.replace("int64", "i64")
     low, high = (0.5, 3.0) if op in POSITIVE else (-0.9, 0.9) if op in UNIT else (-2.0, 2.0)
     low, high = (1.1, 3.0) if op == "acosh" else (low, high)
     check(parse_graph(f"{declared}%y: {result}[3, 5] = prims.{op}({', '.join(names)})\nreturn %y\n"), low, high)

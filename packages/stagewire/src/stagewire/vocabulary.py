@@ -154,12 +154,14 @@ class Vocabulary:
 
     version: grows whenever an op is added, taken away or given another meaning.
     families: a line of text on each, in the order of the ops.
+    convention: how its ops are called, where that is not the form of nodes.
     """
 
     namespace: str
     version: int
     ops: Mapping[str, Op]
     families: Mapping[str, str]
+    convention: str = ""
 
     @property
     def constraints(self) -> dict[str, Constraint]:

@@ -24,7 +24,7 @@ def page(vocabulary: Vocabulary) -> str:
         "",
         f"Written by `python -m stagewire ops {vocabulary.namespace}` from the records; change those, not this file.",
         "",
-        CONVENTION.format(namespace=vocabulary.namespace),
+        vocabulary.convention or CONVENTION.format(namespace=vocabulary.namespace),
         "",
         "## Constraints",
         "",

@@ -289,6 +289,9 @@ REFUSALS = (
     Refusal("K7", "loop", "%m: f32 = reduce", "%m, %n: f32 = reduce", "max has 1 results, not 2"),
     Refusal("K8", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f32 = scan sum %a", "a scan of %b over no axes"),
     Refusal("K8", "loop", "%e: f32 = exp(%d)", "%e: f64 = scan sum %d", "a scan in float64 of %d, float32"),
+    Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f32 = mul(%a)", "mul takes 2 operands, not 1"),
+    Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f32 = mull(%a, 2.0)", "has no op 'mull'"),
+    Refusal("K9", "loop", "%b: f32 = mul(%a, 2.0)", "%b: f64 = mul(%a, 2.0)", "mul gives float32"),
     # R: programs
     Refusal(
         "R1", "program", "launch exp_kernel(%x, %y)", "launch sin_kernel(%x, %y)", "there is no kernel 'sin_kernel'"

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-from codegen.cpp.operations import may_report
 from codegen.cpp.plan import make_plan, total_work
 from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
 from codegen.errors import MalformedLoop
 from codegen.memory import accesses, allocated
 from stagewire.loop import Buffer, Kernel, LoopGraph
+from stagewire.loop_ops import may_raise
 from stagewire.statements import statements_of
 
 LARGEST = 64
@@ -90,7 +90,7 @@ class _Group:
         self.read |= read
         self.written |= written
         self.made |= set(stored)
-        self.reports |= not updates and any(may_report(s) for s in statements_of(kernel))
+        self.reports |= not updates and any(may_raise(s) for s in statements_of(kernel))
         self.work += work if isinstance(work, int) else 0
         return True
 

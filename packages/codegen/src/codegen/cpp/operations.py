@@ -10,7 +10,7 @@ from collections.abc import Callable
 from codegen.cpp.literals import is_number
 from codegen.cpp.types import BITS, c_type, is_floating
 from codegen.errors import UnknownOp, UnsupportedType
-from stagewire.loop import Compute
+from stagewire.loop_ops import PREDICATES
 
 Emit = Callable[..., str]
 
@@ -20,23 +20,6 @@ EXACT = frozenset(
     neg abs sign ceil floor round trunc maximum minimum fmax fmin copysign where fmod check_range
     """.split()  # noqa: SIM905
 )  # on values that are already rounded to a 16-bit float these give such values again
-BOOL_RESULT = frozenset({*COMPARISONS, "isnan", "isinf", "signbit", "logical_not", "logical_and", "logical_or",
-                         "logical_xor"})  # fmt: skip
-DIVISIONS = frozenset({"floor_div", "trunc_div", "remainder", "fmod"})
-"""Ops whose integer form reports a zero divisor."""
-INDEX_CHECKS = frozenset({"check_index", "wrap_index"})
-"""Ops that report an index out of range."""
-CHECKS = INDEX_CHECKS | {"check_range"}
-"""Ops that report operands out of range."""
-
-
-def may_report(statement: object) -> bool:
-    """Whether a statement may report an error: an index or a value out of range, an integer division by zero."""
-    if not isinstance(statement, Compute):
-        return False
-    return statement.op in CHECKS or (statement.op in DIVISIONS and not is_floating(statement.dtype))
-
-
 _LIBRARY = {"asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tan", "erfc", "atan2", "hypot"}
 _BUILTIN = {"lgamma", "copysign"}
 _ROUNDINGS = {"ceil": "ceil", "floor": "floor", "round": "rint", "trunc": "trunc"}
@@ -51,7 +34,7 @@ def expression(op: str, dtype: str, operands: tuple[str, ...], form: str = "") -
     if is_floating(dtype):
         text = _floating(op, "f" if c_type(dtype).local == "f32" else "", c_type(dtype).suffix, operands, form)
         rounding = c_type(dtype).rounding
-        return f"{rounding}({text})" if rounding and op not in EXACT and op not in BOOL_RESULT else text
+        return f"{rounding}({text})" if rounding and op not in EXACT and op not in PREDICATES else text
     return _integral(op, dtype, operands)
 
 
@@ -176,7 +159,7 @@ def _integral(op: str, dtype: str, operands: tuple[str, ...]) -> str:
         return found
     kind = c_type(dtype)
     text = _integral_text(op, kind.suffix, BITS[dtype], dtype.startswith("u"), operands)
-    return text if op in BOOL_RESULT else f"(({kind.local}){text})"
+    return text if op in PREDICATES else f"(({kind.local}){text})"
 
 
 def _integral_text(op: str, suffix: str, bits: int, unsigned: bool, operands: tuple[str, ...]) -> str:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import msgspec
 
 from codegen.cpp.interior import interior
-from codegen.cpp.operations import may_report
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
 from stagewire.index import coefficient, inline
@@ -33,6 +32,7 @@ from stagewire.loop import (
     Store,
     Term,
 )
+from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, map_indices
 
 MOST_PIECES = 4
@@ -276,4 +276,4 @@ def _truth(operand: Operand, known: dict[str, bool]) -> bool | None:
 
 def without_unused(statements: Sequence[Statement]) -> list[Statement]:
     """Without values that nothing reads; what may report an error stays."""
-    return live_statements(statements, lambda one: may_report(one) or isinstance(one, Store), set())
+    return live_statements(statements, lambda one: may_raise(one) or isinstance(one, Store), set())

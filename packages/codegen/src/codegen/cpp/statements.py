@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.cpp.literals import literal
-from codegen.cpp.operations import BOOL_RESULT, DIVISIONS, EXACT, INDEX_CHECKS, conversion, expression, reinterpretation
-from codegen.cpp.types import c_type, is_floating, is_integer
+from codegen.cpp.operations import EXACT, conversion, expression, reinterpretation
+from codegen.cpp.types import c_type, is_floating
 from codegen.errors import MalformedLoop
 from stagewire.expr import Dim, Expr
 from stagewire.graph import Ref
@@ -26,6 +26,7 @@ from stagewire.loop import (
     Store,
     ValueAtom,
 )
+from stagewire.loop_ops import DIVISIONS, INDEX_CHECKS, PREDICATES, may_raise
 from stagewire.types import TensorType
 
 OUT_OF_RANGE, ZERO_DIVISOR, NO_SUCH_VALUE = 1, 2, 4
@@ -219,7 +220,7 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
     condition = (scope.operand(operands[0], "bool"),) if op == "where" else ()
     texts = condition + tuple(_as(scope, o, typed) for o in operands[len(condition) :])
     lines = []
-    if op in DIVISIONS and is_integer(typed):
+    if op in DIVISIONS and may_raise(statement):
         scope.report()
         lines.append(f"bad |= {_guarded(scope, f'{texts[1]} == 0')} ? {ZERO_DIVISOR} : 0;")
     if op == "check_range":
@@ -236,7 +237,7 @@ def _compute(scope: Scope, statement: Compute) -> list[str]:
 
 def _definition(statement: Compute, name: str, typed: str, texts: tuple[str, ...], form: str = "") -> str:
     text = expression(statement.op, typed, texts, form)
-    if statement.op not in BOOL_RESULT and typed != statement.dtype:
+    if statement.op not in PREDICATES and typed != statement.dtype:
         text = conversion(typed, statement.dtype, text)
     return f"{c_type(statement.dtype).local} {name} = {text};"
 
@@ -273,7 +274,7 @@ def _operand_dtype(scope: Scope, statement: Compute) -> str:
     for operand in operands:
         if isinstance(operand, Ref):
             return scope.dtypes[operand.name] if operand.name in scope.dtypes else scope.value(operand.name)
-    if statement.op in BOOL_RESULT:
+    if statement.op in PREDICATES:
         return "float64" if any(isinstance(o, float) for o in operands) else "int64"
     return statement.dtype
 

@@ -6,10 +6,10 @@ from loopir.builder import Recorder
 from loopir.emitter import Typed
 from loopir.lowering.call import Call
 from loopir.lowering.context import Lowering
-from loopir.ops import OPS
 from stagewire.expr import Expr
 from stagewire.graph import DTypeArg, NonFinite, Ref
 from stagewire.loop import Index
+from stagewire.loop_ops import OPS, arity
 from stagewire.types import ITEM_SIZE, DType
 
 APART = ("convert", "bitcast", "check_index", "wrap_index", "philox")
@@ -20,8 +20,8 @@ PARAMETERS: dict[int, tuple[str, ...]] = {1: ("a",), 2: ("a", "b"), 3: ("a", "b"
 def lower_elementwise(lowering: Lowering, call: Call) -> None:
     """result[i] = op(a[i], b[i], ...): tensors of one shape, numbers anywhere."""
     operands = (*call.node.args, *call.node.kwargs.values())
-    if len(operands) != OPS[call.name].arity:
-        raise call.refuse(f"{len(operands)} operands for an op of {OPS[call.name].arity}")
+    if len(operands) != arity(call.name):
+        raise call.refuse(f"{len(operands)} operands for an op of {arity(call.name)}")
     shape = call.type.shape
     for operand in operands:
         if isinstance(operand, Ref) and call.as_tensor(operand)[1].shape != shape:
@@ -69,7 +69,7 @@ def lower_bitcast(lowering: Lowering, call: Call) -> None:
     lowering.pointwise(call, lambda ops, *i: ops.bitcast(ops.load(buffer, *i), call.type.dtype))
 
 
-TABLE = {name: (PARAMETERS[op.arity], lower_elementwise) for name, op in OPS.items() if name not in APART}
+TABLE = {name: (PARAMETERS[arity(name)], lower_elementwise) for name in OPS if name not in APART}
 TABLE |= {
     "convert_element_type": (("x", "dtype"), lower_convert),
     "bitcast": (("x", "dtype"), lower_bitcast),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loopir.emitter import Emitter, Typed, literal_key
-from loopir.ops import OPS
 from loopir.passes.definitions import Definition, Piece
 from loopir.schedule import Names, axis_sizes, reads_of
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Compute, Index, IndexValue, Kernel, Load, Operand, Reduce, Scan, Statement, Store
+from stagewire.loop_ops import TYPED
 from stagewire.sizes import at_least, lower_bounds
 
 Mask = Typed | None
@@ -76,7 +76,7 @@ class Expander:
                     literal = values[operand.name].dtype  # type: ignore[union-attr]
                     break
         typed = [values[o.name] if o.__class__ is Ref else Typed(o, literal) for o in operands]  # type: ignore[union-attr]
-        return self.emitter.compute(op, *typed, dtype=dtype if OPS[op].result == "given" else None)
+        return self.emitter.compute(op, *typed, dtype=dtype if op in TYPED else None)
 
     def _place(
         self, coordinates: tuple[Index, ...], values: Mapping[str, Typed], axes: Mapping[str, Index]

@@ -13,27 +13,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from loopir.ops import CHECKS, INDEX_CHECKS
 from stagewire import index as ix
 from stagewire.graph import Ref
 from stagewire.loop import Axis, Buffer, Compute, IndexValue, Kernel, Load, LoopGraph, Section, Statement, Step, Store
+from stagewire.loop_ops import INDEX_CHECKS, may_raise
 from stagewire.statements import rename, used_axes, used_values
 from stagewire.types import contiguous
 
 Check = tuple[tuple[Axis, ...], tuple[Statement, ...]]
 """The axes that an index depends on, and the statements that compute it; values and axes are numbered."""
-
-
-def may_raise(statement: Statement) -> bool:
-    """Whether a kernel on a CPU may raise there: an index or a value out of range, or a division of integers by 0."""
-    if not isinstance(statement, Compute):
-        return False
-    if statement.op in DIVISIONS and "float" not in statement.dtype:
-        return not isinstance(statement.operands[1], int) or statement.operands[1] == 0
-    return statement.op in CHECKS
-
-
-DIVISIONS = ("div", "floor_div", "trunc_div", "remainder", "fmod")
 
 
 def hoist_index_checks(graph: LoopGraph, kernels: Sequence[Kernel]) -> tuple[LoopGraph, frozenset[str]]:

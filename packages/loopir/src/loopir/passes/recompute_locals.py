@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.ops import OPS
+from loopir.passes.definitions import COST
 from loopir.passes.expand import Expander
 from loopir.schedule import Item, Names, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import Ref
@@ -99,7 +99,7 @@ def _cost(needed: list[Statement], section: Section) -> int:
         own = axes & used_axes(statement)
         if own or not changing.isdisjoint(used_values(statement)):
             changing.update(results(statement))
-            cost += OPS[statement.op].cost if isinstance(statement, Compute) else 0
+            cost += COST.get(statement.op, 1) if isinstance(statement, Compute) else 0
     return cost
 
 

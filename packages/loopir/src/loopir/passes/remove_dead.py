@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from loopir.passes.index_checks import may_raise
 from loopir.schedule import Item, Schedule, output_names, reads_of, writes_of
 from stagewire.graph import ORDERED
 from stagewire.loop import Extern, Kernel, Load, Reduce, Section, Statement, Store
+from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, statements_of
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from loopir.passes.definitions import Definition
-from loopir.passes.index_checks import may_raise
 from loopir.schedule import Schedule, axis_sizes
 from stagewire.expr import Dim
 from stagewire.index import axes_of, has_values, values_of
 from stagewire.loop import Index, Kernel, Load, Statement
+from stagewire.loop_ops import may_raise
 from stagewire.statements import results, statements_of, used_axes, used_values
 from stagewire.types import numel
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from loopir.layout import is_dense
-from loopir.passes.index_checks import hoist_index_checks, may_raise
+from loopir.passes.index_checks import hoist_index_checks
 from loopir.passes.plan_memory import may_share
 from stagewire.graph import Ref, references
 from stagewire.loop import Buffer, Decision, Extern, Kernel, LoopGraph, Step
+from stagewire.loop_ops import may_raise
 from stagewire.statements import buffers_of, statements_of
 from stagewire.types import ITEM_SIZE, numel
 

@@ -16,9 +16,9 @@ from loopir.errors import NotInterpretable
 from loopir.lowering import LOWERINGS
 from loopir.memory import decode, encode
 from loopir.numpy_ops import Array, rounded
-from loopir.ops import OPS
 from loopir.philox import uniform
 from stagewire.graph import Arg, DTypeArg, Graph, List, Node, NonFinite, Ref, Tuple
+from stagewire.loop_ops import PREDICATES
 from stagewire.types import TensorType
 
 Meaning = Callable[..., Any]
@@ -78,7 +78,7 @@ def _elementwise(name: str, node: Node, args: list[object], types: Mapping[str, 
     if skip:
         operands.insert(0, np.asarray(args[0], bool))
     found = numpy_ops.apply(name, operands, dtype)
-    return np.broadcast_to(found if OPS[name].result == "bool" else rounded(found, dtype), result.shape)
+    return np.broadcast_to(found if name in PREDICATES else rounded(found, dtype), result.shape)
 
 
 def _axes(dims: Sequence[int], x: Array, type: TensorType) -> tuple[int, ...]:

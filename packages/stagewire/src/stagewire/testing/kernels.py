@@ -27,13 +27,11 @@ from stagewire.loop import (
     Term,
     ValueAtom,
 )
+from stagewire.loop_ops import OPS, PREDICATES, TYPED, arity, scalar
 from stagewire.testing.basics import Names
 from stagewire.types import DType, TensorType
 from stagewire.verify.ranges import extent
 
-_UNARY = ("neg", "abs")
-_BINARY = ("add", "mul", "maximum")
-_COMPARISONS = ("lt", "eq")
 _REDUCTIONS: tuple[ReduceKind, ...] = ("sum", "max", "min", "argmax", "welford")
 _SCANS: tuple[ScanKind, ...] = ("sum", "prod", "max", "min", "logaddexp")
 _NUMBERS: st.SearchStrategy[Operand] = st.one_of(
@@ -112,14 +110,16 @@ class Body:
         return Index(self.draw(st.sampled_from([0, 0, 1, -3])), tuple(terms))
 
     def compute(self) -> None:
-        """An op on values of one dtype and numbers."""
-        dtype = self.draw(st.sampled_from(sorted(set(self.values.values())) or ["float32"]))
-        first, second = self.operand(dtype), self.operand(dtype)  # type: ignore[arg-type]
-        manner = self.draw(st.sampled_from((_UNARY, _BINARY, _COMPARISONS)))
-        op = self.draw(st.sampled_from(manner))
-        operands = (first,) if manner is _UNARY else (first, second)
-        result: DType = "bool" if manner is _COMPARISONS else dtype  # type: ignore[assignment]
-        self.define(lambda name: Compute(name, op, operands, result), result)
+        """Any op on values of one dtype that it takes, and numbers."""
+        dtype: DType = self.draw(st.sampled_from(sorted(set(self.values.values())) or ["float32"]))
+        taking = [op for op in OPS.values() if op.refusal((scalar(dtype),)) is None or op.name == "where"]
+        op = self.draw(st.sampled_from(taking))
+        dtypes: list[DType] = [dtype] * arity(op.name)
+        if op.name == "where":
+            dtypes[0] = "bool"
+        result: DType = "bool" if op.name in PREDICATES else "float32" if op.name in TYPED else dtype
+        operands = tuple(map(self.operand, dtypes))
+        self.define(lambda name: Compute(name, op.name, operands, result), result)
 
     def operand(self, dtype: DType) -> Operand:
         """A value of this dtype, or a number."""

@@ -1,4 +1,4 @@
-"""K1 to K8: inside one kernel of a Loop.
+"""K1 to K9: inside one kernel of a Loop.
 
 K1 axis names are unique in a kernel and sizes are not negative
 K2 value names are unique in a kernel, not empty, and not those of axes
@@ -9,17 +9,22 @@ K5 a static index without mask stays inside its buffer (affine: always checked; 
 K6 masks are bools, values in an index are integers, a load or store names a buffer of its dtype
 K7 welford has three results, every other reduction one
 K8 a scan stands in a section with inner axes, and its operand has its dtype
+K9 a computation is by an op of the vocabulary `loop`, takes what that takes, and has the dtype that it gives
+
+The constraints of an op are reported by their label: `loop.S1`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from stagewire.errors import UnknownOp
 from stagewire.graph import NonFinite, Ref
 from stagewire.index import axes_of, values_of
 from stagewire.loop import (
     Axis,
     Buffer,
+    Compute,
     Index,
     Kernel,
     Load,
@@ -30,10 +35,12 @@ from stagewire.loop import (
     Statement,
     Store,
 )
+from stagewire.loop_ops import TYPED, VOCABULARY, arity, scalar
 from stagewire.statements import indices, operands, results
 from stagewire.verify.fault import Fault, Faults, Path, duplicates
 from stagewire.verify.ranges import extent, index_range
 from stagewire.verify.types import Symbols, check_dim
+from stagewire.vocabulary import seen
 
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool"})
 
@@ -116,8 +123,32 @@ def _check_statement(statement: Statement, scope: Scope, path: Path) -> Faults:
                 yield Fault("K8", f"a scan of %{statement.result} over no axes", path)
             if isinstance(operand, Ref) and scope.values.get(operand.name, dtype) != dtype:
                 yield Fault("K8", f"a scan in {dtype} of %{operand.name}, {scope.values[operand.name]}", path)
+        case Compute():
+            yield from _check_compute(statement, scope.values, path)
         case _:
             return
+
+
+def _check_compute(statement: Compute, values: dict[str, str], path: Path) -> Faults:
+    try:
+        op = VOCABULARY.op(statement.op)
+    except UnknownOp as unknown:
+        yield Fault("K9", unknown.message, path)
+        return
+    if len(statement.operands) != arity(op.name):
+        yield Fault("K9", f"{op.name} takes {arity(op.name)} operands, not {len(statement.operands)}", path)
+        return
+    known = {o.name: scalar(values[o.name]) for o in statement.operands if isinstance(o, Ref) and values.get(o.name)}
+    if any(isinstance(operand, Ref) and operand.name not in known for operand in statement.operands):
+        return  # K3 reports it
+    arguments = tuple([seen(operand, known) for operand in statement.operands])
+    refused = op.refusal(arguments)
+    if refused is not None:
+        yield Fault(f"loop.{refused[0]}", refused[1], path)
+    elif op.rule is not None and (known or op.name in TYPED):
+        (result,) = op.rule(*arguments, statement.dtype)
+        if result.dtype != statement.dtype:
+            yield Fault("K9", f"{op.name} gives {result.dtype}, the statement states {statement.dtype}", path)
 
 
 def _check_operand(operand: Operand, scope: Scope, path: Path) -> Faults:
