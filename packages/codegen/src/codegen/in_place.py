@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from codegen.cpp.pieces import MOST_PIECES, is_pointwise, narrowed, parts_along, without_unused
+from codegen.cpp.tuning import TUNED
+from codegen.index_splitting import is_pointwise, narrowed, parts_along, without_unused
 from stagewire.graph import Ref
 from stagewire.loop import Compute, Index, Kernel, Load, LoopGraph, Statement, Step, Store
 from stagewire.statements import select
@@ -44,7 +45,7 @@ def _needed(step: Step, taken: Mapping[str, str]) -> Iterator[Step]:
     for axis in step.axes:
         parts = tuple(part for one in parts for part in parts_along(one, axis, 1))
     kept = [part for one in parts if _stores(part := _changing(one, taken))]
-    if len(kept) > 1 and (len(kept) == len(parts) or len(kept) > MOST_PIECES):
+    if len(kept) > 1 and (len(kept) == len(parts) or len(kept) > TUNED.most_pieces):
         kept = [step]
     for number, part in enumerate(kept):
         yield replace(part, name=f"{step.name}_part{number}") if number else part

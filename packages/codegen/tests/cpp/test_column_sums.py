@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from codegen import Options, load
-from codegen.cpp.reductions import PARTIAL_ROWS, partial_block
+from codegen.cpp.reductions import partial_block
+from codegen.cpp.tuning import TUNED
 from codegen.stage import emit
 from stagewire.graph import Ref
 from stagewire.loop import Axis, AxisAtom, Buffer, Index, Kernel, Load, LoopGraph, Reduce, Section, Store, Term
@@ -51,4 +52,4 @@ def test_a_block_is_neither_long_nor_short():
         points = length
         for axis in axes[position + 1 :]:
             points *= axis.size
-        assert PARTIAL_ROWS // 4 <= points <= PARTIAL_ROWS
+        assert TUNED.partial_rows // 4 <= points <= TUNED.partial_rows

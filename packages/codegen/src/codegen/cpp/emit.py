@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from codegen.cpp.function import KernelText, write_function
-from codegen.cpp.groups import Stages, group_kernels
+from codegen.cpp.parallel_regions import Stages, group_kernels
 from codegen.cpp.prelude import prelude
 from codegen.errors import UnsupportedKernel
 from codegen.memory import memory_roots

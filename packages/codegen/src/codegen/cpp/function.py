@@ -11,27 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from codegen.cpp.kernel import KernelWriter
-from codegen.cpp.pieces import split_pieces
 from codegen.cpp.plan import Plan, make_plan, shares, total_work
-from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
+from codegen.cpp.split_positions import split_positions
 from codegen.cpp.statements import Scope
+from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
+from codegen.index_splitting import split_pieces
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Kernel
 from stagewire.types import TensorType
 
 SIGNATURE = "(void *const *p, const i64 *n, i64 threads, i64 *status)"
 """p: data pointers; n: symbolic sizes; status: bits of errors met, or-ed in."""
-
-SHARED_FROM = 8192
-"""Rough count of operations from which a kernel within a region is shared out; one thread alone does a smaller one."""
-
-MOST_SHARES = 128
-"""Into so many shares, at most, kernels that are turns of a loop go to the threads."""
-
-PARTS, MANY_THREADS = 8, 64
-"""The threshold grows by one part in so many with each thread, as regions do (1.1 us for 2 threads, 4.4 us for 16)."""
 
 
 class KernelText(NamedTuple):
@@ -79,9 +71,10 @@ def _alone(scope: Scope, kernel: Kernel, threshold: int) -> list[str]:
 
 
 def _threads(scope: Scope, work: Dim, threshold: int) -> list[str]:
-    """One thread does all where the work is not worth the start of a region, which costs more for more threads."""
-    each = threshold // PARTS
-    if isinstance(work, int) and work >= threshold + each * MANY_THREADS:
+    """One thread does all where the work is not worth the start of a region, which costs more for more threads (1.1 us
+    for 2, 4.4 us for 16)."""
+    each = threshold // TUNED.threshold_parts
+    if isinstance(work, int) and work >= threshold + each * TUNED.many_threads:
         return []
     return [f"  if ({scope.dim(work)} < {threshold} + {each} * threads) threads = 1;"]
 
@@ -127,7 +120,7 @@ def _stage(scope: Scope, kernels: Sequence[Kernel], alone: bool, aliased: bool) 
 
 def _part_plan(kernel: Kernel, alone: bool) -> Plan:
     """Within a region, what has one share is for whichever thread comes first."""
-    plan = make_plan(kernel, 1 if alone else SHARED_FROM)
+    plan = make_plan(kernel, 1 if alone else TUNED.shared_from)
     is_one = isinstance(total_work(kernel), int) and plan.threads == "outer" and shares(kernel, plan) == 1
     return plan._replace(threads="none") if alone or is_one else plan
 
@@ -138,7 +131,7 @@ def _turns(text: str, places: list[list[int]], is_single: bool) -> list[str]:
     if len(rows) == 1:
         share = ["    #pragma omp single nowait"] * is_single
         return [*share, "    {", f"      static const i32 q[] = {rows[0]};", text, "    }"]
-    share = [f"    #pragma omp for schedule(dynamic, {-(-len(rows) // MOST_SHARES)}) nowait"] * is_single
+    share = [f"    #pragma omp for schedule(dynamic, {-(-len(rows) // TUNED.most_shares)}) nowait"] * is_single
     return [
         "    {",
         f"    static const i32 places[][{len(places[0])}] = {{{', '.join(rows)}}};",

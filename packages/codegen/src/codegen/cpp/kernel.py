@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from codegen.cpp.hoist import BEFORE, BETWEEN, INSIDE, levels
 from codegen.cpp.operations import conversion
-from codegen.cpp.plan import Plan, is_ordered, is_turned, lane_of
-from codegen.cpp.reductions import PARTIAL, Accumulator, Reducer, partial_block, reducer
+from codegen.cpp.plan import BEFORE, BETWEEN, INSIDE, Plan, is_ordered, is_turned, lane_of, levels
+from codegen.cpp.reductions import Accumulator, Reducer, partial_block, reducer
 from codegen.cpp.statements import Scope, range_guard, write_statement
+from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type
 from stagewire.index import coefficient
 from stagewire.loop import Axis, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.statements import makers, used_values
-
-ROW_CHUNK = 4096
 
 
 class Written(NamedTuple):
@@ -191,7 +189,7 @@ class KernelWriter:
         name, size = self.scope.axes[lane.name], self.scope.dim(lane.size)
         start, end = "0", size
         partial = [part.accumulators[0] for (_, part), own in zip(narrow, reducers, strict=True) if part is not own[1]]
-        chunk = PARTIAL if partial else ROW_CHUNK
+        chunk = TUNED.partial if partial else TUNED.row_chunk
         chunked = shared or (bool(partial) and not (isinstance(lane.size, int) and lane.size <= chunk))
         if shared:
             self.share(1, _clauses(reducers))

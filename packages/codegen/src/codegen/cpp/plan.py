@@ -7,21 +7,17 @@ column plan  lanes run along an outer axis, a tile of outer points is handled to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from codegen.cpp.tuning import TUNED
 from codegen.errors import UnsupportedKernel
 from stagewire.expr import Dim
 from stagewire.index import coefficient, has_values, mentions
 from stagewire.loop import Axis, Compute, Index, Kernel, Load, Reduce, Section, Statement, Store
 from stagewire.sizes import divides, estimate
-from stagewire.statements import select
+from stagewire.statements import results, select, used_axes, used_values
 from stagewire.types import numel
-
-LONGEST_TILE = 4096
-"""The tile along an axis of unknown length, where no array has its size."""
-
-BORDER, SCALAR = 8, 4.0
-"""A section of so much fewer points than the longest is a border beside it: its points cost so much, one by one."""
 
 COSTLY = frozenset(
     """
@@ -94,7 +90,7 @@ def _row_plan(kernel: Kernel, threshold: int) -> Plan:
     outer = points(kernel.axes)
     if inner * outer < threshold:
         return Plan(None, 1, "none")
-    if outer >= 4 or inner < threshold or not all(isinstance(axis.size, int) for axis in kernel.axes):
+    if outer >= TUNED.least_outer or inner < threshold or not all(isinstance(axis.size, int) for axis in kernel.axes):
         return Plan(None, 1, "outer" if outer > 1 else "none")
     return Plan(None, 1, "inner")
 
@@ -106,23 +102,27 @@ def _column_plan(kernel: Kernel, lane: Axis, threshold: int) -> Plan:
     total = inner * others * size
     if len(kernel.sections) == 1 and not kernel.sections[0].axes:
         crossed = _crossed_axis(kernel, lane)
-        plain = _pointwise_tile(size, others) if isinstance(lane.size, int) else LONGEST_TILE
-        tile = 64 if crossed is not None else plain
+        plain = _pointwise_tile(size, others) if isinstance(lane.size, int) else TUNED.longest_tile
+        tile = TUNED.turned_tile if crossed is not None else plain
         return Plan(lane, tile, "outer" if total >= threshold else "none", crossed)
-    for tile in (256, 128, 64, 32):
-        if others * -(-size // tile) >= 8 or total < threshold:
-            shortest = -(-size // 16) * 16 if isinstance(lane.size, int) else tile
+    for tile in TUNED.column_tiles:
+        if others * -(-size // tile) >= TUNED.enough_columns or total < threshold:
+            shortest = _whole_vectors(size) if isinstance(lane.size, int) else tile
             return Plan(lane, min(tile, shortest), "outer" if total >= threshold else "none")
     longest = max(points(s.axes) for s in kernel.sections)
-    if longest < 256:
-        return Plan(lane, 32, "outer")
-    return Plan(lane, min(2048, -(-size // 16) * 16), "inner")
+    if longest < TUNED.long_column:
+        return Plan(lane, TUNED.column_tiles[-1], "outer")
+    return Plan(lane, min(TUNED.widest_column_tile, _whole_vectors(size)), "inner")
 
 
 def _pointwise_tile(size: int, others: int) -> int:
-    if size <= 4096 or others >= 64:
-        return min(size, 32768) or 1
-    return 4096
+    if size <= TUNED.longest_tile or others >= TUNED.enough_tiles:
+        return min(size, TUNED.whole_tile) or 1
+    return TUNED.longest_tile
+
+
+def _whole_vectors(size: int) -> int:
+    return -(-size // TUNED.lanes) * TUNED.lanes
 
 
 def _scatter_plan(kernel: Kernel, threshold: int) -> Plan:
@@ -131,7 +131,7 @@ def _scatter_plan(kernel: Kernel, threshold: int) -> Plan:
     for axis in reversed(kernel.axes):
         if _is_exclusive(kernel, axis):
             size = estimate(axis.size)
-            tile = 256 if size >= 1024 else 64 if size >= 256 else 16
+            tile = next(tile for least, tile in TUNED.scatter_tiles if size >= least)
             return Plan(axis, tile, "outer" if total >= threshold else "none", exclusive=True)
     return Plan(None, 1, "none", vector=False)
 
@@ -163,29 +163,31 @@ def _access_cost(index: Index, axis: str) -> float:
     """
     step = coefficient(index, axis)
     if has_values(index):
-        return 6.0 if step != 1 or mentions(index, (axis,)) else 3.0
+        return TUNED.gathered if step != 1 or mentions(index, (axis,)) else TUNED.gathered_runs
     if step == 0:
-        return 0.2
+        return TUNED.broadcast
     if step == 1:
         return 1.0
     if step is None:
-        return 8.0
+        return TUNED.strided
     step = abs(estimate(step))
-    return 4.0 if step <= 16 else 16.0 if step % 256 == 0 else 8.0
+    if step <= TUNED.short_step:
+        return TUNED.short_strided
+    return TUNED.conflicting if step % TUNED.conflicting_step == 0 else TUNED.strided
 
 
 def _short(size: Dim) -> float:
     """Waste of lanes on a short axis."""
     number = max(estimate(size), 1)
-    return (-(-number // 16) * 16) / number
+    return _whole_vectors(number) / number
 
 
 def _column_cost(kernel: Kernel, axis: Axis) -> float:
     cost = 0.0
     for section in kernel.sections:
         accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
-        cost += points(section.axes) * (accesses + 0.3 * len(section.statements))
-    return cost * _short(axis.size) * 1.05
+        cost += points(section.axes) * (accesses + TUNED.statement * len(section.statements))
+    return cost * _short(axis.size) * TUNED.column
 
 
 def _row_cost(kernel: Kernel) -> float:
@@ -198,10 +200,10 @@ def _row_cost(kernel: Kernel) -> float:
         axis = lane_of(section)
         accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
         ordered = any(is_ordered(s) for s in section.statements)
-        is_border = points(section.axes) * BORDER <= longest
-        waste = SCALAR if is_border else _short(axis.size)
-        here = points(section.axes) * (accesses + 0.3 * len(section.statements)) * waste
-        cost += here * (8.0 if ordered else 1.0)
+        is_border = points(section.axes) * TUNED.border <= longest
+        waste = TUNED.scalar if is_border else _short(axis.size)
+        here = points(section.axes) * (accesses + TUNED.statement * len(section.statements)) * waste
+        cost += here * (TUNED.ordered if ordered else 1.0)
     return cost
 
 
@@ -212,7 +214,7 @@ def lane_of(section: Section) -> Axis:
     costs = []
     for number, axis in enumerate(section.axes):
         accesses = sum(_access_cost(index, axis.name) for index in _accesses(section))
-        costs.append(((accesses + 0.3) * _short(axis.size), -number))
+        costs.append(((accesses + TUNED.statement) * _short(axis.size), -number))
     return section.axes[-min(costs)[1]]
 
 
@@ -228,7 +230,7 @@ def is_ordered(statement: Statement) -> bool:
 def _crossed_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     """An outer axis along which some access is contiguous that is strided along the lane."""
     for axis in kernel.axes:
-        if axis.name == lane.name or estimate(axis.size) < 8:
+        if axis.name == lane.name or estimate(axis.size) < TUNED.least_crossed:
             continue
         for index in _accesses(kernel.sections[0]):
             if coefficient(index, axis.name) == 1 and coefficient(index, lane.name) not in (0, 1):
@@ -254,5 +256,32 @@ def total_work(kernel: Kernel) -> Dim:
 def _work(section: Section) -> int:
     work = 0
     for statement in section.statements:
-        work += 10 if isinstance(statement, Compute) and statement.op in COSTLY else 1
+        work += TUNED.costly if isinstance(statement, Compute) and statement.op in COSTLY else 1
     return max(work, 1)
+
+
+BEFORE, BETWEEN, INSIDE = 0, 1, 2
+"""Where a statement runs: before the section's loops (it depends on no axis of the section, nor on the lane), before
+the loop of the lanes (it does not depend on the lane), or inside."""
+
+
+def levels(section: Section, lane: str, fixed: Mapping[str, int]) -> list[int]:
+    """Loop-invariant code motion: the level of each statement; `fixed` gives that of values from earlier sections
+    (BEFORE if not in it). Compilers hoist too, but not before they have split the loop on a condition that does not
+    change in it, and a split loop is no longer vectorised."""
+    inner = {axis.name: BETWEEN for axis in section.axes}
+    inner[lane] = INSIDE
+    stored = {s.buffer for s in section.statements if isinstance(s, Store)}
+    never_runs = any(axis.size == 0 for axis in section.axes)
+    of: dict[str, int] = dict(fixed)
+    found: list[int] = []
+    for statement in section.statements:
+        level = max((of.get(name, BEFORE) for name in used_values(statement)), default=BEFORE)
+        level = max((level, *(inner.get(axis, BEFORE) for axis in used_axes(statement))))
+        if isinstance(statement, Store | Reduce) or never_runs:
+            level = INSIDE
+        if isinstance(statement, Load) and statement.buffer in stored:
+            level = INSIDE
+        found.append(level)
+        of |= dict.fromkeys(results(statement), BEFORE if isinstance(statement, Reduce) else level)
+    return found

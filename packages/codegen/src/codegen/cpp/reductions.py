@@ -14,20 +14,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from codegen.cpp.literals import literal
+from codegen.cpp.tuning import TUNED
 from codegen.cpp.types import c_type, is_floating
 from codegen.errors import MalformedLoop
 from stagewire.loop import Axis, Reduce
 
-PARTIAL = 1024
-"""Most points along a lane that are summed in the operand's own precision: 64 additions in each of 16 lanes."""
-
-PARTIAL_ROWS = 64
-"""Most points that each lane of a column plan sums in the operand's own precision: as many as above."""
-
 
 def partial_block(axes: Sequence[Axis]) -> tuple[int, int]:
     """(position, length): the axis of a column plan's section that runs in blocks, so that each lane sums at most
-    PARTIAL_ROWS points (and at least a quarter of that) in a block. Length 0: too few points for blocks.
+    `partial_rows` points (and at least a quarter of that) in a block. Length 0: too few points for blocks.
 
     >>> partial_block((Axis("a", 512),)), partial_block((Axis("a", 100), Axis("b", 9))), partial_block((Axis("a", 8),))
     ((0, 64), (0, 7), (0, 0))
@@ -35,13 +30,13 @@ def partial_block(axes: Sequence[Axis]) -> tuple[int, int]:
     inner = 1
     for position in reversed(range(len(axes))):
         size = axes[position].size
-        length = PARTIAL_ROWS // inner
+        length = TUNED.partial_rows // inner
         if not isinstance(size, int) or size > length:
-            if length * inner * 4 >= PARTIAL_ROWS:
+            if length * inner * 4 >= TUNED.partial_rows:
                 return position, length
             return position + 1, axes[position + 1].size  # type: ignore[return-value]
         inner *= max(size, 1)
-    return (0, axes[0].size) if inner * 4 >= PARTIAL_ROWS else (0, 0)  # type: ignore[return-value]
+    return (0, axes[0].size) if inner * 4 >= TUNED.partial_rows else (0, 0)  # type: ignore[return-value]
 
 
 class Accumulator(NamedTuple):

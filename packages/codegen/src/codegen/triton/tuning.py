@@ -1,15 +1,16 @@
 """What was measured on GPUs, and how: each number of this target with its unit, its meaning and its command.
 
     PYTHONPATH=. python benchmarks/gpu.py "softmax 16k x 4k"        the times that a number was chosen by
-    python -c "from codegen.triton.tuning import table; print(table())"      all of them
+    python -c "from codegen.triton.tuning import *; from codegen.cpp.tuning import table; print(table(SM_90))"
 
 A number decides what is quick, never what is right. For another device: `Tuning` with other numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
+
+from codegen.cpp.tuning import tuned
 
 WARP = 32
 """Threads."""
@@ -27,11 +28,6 @@ SUMS_AND_SCANS = "sums_and_scans.py"
 OPTIMIZERS = "optimizers.py"
 PRODUCTS = "products.py"
 DEPTHWISE = 'gpu.py "mobilenetv3 32 train" "efficientnet_b0 32 train" "convnext_tiny 32 train"'
-
-
-def tuned(value: Any, unit: str, meaning: str, command: str) -> Any:
-    """A number, and the benchmark that measures it again."""
-    return field(default=value, metadata={"unit": unit, "meaning": meaning, "command": f"python benchmarks/{command}"})
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,3 @@ class Tuning:
 
 SM_90 = Tuning()
 """Measured on an H100 and an H200."""
-
-
-def table(tuning: Tuning = SM_90) -> str:
-    """One line a number: its name, value and unit, what it is of, and the command that measures it."""
-    rows = [(one.name, getattr(tuning, one.name), one.metadata) for one in fields(tuning)]
-    return "\n".join(f"{n} = {v} {m['unit']}: {m['meaning']} ({m['command']})" for n, v, m in rows)

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Options, load
-from codegen.cpp.interior import interior
-from codegen.cpp.pieces import split_pieces
+from codegen.border_peeling import interior
+from codegen.index_splitting import split_pieces
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph

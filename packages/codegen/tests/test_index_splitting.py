@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codegen import Options, load
-from codegen.cpp.pieces import TRUTH, Condition, split_pieces
+from codegen.index_splitting import TRUTH, Condition, split_pieces
 from codegen.stage import emit
 from codegen.testing.compare import assert_same
 from codegen.testing.reference import run_graph, span

@@ -1,4 +1,4 @@
-"""Rows of a pointwise kernel cut where positions are clamped: between the borders they are the axis itself.
+"""Border peeling: rows of a pointwise kernel cut where positions are clamped; between, they are the axis.
 
     y[i] = x[min(max(i - 1, 0), n - 1)]     becomes     y[i] = x[i - 1] for i in 1..n + 1;  what it was, for the rest
 

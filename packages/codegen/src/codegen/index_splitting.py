@@ -1,4 +1,4 @@
-"""Pointwise kernels cut where a condition on one axis changes: each piece runs without the condition.
+"""Index-set splitting: pointwise kernels cut where a condition on one axis changes; each piece runs without it.
 
     y[i] = a[i] if i < 100 else b[i - 100]     becomes     y[i] = a[i] for i in 0..100;  y[100 + i] = b[i] for the rest
 
@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from codegen.cpp.interior import interior
+from codegen.border_peeling import interior
+from codegen.cpp.tuning import TUNED
 from stagewire.expr import Dim, greatest, least
 from stagewire.graph import Ref
 from stagewire.index import coefficient, inline
@@ -35,17 +36,13 @@ from stagewire.loop import (
 from stagewire.loop_ops import may_raise
 from stagewire.statements import live_statements, map_indices
 
-MOST_PIECES = 4
-SHORTEST = 16
-"""Points of a piece along an axis that memory is contiguous along: what fills the lanes."""
-
+TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 TRUTH = {
     "lt": lambda value, bound: value < bound,
     "le": lambda value, bound: value <= bound,
     "gt": lambda value, bound: value > bound,
     "ge": lambda value, bound: value >= bound,
 }
-TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 class Condition(NamedTuple):
@@ -79,7 +76,7 @@ def split_pieces(kernel: Kernel) -> tuple[Kernel, ...]:
     for axis in kernel.axes:
         if not _is_contiguous(kernel, axis):
             found = tuple(part for one in done for part in parts_along(one, axis, 1))
-            done = found if len(found) <= MOST_PIECES else done
+            done = found if len(found) <= TUNED.most_pieces else done
     for axis in kernel.axes:
         if _is_contiguous(kernel, axis):
             return tuple(one for part in done for one in _in_sections(part, axis))
@@ -99,14 +96,14 @@ def _is_contiguous(kernel: Kernel, axis: Axis) -> bool:
 
 def _in_sections(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The parts along a contiguous axis: sections of one kernel, unless something is read across."""
-    parts = parts_along(kernel, axis, SHORTEST)
+    parts = parts_along(kernel, axis, TUNED.shortest_piece)
     if len(parts) == 1:
         parts = _around_interior(kernel, axis)
     else:
         statements = [s for part in parts for s in part.sections[0].statements]
         if any(coefficient(s.index, axis.name) not in (0, 1) for s in statements if isinstance(s, Load | Store)):
             return parts
-    if len(parts) == 1 or len(parts) > MOST_PIECES:
+    if len(parts) == 1 or len(parts) > TUNED.most_pieces:
         return parts if len(parts) == 1 else (kernel,)
     sections = tuple(_section(part, axis.name, number) for number, part in enumerate(parts))
     axes = tuple(one for one in kernel.axes if one.name != axis.name)
@@ -123,7 +120,9 @@ def _section(kernel: Kernel, name: str, number: int) -> Section:
 def _around_interior(kernel: Kernel, axis: Axis) -> tuple[Kernel, ...]:
     """The kernel along one axis: in front of what is not clamped, there, and behind it."""
     found = interior(kernel, axis)
-    if found is None or (isinstance(found.first, int) and isinstance(found.last, int) and found.length < SHORTEST):
+    if found is None or (
+        isinstance(found.first, int) and isinstance(found.last, int) and found.length < TUNED.shortest_piece
+    ):
         return (kernel,)
     free = tuple(without_unused(found.statements))
     spans = ((0, found.first, None), (found.first, found.last, free), (found.last, axis.size, None))

@@ -16,19 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from codegen.cpp.plan import make_plan, total_work
-from codegen.cpp.positions import split_positions
 from codegen.cpp.simplify import simplify_axes
+from codegen.cpp.split_positions import split_positions
+from codegen.cpp.tuning import TUNED
 from codegen.errors import MalformedLoop
 from codegen.memory import accesses, allocated
 from stagewire.loop import Buffer, Kernel, LoopGraph
 from stagewire.loop_ops import may_raise
 from stagewire.statements import statements_of
-
-LARGEST = 64
-"""Times the threshold: what a kernel works at most for the start of a region to matter."""
-
-MOST_BYTES = 4 << 20
-"""What later kernels of a group may allocate: it is there while the first one runs, which it would not be otherwise."""
 
 Stages = list[list[Kernel]]
 """Kernels of one stage need nothing of each other, but all of the stages before."""
@@ -102,12 +97,12 @@ class _Group:
     def _has_room(self, stored: Iterable[str], size: int) -> bool:
         """Whether buffers of so many bytes may be there from the start of the group."""
         taken_over = {self.buffers[name].reuse for name in stored}
-        return self.bytes + size <= MOST_BYTES and not taken_over & self.made
+        return self.bytes + size <= TUNED.joined_bytes and not taken_over & self.made
 
     def _bytes(self, name: str) -> int:
         """What is allocated for a buffer that a kernel writes."""
         size = allocated(self.buffers[name])
-        return size if isinstance(size, int) else MOST_BYTES + 1
+        return size if isinstance(size, int) else TUNED.joined_bytes + 1
 
     def close(self) -> Iterator[Stages]:
         """The group, or its kernels one by one where there is nothing to gain."""
@@ -120,6 +115,6 @@ class _Group:
 def _is_shareable(kernel: Kernel, threshold: int) -> bool:
     """Whether the threads share its outer points: what they share otherwise is a region of its own."""
     work = total_work(kernel)
-    if not isinstance(work, int) or work > LARGEST * threshold:
+    if not isinstance(work, int) or work > TUNED.largest_joined * threshold:
         return False
     return make_plan(simplify_axes(split_positions(kernel)), threshold).threads != "inner"
