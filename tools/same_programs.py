@@ -1,9 +1,10 @@
 """Record what the stages make of a corpus; compare two records. A change that keeps behaviour keeps these texts.
 
-    python tools/same_programs.py record DIRECTORY [--corpus zoo samples drawn] [--only WORD] [--on cpu cuda]
+    python tools/same_programs.py record DIRECTORY [--corpus zoo dynamic samples drawn] [--only WORD] [--on cpu cuda]
     python tools/same_programs.py compare BEFORE AFTER [--kinds program loop] [--show 3]
 
 corpus  zoo      the models of integration_tests/zoo, a training step and an inference each
+        dynamic  the same and small programs about sizes, all sizes symbolic
         samples  one sample (that is not empty) of each operator of torch's database, with its gradient
         drawn    programs of aotgrad's strategies, the same in every run
 on      cuda     the same captures, their tensors on a GPU: nothing runs there, none is needed
@@ -36,6 +37,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import bytecap
 from aotgrad.testing.strategies import programs
+from integration_tests.test_dynamic_programs import PROGRAMS, Levels
 from integration_tests.zoo.families import cases
 from integration_tests.zoo.reference import step
 from stagefold.options import Options
@@ -47,7 +49,7 @@ from tools.opinfo.samples import copied, database, draw, has_gradient, is_suppor
 from tools.opinfo.ways import run
 
 KINDS = ("capture", "grad", "prim", "cut", "loop", "program")
-CORPORA = ("zoo", "samples", "drawn")
+CORPORA = ("zoo", "dynamic", "samples", "drawn")
 DRAWN = 400
 PLACE = re.compile(r'  # \S+:\d+ in .*$|(?:, )?file="[^"]*", (?:first_)?line=\d+', re.MULTILINE)
 SOURCE = re.compile(r"^ *\|.*$", re.MULTILINE)
@@ -121,7 +123,7 @@ def moved(capture: Capture) -> Capture:
     return decode(encode(capture).replace(b'"cpu"', b'"cuda:0"'))  # type: ignore[return-value]
 
 
-def zoo() -> Iterator[Case]:
+def zoo(dynamic: bool | None = None) -> Iterator[Case]:
     for each in cases():
         torch.manual_seed(0)
         model = each.build()
@@ -129,11 +131,21 @@ def zoo() -> Iterator[Case]:
         inputs = each.inputs(model)
         for train in (True, False):
             own = copy.deepcopy(model).train(train)
-            yield f"zoo.{each.class_name}.{'train' if train else 'eval'}", partial(_step, own, inputs, train)
+            name = f"{'dynamic' if dynamic else 'zoo'}.{each.class_name}.{'train' if train else 'eval'}"
+            yield name, partial(_step, own, inputs, train, dynamic)
 
 
-def _step(model: Any, inputs: Any, train: bool, backend: Callable[..., Any]) -> None:
-    step(model, bytecap.optimize(model, backend), inputs, train, seed=7, leaves=False)
+def _step(model: Any, inputs: Any, train: bool, dynamic: bool | None, backend: Callable[..., Any]) -> None:
+    step(model, bytecap.optimize(model, backend, dynamic=dynamic), inputs, train, seed=7, leaves=False)
+
+
+def dynamic() -> Iterator[Case]:
+    for name, own in PROGRAMS.items():
+        x = torch.ones(5, 4, requires_grad=True)
+        yield f"dynamic.{name}", lambda backend, own=own, x=x: bytecap.optimize(own, backend, dynamic=True)(x)
+    image = torch.ones(2, 3, 16, 24)
+    yield "dynamic.levels", lambda backend: bytecap.optimize(Levels(), backend, dynamic=True)(image)
+    yield from zoo(dynamic=True)
 
 
 def samples() -> Iterator[Case]:
@@ -168,7 +180,7 @@ def drawn() -> Iterator[Case]:
 def record(directory: Path, corpora: list[str], only: str, devices: list[str]) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     recorder = Recorder(directory, devices)
-    all_cases = {"zoo": zoo, "samples": samples, "drawn": drawn}
+    all_cases = {"zoo": zoo, "dynamic": dynamic, "samples": samples, "drawn": drawn}
     for corpus in corpora:
         for name, call in all_cases[corpus]():
             if only not in name:

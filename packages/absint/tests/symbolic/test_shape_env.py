@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from absint.errors import SpecializedSize, UndecidedSize
-from absint.symbolic import ShapeEnv, Size, make_size
-from absint.symbolic.polynomial import Polynomial, constant, divide, from_dim, symbol
+from absint.symbolic import ShapeEnv, Size, from_dim, make_size
 from stagewire.capture import Relation
-from stagewire.expr import evaluate, parse_expr
+from stagewire.expr import Expr, evaluate, parse_expr
+from stagewire.polynomial import Polynomial, constant, symbol
 
 HOLDS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 COMPARISONS = sorted(HOLDS)
@@ -103,7 +103,7 @@ def test_what_is_asked_of_floors_narrows_the_range() -> None:
 def floors(draw: st.DrawFn) -> Polynomial:
     made = symbol("a") * draw(st.integers(1, 3)) + draw(st.integers(-9, 9))
     for _ in range(draw(st.integers(1, 3))):
-        made = divide(made, constant(draw(st.integers(1, 5)))) * draw(st.sampled_from((1, 2, -1, -3)))
+        made = made // draw(st.integers(1, 5)) * draw(st.sampled_from((1, 2, -1, -3)))
         made = made + draw(st.integers(-9, 9))
     return made
 
@@ -160,7 +160,7 @@ def test_equal_floors_read_alike(terms: list[tuple[int, str, str]]) -> None:
     assert n // 2 == n // 2 // 2 * 2
     assert n == n // 2 // 2 * 4
     assert [str(size) for size in (n // 2 // 2 * 4 * m, n // 2 // 2 * 2, n // 2 // 2 * (n // 2 // 2) * 16)] == [
-        "m*n", "((n)//(2))", "n**2"
+        "m*n", "(n)//(2)", "n**2"
     ]  # fmt: skip
     value = constant(0)
     for count, left, right in terms:
@@ -180,7 +180,7 @@ def test_strict_environments_assume_nothing() -> None:
     assert a > 1
     with pytest.raises(UndecidedSize, match="AI012"):
         bool(a > 5)
-    env.assume(Relation(env.symbols["a"] and symbol("a").dim, ">=", 6))
+    env.assume(Relation(Expr("a"), ">=", 6))
     assert a > 5
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from absint.errors import DimensionError, TypeRuleError
 from absint.symbolic import dim_of
-from absint.symbolic.polynomial import Polynomial
 from absint.symbolic.size import make_size
 from bytecap.values.data_conditions import DataCondition
 from stagewire.capture import Relation
+from stagewire.polynomial import Polynomial
 
 if TYPE_CHECKING:
     from bytecap.tracer import Tracer

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from absint.symbolic import FloatNode, GivenNumbers, SizeFloat, Steps, Term
-from absint.symbolic.polynomial import Polynomial, constant
 from absint.wire import to_arg
 from bytecap.changing import refuse_changing
 from bytecap.errors import FixedSizesNeeded
@@ -25,6 +24,7 @@ from stagewire.capture import Attribute, Capture, Item, Local, Reading, Source
 from stagewire.errors import StageError
 from stagewire.graph import Node, Ref
 from stagewire.graph import Value as GraphValue
+from stagewire.polynomial import Polynomial, constant
 from stagewire.types import ScalarType, TensorType
 
 if TYPE_CHECKING:

@@ -8,22 +8,22 @@ An `Expr` is an integer expression over size symbols in a closed grammar:
 `//` and `%` are Python's: they round to minus infinity.
 
 It is stored as canonical text, so equality is text equality and the wire form is the text itself. It is computed as a
-polynomial (`stagewire.polynomial`), in which a floor, a remainder, a Min or a Max counts as one more name
-(`stagewire.quotients`).
+polynomial (`stagewire.polynomial`).
 """
 
 from __future__ import annotations
 
 import ast
 import keyword
-import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 
 import msgspec
 
-from stagewire import polynomial, quotients
 from stagewire.errors import ExprError
+from stagewire.polynomial import MOST_CHARACTERS, RULES, Polynomial, Step, constant, largest, smallest
+from stagewire.polynomial import symbol as symbol_polynomial
 
 
 class Expr(msgspec.Struct, frozen=True, tag="expr", tag_field="kind"):
@@ -93,7 +93,7 @@ def is_symbol_name(name: str) -> bool:
 
 def parse_expr(text: str) -> Dim:
     """Parse and canonicalise an expression; an integer comes back as an int."""
-    return dim_of(quotients.read_tree(quotients.tree(text), text))
+    return dim_of(_read(text))
 
 
 def least(first: Dim, *others: Dim) -> Dim:
@@ -102,37 +102,34 @@ def least(first: Dim, *others: Dim) -> Dim:
     >>> least(symbol("n"), 8, 3)
     Expr(text='Min(3, n)')
     """
-    return _extremum("Min", min, first, others)
+    return dim_of(smallest(polynomial_of(first), *map(polynomial_of, others)))
 
 
 def greatest(first: Dim, *others: Dim) -> Dim:
     """The greatest of sizes."""
-    return _extremum("Max", max, first, others)
+    return dim_of(largest(polynomial_of(first), *map(polynomial_of, others)))
 
 
-def _extremum(name: str, choose: Callable[[int, int], int], best: Dim, others: tuple[Dim, ...]) -> Dim:
-    for other in others:
-        if isinstance(best, int) and isinstance(other, int):
-            best = choose(best, other)
-        elif best != other:
-            best = parse_expr(f"{name}({best}, {other})")
-    return best
-
-
-@lru_cache(maxsize=4096)
 def symbols_of(dim: Dim) -> frozenset[str]:
     """The names of the symbols that occur in `dim`."""
-    if isinstance(dim, int):
-        return frozenset()
-    names = {node.id for node in ast.walk(quotients.tree(dim.text)) if isinstance(node, ast.Name)}
-    return frozenset(names - {"Min", "Max"})
+    return frozenset() if isinstance(dim, int) else polynomial_of(dim).symbols
+
+
+def steps_of(dim: Dim) -> tuple[Step, ...]:
+    """How `dim` is computed, as a postfix program: see `Polynomial.steps`."""
+    return polynomial_of(dim).steps
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
     """The integer that `dim` is worth when its symbols have `values`."""
     if isinstance(dim, int):
         return dim
-    return _evaluate(quotients.tree(dim.text), values, dim.text)
+    try:
+        return polynomial_of(dim).evaluate(values)
+    except KeyError as error:
+        raise ExprError(f"no value for the symbol {error} of {dim.text!r}") from None
+    except ZeroDivisionError:
+        raise ExprError(f"{dim.text!r} divides by zero for {dict(values)}") from None
 
 
 def evaluator(dim: Dim) -> Callable[[Mapping[str, int]], int]:
@@ -141,78 +138,81 @@ def evaluator(dim: Dim) -> Callable[[Mapping[str, int]], int]:
     >>> evaluator(symbol("n") * 2)({"n": 4})
     8
     """
-    if isinstance(dim, int):
-        number = dim
-        return lambda values: number
-    return _evaluator(quotients.tree(dim.text), dim.text)
+    if isinstance(dim, Expr) and dim.text.isidentifier():
+        return itemgetter(dim.text)
+    return polynomial_of(dim).evaluate
 
 
-def _evaluator(node: ast.expr, text: str) -> Callable[[Mapping[str, int]], int]:
-    match node:
-        case ast.Name(id=name):
-            return operator.itemgetter(name)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _INTEGER_MEANING:
-            meaning, first, second = _INTEGER_MEANING[type(op)], _evaluator(left, text), _evaluator(right, text)
-            return lambda values: meaning(first(values), second(values))
-    return lambda values: _evaluate(node, values, text)
+def polynomial_of(dim: Dim) -> Polynomial:
+    """The polynomial that `dim` is."""
+    return constant(dim) if isinstance(dim, int) else _read(dim.text)
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, int], text: str) -> int:
-    match node:
-        case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            return number
-        case ast.Name(id=name):
-            if name not in values:
-                raise ExprError(f"no value for the symbol {name!r} of {text!r}")
-            return values[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, values, text)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _INTEGER_MEANING:
-            a, b = _evaluate(left, values, text), _evaluate(right, values, text)
-            if b == 0 and isinstance(op, ast.FloorDiv | ast.Mod):
-                raise ExprError(f"{text!r} divides by zero for {dict(values)}")
-            return _INTEGER_MEANING[type(op)](a, b)
-        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
-            base = _evaluate(left, values, text)
-            if not 0 <= exponent <= polynomial.MOST_POWER or base.bit_length() * exponent > polynomial.MOST_BITS:
-                raise ExprError(f"{text[:200]!r} has a power that is no size")
-            power: int = base**exponent
-            return power
-        case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=args, keywords=[]) if args:
-            return (min if name == "Min" else max)(_evaluate(a, values, text) for a in args)
-        case _:
-            raise quotients.outside(node, text)
-
-
-_INTEGER_MEANING: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: operator.mod,
-}
+def dim_of(value: Polynomial) -> Dim:
+    """The size that a polynomial is."""
+    number = value.number
+    return Expr(value.text) if number is None else number
 
 
 @lru_cache(maxsize=65536)
 def _binary(operation: str, left: Dim, right: Dim) -> Dim:
-    return dim_of(_MEANING[operation](polynomial_of(left), polynomial_of(right)))
+    return dim_of(_computed(operation, polynomial_of(left), polynomial_of(right)))
 
 
-_MEANING: dict[str, Callable[[polynomial.Polynomial, polynomial.Polynomial], polynomial.Polynomial]] = {
-    "+": polynomial.add,
-    "-": lambda a, b: polynomial.add(a, b, -1),
-    "*": polynomial.multiply,
-    "//": quotients.floor,
-    "%": quotients.remainder,
-}
+def _computed(operation: str, left: Polynomial, right: Polynomial) -> Polynomial:
+    try:
+        return RULES[operation](left, right)
+    except ZeroDivisionError:
+        raise ExprError(f"{left.text} divided by zero") from None
 
 
-def polynomial_of(dim: Dim) -> polynomial.Polynomial:
-    """The polynomial that `dim` is, over symbols and atoms."""
-    return polynomial.of_integer(dim) if isinstance(dim, int) else quotients.read(dim.text)
+# -- reading
+
+_MOST_DEPTH = 300
 
 
-def dim_of(value: polynomial.Polynomial) -> Dim:
-    """The size that a polynomial, over symbols and atoms, is."""
-    number = quotients.number_of(value)
-    return Expr(quotients.text_of(value)) if number is None else number
+@lru_cache(maxsize=65536)
+def _read(text: str) -> Polynomial:
+    """The polynomial of any text in the grammar; raises `ExprError` for other text, and what is longer or deeper than
+    sizes are."""
+    if is_symbol_name(text):
+        return symbol_polynomial(text)
+    if len(text) > MOST_CHARACTERS:
+        raise ExprError(f"a size of {len(text)} characters; {MOST_CHARACTERS} is the most")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExprError(f"{_shown(text)} does not parse: {error}") from None
+    return _read_tree(tree, text, _MOST_DEPTH)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}...")
+
+
+def _read_tree(node: ast.expr, text: str, depth: int) -> Polynomial:
+    if not depth:
+        raise ExprError(f"{_shown(text)} is nested more than {_MOST_DEPTH} deep")
+
+    def read(inner: ast.expr) -> Polynomial:
+        return _read_tree(inner, text, depth - 1)
+
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            return constant(number)
+        case ast.Name(id=name) if is_symbol_name(name):
+            return symbol_polynomial(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -read(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)):
+            return read(left) ** exponent
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _computed(_OPERATORS[type(op)], read(left), read(right))
+        case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=args, keywords=[]) if args:
+            return RULES[name](*map(read, args))
+    raise ExprError(f"{_shown(ast.unparse(node))} in {_shown(text)} is outside the grammar")
+
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip

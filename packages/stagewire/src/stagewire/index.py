@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from stagewire.bounds import Ranges
 from stagewire.expr import Dim, Expr
 from stagewire.loop import Atom, Axis, AxisAtom, FloorDivAtom, Index, ModAtom, Term, ValueAtom
-from stagewire.sizes import NOTHING, Lower, at_least, divide, divides, estimate, lower_bounds
+from stagewire.sizes import at_least, divide, divides, estimate, lower_bounds
 from stagewire.types import contiguous_stride
 
 ZERO = Index()
@@ -314,7 +315,7 @@ def lies_within(a: Index, start: Dim, stop: Dim, sizes: Sizes) -> bool:
 def bounds_of(a: Index, sizes: Sizes) -> tuple[Dim, Dim] | None:
     """The least and greatest value, sizes being what they are; None for indirect indices, and where a sign is open."""
     low = high = a.constant
-    lower: Lower | None = None
+    lower: Ranges | None = None
     for term in a.terms:
         bounds = _atom_bounds(term.atom, sizes)
         if bounds is None:
@@ -322,9 +323,9 @@ def bounds_of(a: Index, sizes: Sizes) -> tuple[Dim, Dim] | None:
         if lower is None and isinstance(term.coefficient, Expr):
             lower = lower_bounds(sizes.values())
         first, last = bounds[0] * term.coefficient, bounds[1] * term.coefficient
-        if at_least(term.coefficient, 0, lower or NOTHING):
+        if at_least(term.coefficient, 0, lower or ()):
             low, high = low + first, high + last
-        elif at_least(-term.coefficient, 0, lower or NOTHING):
+        elif at_least(-term.coefficient, 0, lower or ()):
             low, high = low + last, high + first
         else:
             return None

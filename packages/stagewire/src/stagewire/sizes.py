@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from stagewire import polynomial
+from stagewire.bounds import Ranges, bounds_of
 from stagewire.capture import Symbol
 from stagewire.expr import Dim, Expr, dim_of, evaluate, polynomial_of, symbols_of
-from stagewire.quotients import is_never_negative
+from stagewire.polynomial import Atom, Polynomial
 
 TYPICAL = 64
 """The value of a symbol in estimates: a batch, or a short sequence."""
@@ -59,45 +59,47 @@ def divides(divisor: Dim, dividend: Dim) -> bool:
     """
     if isinstance(divisor, int) and isinstance(dividend, int):
         return divisor != 0 and dividend % divisor == 0
-    found = polynomial.divide(polynomial_of(dividend), polynomial_of(divisor))
+    found = polynomial_of(dividend).divide(polynomial_of(divisor))
     return found is not None and not found[1]
 
 
 def divide(dividend: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     """(quotient, rest), the rest being what no multiple of the divisor takes away: it may have any size."""
-    found = polynomial.divide(polynomial_of(dividend), polynomial_of(divisor))
+    found = polynomial_of(dividend).divide(polynomial_of(divisor))
     return (0, dividend) if found is None else (dim_of(found[0]), dim_of(found[1]))
 
 
-Lower = Mapping[str, int]
-NOTHING: Lower = MappingProxyType({})
-
-
-def lower_bounds(sizes: Iterable[Dim]) -> Lower:
+def lower_bounds(sizes: Iterable[Dim]) -> Ranges:
     """What symbols, and atoms that are never negative, are at least where loops of these sizes run at all: a product
     that is not 0 has no factor 0.
 
     >>> from stagewire.expr import parse_expr
     >>> lower_bounds([parse_expr("(n + 1)//(2) * m")])
-    {'(n + 1)//(2)': 1, 'm': 1}
+    (('(n + 1)//(2)', (1, None)), ('m', (1, None)))
     """
-    found: dict[str, int] = {}
+    found = dict[str, None]()
     for size in sizes:
         if isinstance(size, Expr):
-            poly = polynomial_of(size)
-            if len(poly) == 1:
-                found |= {name: 1 for name, _ in next(iter(poly)) if is_never_negative(name)}
-    return found or NOTHING
+            terms = polynomial_of(size).terms
+            if len(terms) == 1:
+                found |= {str(atom): None for atom, _ in next(iter(terms)) if _is_never_negative(atom)}
+    return tuple([(name, (1, None)) for name in found])
 
 
-def at_least(dim: Dim, number: int, lower: Lower = NOTHING) -> bool:
+def _is_never_negative(atom: Atom) -> bool:
+    """Whether it is at least 0 where symbols (sizes) are, as far as that is seen."""
+    low = bounds_of(Polynomial({((atom, 1),): 1}), (), (0, None))[0]
+    return low is not None and low >= 0
+
+
+def at_least(dim: Dim, number: int, lower: Ranges = ()) -> bool:
     """Whether dim >= number, whatever the symbols are: at least `lower`, where that says something.
 
     >>> from stagewire.expr import symbol
-    >>> at_least(symbol("n") * 2 - symbol("n") - 1, 0, {"n": 1}), at_least(symbol("n"), 0)
+    >>> at_least(symbol("n") * 2 - symbol("n") - 1, 0, (("n", (1, None)),)), at_least(symbol("n"), 0)
     (True, False)
     """
     if isinstance(dim, int):
         return dim >= number
-    least = polynomial.least(polynomial_of(dim), lower)
+    least = bounds_of(polynomial_of(dim), lower)[0]
     return least is not None and least >= number

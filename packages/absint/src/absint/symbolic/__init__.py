@@ -1,19 +1,18 @@
-"""Symbolic sizes: an expression kernel, what is known of the symbols, and sizes that torch's C++ takes.
+"""Symbolic sizes: what is known of the symbols, and sizes that torch's C++ takes.
 
 size     ::= int | Size(polynomial)                 a torch.SymInt that computes and compares like an int
+                                                    (the arithmetic: `stagewire.polynomial`)
 env      ::= (symbol range hint)* fact* relation*   relation: assumed by the hint, with the user's line
 """
 
 from absint.symbolic.floats import FloatNode, SizeFloat, Term, make_float
 from absint.symbolic.given_numbers import GivenNumbers, Steps
-from absint.symbolic.polynomial import Polynomial, from_dim
-from absint.symbolic.shape_env import ShapeEnv, SymbolRecord
+from absint.symbolic.shape_env import ShapeEnv, SymbolRecord, from_dim
 from absint.symbolic.size import Size, dim_of, hint_of, is_symbolic, make_size, unwrap
 
 __all__ = [
     "FloatNode",
     "GivenNumbers",
-    "Polynomial",
     "ShapeEnv",
     "Size",
     "SizeFloat",

@@ -21,7 +21,7 @@ import torch
 
 from absint.symbolic.given_numbers import steps_of
 from absint.symbolic.nodes import Node, SizeNode, TruthNode
-from absint.symbolic.polynomial import Polynomial, constant
+from stagewire.polynomial import Polynomial, constant
 
 if TYPE_CHECKING:
     from absint.symbolic.shape_env import ShapeEnv
@@ -153,7 +153,7 @@ def _lowest(value: Fraction) -> Fraction | None:
     """In lowest terms; None where it is not short any more."""
     above, below = value
     common = math.gcd(below, *above.terms.values())
-    above, below = Polynomial({key: count // common for key, count in above.terms.items()}), below // common
+    above, below = above.over(common), below // common
     is_short = below < _SHORT and all(abs(count) < _SHORT for count in above.terms.values())
     return (above, below) if is_short else None
 

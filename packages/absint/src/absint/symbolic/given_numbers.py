@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from absint.errors import FixedNumber
-from absint.symbolic.polynomial import Polynomial, symbol
+from stagewire.polynomial import Polynomial, symbol
 
 if TYPE_CHECKING:
     from absint.symbolic.floats import Term

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import polynomial
-from absint.symbolic.polynomial import Polynomial, constant
+from stagewire.polynomial import ZERO, Polynomial, constant
 
 if TYPE_CHECKING:
     from absint.symbolic.floats import FloatNode
@@ -143,7 +142,7 @@ class SizeNode(Node):
         return SizeNode(self.env, self.env.remainder(self.value, other.value))
 
     def pow_by_natural(self, other: SizeNode) -> SizeNode:
-        return SizeNode(self.env, polynomial.power(self.value, other.int_()))
+        return SizeNode(self.env, self.value ** other.int_())
 
     pow = pow_by_natural
 
@@ -159,7 +158,7 @@ class SizeNode(Node):
         return SizeNode(self.env, self.env.largest(self.value, other.value))
 
     def sym_sum(self, parts: list[SizeNode]) -> SizeNode:
-        total = polynomial.ZERO
+        total = ZERO
         for part in parts:
             total = total + part.value
         return SizeNode(self.env, total)

@@ -22,15 +22,14 @@ from math import gcd
 from typing import Any
 
 from absint.errors import DataDependentError, SpecializedSize, UndecidedSize
-from absint.symbolic import polynomial
-from absint.symbolic.bounds import Bounds, Ranges, bounds_of, implied
 from absint.symbolic.given_numbers import GivenNumbers
-from absint.symbolic.polynomial import Atom, Polynomial, constant, from_dim, kept, symbol
+from stagewire.bounds import Bounds, Ranges, bounds_of, implied
 from stagewire.capture import Relation
-from stagewire.expr import parse_expr
+from stagewire.expr import Dim, dim_of, polynomial_of
 from stagewire.graph import SourceLine
+from stagewire.polynomial import RULES, ZERO, Atom, Polynomial, cached, constant, largest, smallest, symbol
 
-__all__ = ["ShapeEnv", "SymbolRecord"]
+__all__ = ["ShapeEnv", "SymbolRecord", "from_dim"]
 
 # No tensor is longer: what a slice without an end is compared with is larger.
 _MOST_ELEMENTS = 1 << 60
@@ -130,9 +129,9 @@ class ShapeEnv:
         """`left // right`; what lies within one divisor is 0."""
         known = self._quotients.get((left, right))
         if known is None:
-            known = polynomial.divide(left, right)
+            known = left // right
             if known.number is None and self._sign_by_bounds(left) and self._sign_by_bounds(right - left - 1):
-                known = polynomial.ZERO
+                known = ZERO
             self._quotients[left, right] = known
         return known
 
@@ -143,12 +142,12 @@ class ShapeEnv:
     def smallest(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """Min(left, right), one of them where that is known."""
         known = self.known_nonnegative(left - right)
-        return polynomial.smallest(left, right) if known is None else right if known else left
+        return smallest(left, right) if known is None else right if known else left
 
     def largest(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """Max(left, right), one of them where that is known."""
         known = self.known_nonnegative(left - right)
-        return polynomial.largest(left, right) if known is None else left if known else right
+        return largest(left, right) if known is None else left if known else right
 
     # -- questions
 
@@ -426,17 +425,32 @@ class ShapeEnv:
                 self._learn_sign(fact)
 
 
+def remainder(left: Polynomial, right: Polynomial) -> Polynomial:
+    """`left % right` as facts are known of it: without an atom of its own."""
+    return left - right * (left // right)
+
+
+_IN_FLOORS = {**RULES, "%": remainder}
+
+
+@cached
+def from_dim(dim: Dim) -> Polynomial:
+    """The polynomial of a document's size, its remainders by floors."""
+    value = polynomial_of(dim)
+    return value.substitute({}, _IN_FLOORS) if "%" in value.text else value
+
+
 def _relation(operator: str, value: Polynomial, line: SourceLine | None) -> Relation:
     """`value operator 0` with the negative terms on the right; divisibility as `a % b == 0`."""
     for atom in value.atoms():
         if operator in ("==", "!=") and atom.operator == "//":
             left, right = atom.operands
-            rest = polynomial.remainder(left, right)
+            rest = remainder(left, right)
             if right.number is not None and value in (rest, -rest):
-                return Relation(parse_expr(f"({left.text}) % ({right.text})"), operator, 0, line)
+                return Relation(dim_of(left % right), operator, 0, line)
     left = Polynomial({key: count for key, count in value.terms.items() if count > 0})
     right = Polynomial({key: -count for key, count in value.terms.items() if count < 0})
-    return Relation(left.dim, operator, right.dim, line)  # type: ignore[arg-type]
+    return Relation(dim_of(left), operator, dim_of(right), line)  # type: ignore[arg-type]
 
 
 def _opposite(answer: bool | None) -> bool | None:
@@ -448,12 +462,13 @@ def _factor(value: Polynomial) -> int:
     return gcd(*[count for key, count in value.terms.items() if key]) or 1
 
 
-@kept
+@cached
 def _lowest_terms(value: Polynomial) -> Polynomial:
     """A polynomial that is >= 0 for the same integers: 8*n - 3 >= 0 is n - 1 >= 0, n//4 - 2 >= 0 is n - 8 >= 0."""
     factor = _factor(value)
     if factor != 1:
-        value = Polynomial({key: count // factor for key, count in value.terms.items()})
+        value = value - value.offset % factor
+        value = value.over(factor)
     variable = value - value.offset
     atom = next(variable.atoms(), None)
     divisor = atom.operands[1].number if atom is not None and atom.operator == "//" else None
@@ -465,13 +480,13 @@ def _lowest_terms(value: Polynomial) -> Polynomial:
     return _lowest_terms(-numerator + (offset * divisor + divisor - 1))
 
 
-@kept
+@cached
 def _without_factor(value: Polynomial) -> Polynomial:
     """A polynomial that is 0 for the same integers."""
     factor = _factor(value)
     if factor == 1 or value.offset % factor:
         return value
-    return Polynomial({key: count // factor for key, count in value.terms.items()})
+    return value.over(factor)
 
 
 def _never_zero_by_divisor(value: Polynomial) -> bool:

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from absint.errors import DataDependentError
-from absint.symbolic import polynomial
 from absint.symbolic.floats import OPERATORS, FloatNode, SizeFloat, Term, make_float, term_of
 from absint.symbolic.nodes import SizeNode
-from absint.symbolic.polynomial import Polynomial, constant
 from absint.symbolic.shape_env import ShapeEnv
+from stagewire import expr
 from stagewire.expr import Dim
+from stagewire.polynomial import Polynomial, constant
 
 __all__ = [
     "Size",
@@ -135,7 +135,7 @@ class Size(torch.SymInt):
 
     def __pow__(self, other: Any) -> Any:
         if type(other) is int and other >= 0:
-            return make_size(self.node.env, polynomial.power(self.node.value, other))
+            return make_size(self.node.env, self.node.value**other)
         return _in_floats(self, "pow", self, other)
 
     def __rpow__(self, other: Any) -> Any:
@@ -322,7 +322,7 @@ def is_unknown(value: object) -> bool:
 def dim_of(value: Any) -> Dim:
     """A size as documents write it."""
     if type(value) is Size or isinstance(value, torch.SymInt):
-        return value.node.value.dim
+        return expr.dim_of(value.node.value)
     return int(value)
 
 

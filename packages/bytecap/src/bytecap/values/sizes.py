@@ -6,7 +6,6 @@ relation says so, and the capture holds for this one number.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.size_floats import SymbolicFloat
 from stagewire.capture import Source
-from stagewire.expr import Dim
+from stagewire.expr import Dim, steps_of
 
 if TYPE_CHECKING:
     from bytecap.emit import Emitter
@@ -75,32 +74,13 @@ def as_value(number: Any) -> Constant:
 
 def emit_dim(emitter: Any, dim: Dim, load_symbol: Callable[[str], None]) -> None:
     """Push the number that the expression is worth in the running call."""
-    if isinstance(dim, int):
-        emitter.constant(dim)
-        return
-    _emit_node(emitter, ast.parse(dim.text, mode="eval").body, load_symbol)
-
-
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-}  # fmt: skip
-
-
-def _emit_node(emitter: Any, node: ast.expr, load_symbol: Callable[[str], None]) -> None:
-    match node:
-        case ast.Constant(value=number):
-            emitter.constant(number)
-        case ast.Name(id=name):
-            load_symbol(name)
-        case ast.UnaryOp(operand=operand):
-            emitter.constant(0)
-            _emit_node(emitter, operand, load_symbol)
-            emitter.binary("-")
-        case ast.BinOp(left=left, op=op, right=right):
-            _emit_node(emitter, left, load_symbol)
-            _emit_node(emitter, right, load_symbol)
-            emitter.binary(_OPERATORS[type(op)])
-        case ast.Call(func=ast.Name(id=name), args=args):
-            for arg in args:
-                _emit_node(emitter, arg, load_symbol)
-            emitter.call_function({"Min": min, "Max": max}[name], arguments=len(args))
+    for kind, operand in steps_of(dim):
+        match kind:
+            case "number":
+                emitter.constant(operand)
+            case "symbol":
+                load_symbol(str(operand))
+            case "Min" | "Max":
+                emitter.call_function({"Min": min, "Max": max}[kind], arguments=2)
+            case _:
+                emitter.binary(kind)

@@ -5,19 +5,16 @@ program ::= instruction*      instruction ::= op left right       operands are n
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
 from codegen.errors import MalformedLoop
-from stagewire.expr import Expr
+from stagewire.expr import Expr, steps_of
 
 _NAMES = ("CONSTANT", "ADD", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER", "LEAST", "GREATEST")
 OPS: dict[str, int] = {name: number for number, name in enumerate(_NAMES)}
 """As `enum SizeOp` in sizes.h."""
 
-_BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "ADD", ast.Mult: "MULTIPLY", ast.FloorDiv: "FLOOR_DIVIDE", ast.Mod: "REMAINDER",
-}  # fmt: skip
+_OPERATORS = {"+": "ADD", "*": "MULTIPLY", "//": "FLOOR_DIVIDE", "%": "REMAINDER", "Min": "LEAST", "Max": "GREATEST"}
 
 
 class SizeProgram:
@@ -37,35 +34,26 @@ class SizeProgram:
         """The number of the value that `expression` has."""
         found = self._known.get(expression.text)
         if found is None:
-            found = self._known[expression.text] = self._compute(ast.parse(expression.text, mode="eval").body)
+            found = self._known[expression.text] = self._compute(expression)
         return found
 
-    def _compute(self, node: ast.expr) -> int:
-        match node:
-            case ast.Constant(value=int() as number):
-                return self._emit("CONSTANT", number, 0)
-            case ast.Name(id=name):
-                if name not in self.symbols:
-                    raise MalformedLoop(f"no input gives the symbol {name!r} a value; known: {', '.join(self.symbols)}")
-                return self.symbols[name]
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._emit("MULTIPLY", self._emit("CONSTANT", -1, 0), self._compute(operand))
-            case ast.BinOp(left=left, op=ast.Sub(), right=right):
-                minus = self._emit("MULTIPLY", self._emit("CONSTANT", -1, 0), self._compute(right))
-                return self._emit("ADD", self._compute(left), minus)
-            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int() as exponent)) if exponent > 0:
-                base = value = self._compute(left)
-                for _ in range(exponent - 1):
-                    value = self._emit("MULTIPLY", value, base)
-                return value
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return self._emit(_BINARY[type(op)], self._compute(left), self._compute(right))
-            case ast.Call(func=ast.Name(id="Min" | "Max" as name), args=[first, *rest]):
-                value = self._compute(first)
-                for other in rest:
-                    value = self._emit("LEAST" if name == "Min" else "GREATEST", value, self._compute(other))
-                return value
-        raise MalformedLoop(f"{ast.unparse(node)!r} is no size")
+    def _compute(self, expression: Expr) -> int:
+        values: list[int] = []
+        for kind, operand in steps_of(expression):
+            if isinstance(operand, int):
+                values.append(self._emit("CONSTANT", operand, 0))
+            elif operand:
+                if operand not in self.symbols:
+                    known = ", ".join(self.symbols)
+                    raise MalformedLoop(f"no input gives the symbol {operand!r} a value; known: {known}")
+                values.append(self.symbols[operand])
+            else:
+                right = values.pop()
+                if kind == "-":
+                    kind, right = "+", self._emit("MULTIPLY", self._emit("CONSTANT", -1, 0), right)
+                values[-1] = self._emit(_OPERATORS[kind], values[-1], right)
+        (value,) = values
+        return value
 
     def _emit(self, op: str, left: int, right: int) -> int:
         instruction = (OPS[op], left, right)

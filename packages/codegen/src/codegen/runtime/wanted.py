@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from math import gcd
 
 from codegen.runtime.memory_kinds import plan_memory
 from codegen.triton.cubin import ALIGNMENT, Wanted
-from stagewire import quotients
-from stagewire.expr import Dim, Expr, parse_expr
+from stagewire.expr import Dim, polynomial_of
+from stagewire.polynomial import symbol
 from stagewire.program import Launch, Unit
 from stagewire.sizes import divides
 
@@ -54,17 +53,12 @@ def wanted(unit: Unit, multiples: Multiples = ()) -> tuple[Wanted, ...]:
 def known_divisor(size: Dim, multiples: Multiples) -> int:
     """The greatest power of two up to `ALIGNMENT` that divides a size where these symbols are multiples.
 
+    >>> from stagewire.expr import Expr
     >>> known_divisor(Expr("(n + 1)//(2)*m"), (("n", 16), ("m", 2)))
     16
     """
-    if isinstance(size, Expr) and multiples:
-        text = size.text
-        for name, number in multiples:
-            text = re.sub(rf"\b{name}\b", f"({number}*{name})", text)
-        size = parse_expr(text)
-    if isinstance(size, int):
-        return gcd(size, ALIGNMENT)
-    return gcd(ALIGNMENT, *quotients.read(size.text).values())
+    value = polynomial_of(size).substitute({name: symbol(name) * number for name, number in multiples})
+    return gcd(ALIGNMENT, *value.terms.values())
 
 
 def useful(unit: Unit) -> Multiples:

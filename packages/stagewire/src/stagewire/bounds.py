@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from absint.symbolic.polynomial import ONE, ZERO, Atom, Monomial, Polynomial, constant, kept
-
-__all__ = ["Bounds", "Ranges", "bounds_of", "implied"]
+from stagewire.polynomial import ONE, ZERO, Atom, Monomial, Polynomial, cached
 
 Bounds = tuple[int | None, int | None]
+"""(least, greatest) value, None where there is no bound."""
 Ranges = tuple[tuple[str, Bounds], ...]
-"""Of symbols."""
-_UNKNOWN: Bounds = (None, None)
+"""Of symbols, and of atoms of which more is known than follows."""
+UNBOUNDED: Bounds = (None, None)
 
 
-@kept
-def bounds_of(value: Polynomial, known: Ranges) -> Bounds:
-    """(least, greatest) of `value`, of whose symbols the ranges are known."""
-    ranges = {atom: _atom_bounds(atom, known) for atom in value.atoms()}
+@cached
+def bounds_of(value: Polynomial, known: Ranges, others: Bounds = UNBOUNDED) -> Bounds:
+    """The bounds of `value` by the ranges of its symbols; `others`: of those that are not among them."""
+    ranges = {atom: _atom_bounds(atom, known, others) for atom in value.atoms()}
     if value.is_linear:
         return _linear_bounds(value, ranges)
     shifted, open_ended = ZERO, False
@@ -32,7 +31,7 @@ def bounds_of(value: Polynomial, known: Ranges) -> Bounds:
         else:
             shifted = shifted + term * count
     if open_ended:
-        return _UNKNOWN
+        return UNBOUNDED
     spans = {atom: None if high is None else high - low for atom, (low, high) in ranges.items() if low is not None}
     low: int | None = shifted.offset
     high: int | None = shifted.offset
@@ -66,9 +65,7 @@ def _shifted(key: Monomial, ranges: dict[Atom, Bounds]) -> Polynomial | None:
         low = ranges[atom][0]
         if low is None:
             return None
-        step = Polynomial({((atom, 1),): 1}) + low
-        for _ in range(power):
-            made = made * step
+        made = made * (Polynomial({((atom, 1),): 1}) + low) ** power
     return made
 
 
@@ -82,16 +79,18 @@ def _reach(key: Monomial, spans: dict[Atom, int | None]) -> int | None:
     return reach
 
 
-def _atom_bounds(atom: Atom, known: Ranges) -> Bounds:
+def _atom_bounds(atom: Atom, known: Ranges, others: Bounds) -> Bounds:
+    for name, bounds in known:
+        if name == atom:
+            return bounds
     if not atom.operands:
-        return next(ends for name, ends in known if name == atom)
-    first, second = (bounds_of(part, known) for part in atom.operands)
-    return _COMBINED[atom.operator](first, second)
+        return others
+    return _COMBINED[atom.operator](*[bounds_of(part, known, others) for part in atom.operands])
 
 
 def _quotient(left: Bounds, right: Bounds) -> Bounds:
     if right[0] is None or right[0] < 1:
-        return _UNKNOWN
+        return UNBOUNDED
     return _over(left[0], right, least=True), _over(left[1], right, least=False)
 
 
@@ -105,32 +104,36 @@ def _over(end: int | None, right: Bounds, *, least: bool) -> int | None:
     return end // divisor
 
 
-def _minimum(left: Bounds, right: Bounds) -> Bounds:
-    lows, highs = (left[0], right[0]), [end for end in (left[1], right[1]) if end is not None]
-    return None if None in lows else min(lows), min(highs) if highs else None  # type: ignore[type-var]
+def _remainder(left: Bounds, right: Bounds) -> Bounds:
+    if right[0] is None or right[0] < 1:
+        return UNBOUNDED
+    return 0, None if right[1] is None else right[1] - 1
 
 
-def _maximum(left: Bounds, right: Bounds) -> Bounds:
-    lows, highs = [end for end in (left[0], right[0]) if end is not None], (left[1], right[1])
-    return max(lows) if lows else None, None if None in highs else max(highs)  # type: ignore[type-var]
+def _minimum(*sides: Bounds) -> Bounds:
+    lows, highs = [low for low, _ in sides if low is not None], [high for _, high in sides if high is not None]
+    return min(lows) if len(lows) == len(sides) else None, min(highs, default=None)
 
 
-_COMBINED = {"//": _quotient, "Min": _minimum, "Max": _maximum}
+def _maximum(*sides: Bounds) -> Bounds:
+    lows, highs = [low for low, _ in sides if low is not None], [high for _, high in sides if high is not None]
+    return max(lows, default=None), max(highs) if len(highs) == len(sides) else None
+
+
+_COMBINED: dict[str, Callable[..., Bounds]] = {"//": _quotient, "%": _remainder, "Min": _minimum, "Max": _maximum}
 
 
 def implied(value: Polynomial, bounds: Callable[[Polynomial], Bounds]) -> Iterator[Polynomial]:
     """What is known to be >= 0 of the atoms in `value`: b*(a//b) <= a < b*(a//b) + b for b > 0, Min(a, b) <= a."""
     for atom in set(value.atoms()):
-        if not atom.operands:
-            continue
-        left, right = atom.operands
         made = Polynomial({((atom, 1),): 1})
-        if atom.operator == "//":
-            low = bounds(right)[0]
-            if low is not None and low >= 1:
-                yield left - right * made
-                yield right * made + right - 1 - left
-        else:
-            sign = constant(1 if atom.operator == "Min" else -1)
-            yield (left - made) * sign
-            yield (right - made) * sign
+        match atom.operator:
+            case "//":
+                left, right = atom.operands
+                low = bounds(right)[0]
+                if low is not None and low >= 1:
+                    yield left - right * made
+                    yield right * made + right - 1 - left
+            case "Min" | "Max":
+                for side in atom.operands:
+                    yield side - made if atom.operator == "Min" else made - side
