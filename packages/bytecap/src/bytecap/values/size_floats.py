@@ -17,6 +17,7 @@ from absint.symbolic.floats import FUNCTIONS, OPERATORS, as_float, make_whole
 from absint.wire import to_arg
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
+from stagewire.expr import dim_of
 from stagewire.graph import Arg, Node, Ref
 from stagewire.graph import Value as GraphValue
 from stagewire.types import ScalarType
@@ -72,7 +73,7 @@ def _emit(emitter: Any, term: Term) -> None:
         case "number":
             emitter.constant(term.operands[0])
         case "size":
-            emit_dim(emitter, term.operands[0].dim, emitter.size_symbol)
+            emit_dim(emitter, dim_of(term.operands[0]), emitter.size_symbol)
             emitter.call_function(float, arguments=1)
         case "input":
             emitter.given_float(term.operands[0])
@@ -131,7 +132,7 @@ def _written(tracer: Tracer, term: Term) -> Arg:
             name = graph.floats[term] = tracer.floats.add_input(term.operands[0])
             return Ref(name)
         if term.operator == "size":
-            target, args = "torch.sym_float", (term.operands[0].dim,)
+            target, args = "torch.sym_float", (dim_of(term.operands[0]),)
         else:
             target = f"{'operator' if term.operator in OPERATORS else 'math'}.{term.operator}"
             args = tuple([_written(tracer, part) for part in term.operands])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from absint.symbolic import Size, SizeFloat, is_symbolic
+from absint.symbolic import Size, SizeFloat, dim_of, is_symbolic
 from bytecap.values.base import Value
 from bytecap.values.constant import Constant
 from bytecap.values.size_floats import SymbolicFloat
@@ -54,7 +54,7 @@ class SymbolicInt(Constant):
         return bool(self.size)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emit_dim(emitter, self.size.node.value.dim, emitter.size_symbol)
+        emit_dim(emitter, dim_of(self.size), emitter.size_symbol)
 
     def __repr__(self) -> str:
         return f"<SymbolicInt {self.size!r}>"
