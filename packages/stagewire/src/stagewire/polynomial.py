@@ -274,7 +274,8 @@ class Polynomial(frozenset[tuple[Monomial, int]]):
             text += sign + _term(key, abs(count), alone=not sign)
         return text or "0"
 
-    __repr__ = __str__ = lambda self: self.text
+    def __repr__(self) -> str:
+        return self.text
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:

@@ -2,7 +2,7 @@
 #include "guards.h"
 
 static const char *const op_names[OP_KINDS] = {
-    "const", "symbol", "+", "-", "*", "//", "%", "**", "min", "max",
+    "const", "symbol", "+", "-", "*", "//", "%", "min", "max",
     "==", "!=", "<", "<=", ">", ">=",
 };
 
@@ -24,24 +24,6 @@ floor_divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder)
 }
 
 static int
-power(int64_t base, int64_t exponent, int64_t *result)
-{
-    *result = 1;
-    if (exponent < 0) {
-        return 0;
-    }
-    if (base >= -1 && base <= 1) {
-        exponent = exponent > 2 ? 2 - exponent % 2 : exponent; /* the same power, soon reached */
-    }
-    for (int64_t i = 0; i < exponent; i++) {
-        if (__builtin_mul_overflow(*result, base, result)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static int
 apply(OpKind kind, int64_t a, int64_t b, int64_t *result)
 {
     int64_t other;
@@ -51,7 +33,6 @@ apply(OpKind kind, int64_t a, int64_t b, int64_t *result)
     case OP_MUL: return !__builtin_mul_overflow(a, b, result);
     case OP_FLOORDIV: return floor_divide(a, b, result, &other);
     case OP_MOD: return floor_divide(a, b, &other, result);
-    case OP_POW: return power(a, b, result);
     case OP_MIN: *result = a < b ? a : b; return 1;
     case OP_MAX: *result = a > b ? a : b; return 1;
     case OP_EQ: *result = a == b; return 1;

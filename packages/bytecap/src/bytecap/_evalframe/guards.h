@@ -178,7 +178,7 @@ int are_distinct(Distinct *distinct);
 /* ---- relations ------------------------------------------------------------------------- */
 
 typedef enum {
-    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_POW, OP_MIN, OP_MAX,
+    OP_CONST, OP_SYMBOL, OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_MOD, OP_MIN, OP_MAX,
     OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_KINDS
 } OpKind;
 typedef struct {
